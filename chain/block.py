@@ -1,0 +1,157 @@
+"""A block closes one phase: the posts it counts, the votes that accepted its parent, and what follows from both.
+
+The header commits to everything else, so a block's hash names exactly one byte string apart from the miner's own
+signature, which only the miner can make.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedchain.chain.encoding import decode, encode, expect_record, expect_size, signing_message
+from fedchain.chain.merkle import merkle_root
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import Vote
+from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
+from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
+
+BLOCK_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What proof of work seals. The field order is the encoding's."""
+
+    version: int
+    """Format of the block."""
+    parent_hash: Hash
+    """32 bytes: the block before this one; the chain id for the first block."""
+    height: int
+    """Blocks before this one; the genesis document counts as height 0."""
+    round: int
+    """Round that the block belongs to."""
+    phase: int
+    """Phase that the block closes."""
+    transactions_root: Hash
+    """32 bytes: Merkle root over the hashes of the transactions."""
+    votes_root: Hash
+    """32 bytes: Merkle root over the hashes of the votes for the parent."""
+    knowledge_root: Hash
+    """32 bytes: SHA-256 of the knowledge that the phase leaves behind."""
+    timestamp_ms: int
+    """The miner's clock, in milliseconds since the Unix epoch."""
+    bits: int
+    """Difficulty in compact form. (Bitcoin: nBits)"""
+    miner: PublicKey
+    """32 bytes: the member that mined the block."""
+    nonce: int
+    """The number that was searched for, below 2⁶⁴."""
+    hash: Hash = field(init=False, repr=False, compare=False)
+    """32 bytes: SHA-256 of the encoded header; the identity of the block."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hash", sha256(encode(self.to_record())))
+
+    def seal(self) -> Hash:
+        """32 bytes over everything but the nonce: what the proof of work is about."""
+        return sha256(encode(self.to_record()[:-1]))
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [
+            self.version,
+            self.parent_hash,
+            self.height,
+            self.round,
+            self.phase,
+            self.transactions_root,
+            self.votes_root,
+            self.knowledge_root,
+            self.timestamp_ms,
+            self.bits,
+            self.miner,
+            self.nonce,
+        ]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Header":
+        """Read the canonical fields; raises InvalidEncoding."""
+        kinds = (int, bytes, int, int, int, bytes, bytes, bytes, int, int, bytes, int)
+        fields = expect_record(value, "header", kinds)
+        for position in (1, 5, 6, 7):
+            expect_size(fields[position], HASH_SIZE, f"header field {position}")
+        expect_size(fields[10], PUBLIC_KEY_SIZE, "header miner")
+        return cls(*fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A header and what it commits to."""
+
+    header: Header
+    signature: Signature = field(repr=False)
+    """64 bytes: the miner's, over the block's hash; without it anyone could mine in the aggregator's name."""
+    transactions: tuple[Transaction, ...]
+    """The posts of the phase, in sender order."""
+    votes: tuple[Vote, ...]
+    """Votes that accepted the parent, in voter order; none for the first block."""
+
+    @property
+    def hash(self) -> Hash:
+        """32 bytes: the identity of the block."""
+        return self.header.hash
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [
+            self.header.to_record(),
+            self.signature,
+            [transaction.to_record() for transaction in self.transactions],
+            [vote.to_record() for vote in self.votes],
+        ]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Block":
+        """Read the canonical fields; raises InvalidEncoding."""
+        header, signature, transactions, votes = expect_record(value, "block", (list, bytes, list, list))
+        return cls(
+            Header.from_record(header),
+            expect_size(signature, SIGNATURE_SIZE, "block signature"),
+            tuple(Transaction.from_record(record) for record in transactions),
+            tuple(Vote.from_record(record) for record in votes),
+        )
+
+    def encode(self) -> bytes:
+        """The block's one byte string."""
+        return encode(self.to_record())
+
+    @classmethod
+    def decode(cls, data: bytes, size_max: int) -> "Block":
+        """Read :meth:`encode`'s bytes; raises InvalidEncoding."""
+        return cls.from_record(decode(data, size_max))
+
+
+def transactions_root(transactions: Sequence[Transaction]) -> Hash:
+    """Merkle root over the transactions' hashes."""
+    return merkle_root([transaction.hash for transaction in transactions])
+
+
+def votes_root(votes: Sequence[Vote]) -> Hash:
+    """Merkle root over the votes' hashes."""
+    return merkle_root([vote.hash for vote in votes])
+
+
+def block_signing_message(chain_id: Hash, block_hash: Hash) -> bytes:
+    """What the miner signs."""
+    return signing_message(chain_id, "block", block_hash)
+
+
+def sign_block(
+    key: PrivateKey,
+    chain_id: Hash,
+    header: Header,
+    transactions: tuple[Transaction, ...],
+    votes: tuple[Vote, ...],
+) -> Block:
+    """Put a sealed header and its body together in the name of the miner."""
+    return Block(header, key.sign(block_signing_message(chain_id, header.hash)), transactions, votes)

@@ -1,0 +1,229 @@
+"""The genesis document: everything that a federation agreed on before it began. Its hash is the chain id.
+
+Nothing that decides what is valid lives anywhere else; two peers with the same genesis agree on every block.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+from fedchain.chain.difficulty import is_canonical_bits
+from fedchain.chain.encoding import decode, encode, expect_record
+from fedchain.chain.exceptions import InvalidGenesis
+from fedchain.chain.proof_of_work import PROOF_FUNCTIONS
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
+
+GENESIS_VERSION = 1
+GENESIS_SIZE_MAX = 16 * 2**20
+
+
+class Contributor(Enum):
+    """Who posts in a phase."""
+
+    PARTICIPANT = "participant"
+    """Every member that takes part in the round."""
+    AGGREGATOR = "aggregator"
+    """The designated aggregator alone."""
+
+
+class AggregatorRule(Enum):
+    """Who the designated aggregator is."""
+
+    NONE = "none"
+    """Nobody: every peer aggregates, and whoever mines first writes the block."""
+    FIXED = "fixed"
+    """The first of the genesis document's members."""
+    ROTATING = "rotating"
+    """The members in turn, round by round."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRule:
+    """What the chain knows of a learning method's phase."""
+
+    name: str
+    """Name of the phase in the method."""
+    by: Contributor
+    """Who posts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Genesis:
+    """The founding document. The field order is the encoding's."""
+
+    version: int = GENESIS_VERSION
+    """Format of the document and of the protocol."""
+    name: str
+    """What people call the federation."""
+    created_ms: int
+    """When it was founded, in milliseconds since the Unix epoch; no block is older."""
+    members: tuple[PublicKey, ...]
+    """32 bytes each; the first one is the fixed aggregator, where there is one."""
+    learning: tuple[tuple[str, str], ...]
+    """The learning task as (name, value as JSON) pairs, sorted by name; the chain carries it and never reads it."""
+    setup: tuple[PhaseRule, ...] = ()
+    """Phases that run once, as round 0."""
+    phases: tuple[PhaseRule, ...]
+    """Phases of every round; each is closed by one block."""
+    rounds: int = 0
+    """The federation ends after this many rounds; 0: never."""
+    aggregator: AggregatorRule = AggregatorRule.NONE
+    """Who the designated aggregator is."""
+    centralized: bool = False
+    """Whether only the designated aggregator may produce blocks."""
+    proof_function: str = "scrypt"
+    """Hash of the proof of work: scrypt or sha256d."""
+    initial_bits: int
+    """Difficulty of the first block, in compact form."""
+    target_mining_time_ms: int = 4_000
+    """What the retarget steers the mining time to, in milliseconds (DFPL: β)."""
+    vote_quorum_percent: int = 50
+    """A block is accepted by more than this percentage of the electorate."""
+    contribution_quorum: int = 1
+    """Fewest posts of participants that a block may close a phase with."""
+    phase_timeout_ms: int = 60_000
+    """How long a phase waits for expected posts, in milliseconds."""
+    inactive_after: int = 3
+    """A member leaves the electorate after it missed this many phases in a row; its next post brings it back."""
+    reorg_depth_max: int = 1
+    """Deepest fork point below its head, in blocks, at which a peer still votes."""
+    committee_size: int = 0
+    """Members that vote on a block, drawn from the electorate by the parent's hash; 0: all of it."""
+    contributors_per_round: int = 0
+    """Members that contribute in a round, drawn by the hash of the block that closed the last one; 0: all."""
+    payload_size_max: int = 64 * 2**20
+    """Bytes of a payload, at most."""
+    inline_size_max: int = 64 * 2**10
+    """Payloads up to this many bytes travel inside the gossip message; larger ones are fetched by hash."""
+    clock_ahead_max_ms: int = 2_000
+    """How far ahead of the local clock a timestamp may be, in milliseconds."""
+    omission_slack_ms: int = 2_000
+    """A peer does not vote for a block that omits a post it held for this long before the block's timestamp."""
+
+    chain_id: Hash = field(init=False, repr=False, compare=False)
+    """32 bytes: hash of the document."""
+    index: Mapping[PublicKey, int] = field(init=False, repr=False, compare=False)
+    """Place of each member in ``members``."""
+
+    def __post_init__(self) -> None:
+        _validate(self)
+        object.__setattr__(self, "chain_id", sha256(self.encode()))
+        object.__setattr__(self, "index", {member: place for place, member in enumerate(self.members)})
+
+    def phases_of(self, round_number: int) -> tuple[PhaseRule, ...]:
+        """Phases of a round; round 0 holds the setup."""
+        return self.phases if round_number else self.setup
+
+    def aggregator_of(self, round_number: int) -> PublicKey | None:
+        """The designated aggregator of a round, if there is one."""
+        if self.aggregator is AggregatorRule.NONE:
+            return None
+        turn = round_number if self.aggregator is AggregatorRule.ROTATING else 0
+        return self.members[turn % len(self.members)]
+
+    def encode(self) -> bytes:
+        """The document's one byte string."""
+        return encode([_to_record(getattr(self, item.name)) for item in fields(self) if item.init])
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Genesis":
+        """Read :meth:`encode`'s bytes.
+
+        Raises:
+            InvalidEncoding: not the canonical form of a genesis document.
+            InvalidGenesis: it contradicts itself.
+        """
+        items = [item for item in fields(cls) if item.init]
+        value = decode(data, GENESIS_SIZE_MAX)
+        kinds = [_record_kind(item.name) for item in items]
+        record = expect_record(value, "genesis", kinds)
+        return cls(**{item.name: _from_record(item.name, entry) for item, entry in zip(items, record, strict=True)})
+
+
+def _to_record(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_to_record(item) for item in value]
+    if isinstance(value, PhaseRule):
+        return [value.name, value.by.value]
+    if isinstance(value, Enum):
+        return value.value
+    return int(value) if isinstance(value, bool) else value
+
+
+def _record_kind(name: str) -> type:
+    if name in ("members", "learning", "setup", "phases"):
+        return list
+    return str if name in ("name", "aggregator", "proof_function") else int
+
+
+def _from_record(name: str, value: Any) -> Any:
+    if name in ("setup", "phases"):
+        return tuple(_read_phase(item) for item in value)
+    if name == "learning":
+        return tuple(tuple(expect_record(item, "genesis learning", (str, str))) for item in value)
+    if name == "members":
+        return tuple(expect_record(value, "genesis members", [bytes] * len(value)))
+    if name == "aggregator":
+        return _read_choice(AggregatorRule, value, name)
+    if name == "centralized":
+        _expect(value in (0, 1), f"centralized is {value}, it must be 0 or 1")
+        return bool(value)
+    return value
+
+
+def _read_phase(value: Any) -> PhaseRule:
+    name, by = expect_record(value, "genesis phase", (str, str))
+    return PhaseRule(name, _read_choice(Contributor, by, "phase"))
+
+
+def _read_choice(choices: Any, value: str, name: str) -> Any:
+    allowed = [choice.value for choice in choices]
+    _expect(value in allowed, f"{name} is {value!r}, it must be one of {', '.join(allowed)}")
+    return choices(value)
+
+
+def _validate(genesis: Genesis) -> None:
+    """One rule a line; the message names the field and both values."""
+    g, count = genesis, len(genesis.members)
+    needs_aggregator = any(phase.by is Contributor.AGGREGATOR for phase in (*g.setup, *g.phases))
+    _expect(g.version == GENESIS_VERSION, f"version is {g.version}, this program speaks {GENESIS_VERSION}")
+    _expect(count >= 1, "members is empty, a federation has at least 1")
+    _expect(len(set(g.members)) == count, f"members holds {count} keys but {len(set(g.members))} different ones")
+    _expect(all(len(m) == PUBLIC_KEY_SIZE for m in g.members), f"members must be {PUBLIC_KEY_SIZE} bytes each")
+    _expect(list(g.learning) == sorted(set(g.learning)), "learning must be sorted and without repetition")
+    _expect(len(g.phases) >= 1, "phases is empty, a round has at least 1")
+    _expect(
+        not (needs_aggregator or g.centralized) or g.aggregator is not AggregatorRule.NONE,
+        "aggregator is none, but a phase or centralized = 1 needs one",
+    )
+    _expect(
+        g.proof_function in PROOF_FUNCTIONS,
+        f"proof_function is {g.proof_function!r}, not {list(PROOF_FUNCTIONS)}",
+    )
+    _expect(is_canonical_bits(g.initial_bits), f"initial_bits is {g.initial_bits:#x}, not a compact target")
+    _expect_range(g, "vote_quorum_percent", 50, 99)
+    _expect_range(g, "contribution_quorum", 1, g.contributors_per_round or count)
+    _expect_range(g, "committee_size", 0, count)
+    _expect_range(g, "contributors_per_round", 0, count)
+    _expect_range(g, "target_mining_time_ms", 4, 2**40)
+    _expect_range(g, "phase_timeout_ms", 1, 2**40)
+    _expect_range(g, "inactive_after", 1, 2**20)
+    _expect_range(g, "reorg_depth_max", 0, 2**20)
+    _expect_range(g, "payload_size_max", 1, 2**30)
+    _expect_range(g, "inline_size_max", 0, min(g.payload_size_max, 2**18))
+    _expect_range(g, "clock_ahead_max_ms", 0, 2**32)
+    _expect_range(g, "omission_slack_ms", 0, 2**32)
+    _expect_range(g, "created_ms", 0, 2**48)
+    _expect_range(g, "rounds", 0, 2**32)
+
+
+def _expect_range(genesis: Genesis, name: str, low: int, high: int) -> None:
+    value = getattr(genesis, name)
+    _expect(low <= value <= high, f"{name} is {value}, it must be between {low} and {high}")
+
+
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidGenesis(message)

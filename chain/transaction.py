@@ -1,0 +1,78 @@
+"""A transaction: one member's signed post in one phase of one round. The payload itself travels beside it."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedchain.chain.encoding import encode, expect_record, expect_size, signing_message
+from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
+from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
+
+PostKey = tuple[int, int, PublicKey]
+"""(round, phase, sender): there is at most one post under each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A signed promise: "this payload is what I contribute to this phase of this round"."""
+
+    round: int
+    """Round, from 1; 0 holds the phases that run once before the first round."""
+    phase: int
+    """Place of the phase in its round, from 0."""
+    sender: PublicKey
+    """32 bytes: the member that posts."""
+    payload_hash: Hash
+    """32 bytes: SHA-256 of the payload."""
+    payload_size: int
+    """Bytes of the payload."""
+    timestamp_ms: int
+    """The sender's clock when it posted, in milliseconds since the Unix epoch."""
+    signature: Signature = field(repr=False)
+    """64 bytes: the sender's, over everything above."""
+    hash: Hash = field(init=False, repr=False, compare=False)
+    """32 bytes: identity of the transaction, signature included."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hash", sha256(encode(self.to_record())))
+
+    @property
+    def key(self) -> PostKey:
+        """Under which at most one transaction exists."""
+        return self.round, self.phase, self.sender
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        return [*self._signed_fields(), self.signature]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Transaction":
+        """Read the canonical fields; raises InvalidEncoding."""
+        fields = expect_record(value, "transaction", (int, int, bytes, bytes, int, int, bytes))
+        expect_size(fields[2], PUBLIC_KEY_SIZE, "transaction sender")
+        expect_size(fields[3], HASH_SIZE, "transaction payload hash")
+        expect_size(fields[6], SIGNATURE_SIZE, "transaction signature")
+        return cls(*fields)
+
+    def signing_message(self, chain_id: Hash) -> bytes:
+        """What the sender signs."""
+        return signing_message(chain_id, "transaction", encode(self._signed_fields()))
+
+    def _signed_fields(self) -> list[Any]:
+        return [
+            self.round,
+            self.phase,
+            self.sender,
+            self.payload_hash,
+            self.payload_size,
+            self.timestamp_ms,
+        ]
+
+
+def sign_transaction(
+    key: PrivateKey, chain_id: Hash, round_number: int, phase: int, payload: bytes, timestamp_ms: int
+) -> Transaction:
+    """Post ``payload`` to ``phase`` of ``round_number`` in the name of ``key``."""
+    draft = Transaction(
+        round_number, phase, key.public_key, sha256(payload), len(payload), timestamp_ms, bytes(SIGNATURE_SIZE)
+    )
+    return replace(draft, signature=key.sign(draft.signing_message(chain_id)))

@@ -1,0 +1,1 @@
+"""Hashes, keys and addresses."""

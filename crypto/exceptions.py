@@ -1,0 +1,20 @@
+"""Errors of keys and signatures.
+
+::
+
+    CryptoError
+    ├── KeyFileError        a key file is missing, malformed, too open, or its passphrase is wrong
+    └── InvalidAddress      a text is not the address of an Ed25519 key
+"""
+
+
+class CryptoError(Exception):
+    """Something is wrong with a key, a signature or an address."""
+
+
+class KeyFileError(CryptoError):
+    """The key file cannot be used; the message says why and names the file."""
+
+
+class InvalidAddress(CryptoError):
+    """The text is not the address of an Ed25519 public key."""

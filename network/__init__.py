@@ -1,0 +1,1 @@
+"""Messages, and how they travel between peers."""

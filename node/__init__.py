@@ -1,0 +1,1 @@
+"""One peer: a state machine without I/O, and what drives it."""

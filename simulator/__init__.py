@@ -1,0 +1,1 @@
+"""Many peers on one machine, in virtual time."""
