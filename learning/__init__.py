@@ -1,0 +1,1 @@
+"""What is learned: methods, models, data, and the bytes peers exchange."""

@@ -1,0 +1,53 @@
+"""What can go wrong while learning, and whose fault it is.
+
+LearningError
+├── ConfigurationError    the user asked for something impossible; the message says what to change
+├── DatasetError          a data file is missing or damaged on this machine
+├── InvalidPayload        the sender posted bytes that break a rule; no retry heals it
+└── TrainingDiverged      this client's own training left the finite numbers
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class LearningError(Exception):
+    """Base of everything `fedchain.learning` raises on purpose."""
+
+
+class ConfigurationError(LearningError):
+    """An option, or a combination of options, cannot work. One clear line, meant for the user."""
+
+
+class DatasetError(LearningError):
+    """A data file is missing or damaged. The message names the file and the expected checksum."""
+
+
+class InvalidPayload(LearningError):
+    """Received tensors break a rule. The message names the rule, the value expected and the value found."""
+
+
+class TrainingDiverged(LearningError):
+    """A training loss was not finite, so the client has nothing sound to post."""
+
+    def __init__(self, client: int, round_number: int, step: int, loss: float) -> None:
+        # The arguments are kept as they came, so that the error survives the way back from a worker process.
+        super().__init__(client, round_number, step, loss)
+        self.client = client
+        self.round_number = round_number
+        self.step = step
+        self.loss = loss
+
+    def __str__(self) -> str:
+        return (
+            f"client {self.client}, round {self.round_number}: the loss is {self.loss} at step {self.step}; "
+            "try a smaller learning_rate"
+        )
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
+    """Build the error for a misspelt name: it offers the nearest valid one, or lists them all."""
+    names = sorted(known)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"choose one of: {', '.join(names)}"
+    return ConfigurationError(f"unknown {kind} '{name}'; {hint}")

@@ -1,0 +1,233 @@
+"""The private side of a learning task: clients with their models and data, as a worker process holds them.
+
+A client's contribution depends on the configuration, the client's own past and the knowledge given, and on
+nothing else: not on the process, nor on which other clients it serves, nor on their order.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+
+from fedchain.learning.codec import encode
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.data import Dataset, load_dataset
+from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
+from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.metrics import Evaluation, evaluate, evaluate_prototypes
+from fedchain.learning.models import build_model, describe_model
+from fedchain.learning.partition import Partition, split
+from fedchain.learning.registry import build_method
+from fedchain.learning.rules import read_knowledge
+from fedchain.learning.seeding import derive
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a client computed in one phase."""
+
+    payload: bytes
+    """The encoded post."""
+
+    steps: int
+    """SGD steps taken."""
+
+    local: Evaluation
+    """The client's model after the phase."""
+
+    received: Evaluation | None
+    """The shared model as received, before training; None if the method shares none, or none exists yet."""
+
+
+class Learner:
+    """Serves any of the task's clients; data set, partition and clients are built when first needed."""
+
+    def __init__(self, config: LearningConfig) -> None:
+        config.validate()
+        self._config = config
+        self._method = build_method(config.method, dict(config.hyperparameters))
+        self._info = describe_model(config.model_name)
+        self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
+        self._dataset: Dataset | None = None
+        self._partition: Partition | None = None
+        self._clients: dict[int, Client] = {}
+        self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._test_result: tuple[bytes, tuple[float, float]] | None = None
+
+    def contribute(
+        self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
+    ) -> Contribution:
+        """Do the client's work of a phase: receive the knowledge (b'' before the first), train, post, measure.
+
+        With `evaluate_test` the models are also measured on the whole test set. Raises `TrainingDiverged`, after
+        which the client is as it was before the call, and `InvalidPayload` for damaged knowledge.
+        """
+        which = self._phases[phase]
+        known = self._read_knowledge(knowledge)
+        with self._reproducible(client, which, round_number) as own:
+            before = _copy_state(own)
+            received = self._receive(own, which, Round(round_number, known), knowledge, evaluate_test)
+            try:
+                payload = which.compute(self._method, own, Round(round_number, known))
+            except TrainingDiverged:
+                _restore_state(own, before)
+                raise
+            local = self._evaluate(own, known)
+            if evaluate_test:
+                local = _with_test(local, evaluate(own.model, *self._whole_test_set()))
+        return Contribution(payload=encode(payload), steps=own.steps, local=local, received=received)
+
+    def evaluate_received(
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
+    ) -> Evaluation | None:
+        """Measure the shared model that the knowledge is, on the client's test set; the client stays as it was.
+
+        None if the method shares no model or there is no knowledge.
+        """
+        which = self._method.phases[0]
+        with self._reproducible(client, which, round_number) as own:
+            before = _copy_state(own)
+            round = Round(round_number, self._read_knowledge(knowledge))
+            received = self._receive(own, which, round, knowledge, evaluate_test)
+            _restore_state(own, before)
+        return received
+
+    def histogram(self) -> NDArray[np.int64]:
+        """Count the training examples of every client and class, (K, C)."""
+        dataset, partition = self._load()
+        counts = [np.bincount(dataset.train_labels[own], minlength=dataset.classes) for own in partition.train]
+        return np.stack(counts).astype(np.int64)
+
+    def checkpoint(self, client: int) -> bytes:
+        """Return the client's model and memory as a safetensors file."""
+        own = self._client(client)
+        tensors = {f"model.{name}": value for name, value in own.model.state_dict().items()}
+        tensors |= {f"memory.{name}": value for name, value in own.memory.items()}
+        return safetensors.torch.save({name: value.detach().clone().contiguous() for name, value in tensors.items()})
+
+    def restore(self, client: int, data: bytes) -> None:
+        """Put the client back to a checkpoint. Raises `ConfigurationError` if it does not fit the model."""
+        own = self._client(client)
+        try:
+            tensors = safetensors.torch.load(data)
+            state = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+            own.model.load_state_dict(state)
+        except (safetensors.SafetensorError, RuntimeError) as error:
+            cause = str(error).splitlines()[0]
+            raise ConfigurationError(
+                f"checkpoint of client {client} does not fit {self._config.model_name}: {cause}"
+            ) from error
+        memory = {name.removeprefix("memory."): value for name, value in tensors.items() if name.startswith("memory.")}
+        own.memory = memory
+
+    @contextmanager
+    def _reproducible(self, client: int, phase: Phase, round_number: int) -> Iterator[Client]:
+        """Give the client with its randomness freshly seeded, on one thread; leave torch's own state as it was."""
+        own = self._client(client)
+        labels = ("client", client, "phase", phase.name, "round", round_number)
+        threads = torch.get_num_threads()
+        with torch.random.fork_rng(devices=[]):
+            torch.set_num_threads(1)
+            try:
+                torch.manual_seed(derive(self._config.seed, *labels, "dropout"))
+                own.generator.manual_seed(derive(self._config.seed, *labels, "batches"))
+                own.steps = 0
+                yield own
+            finally:
+                torch.set_num_threads(threads)
+
+    def _receive(
+        self, client: Client, phase: Phase, round: Round, knowledge: bytes, evaluate_test: bool
+    ) -> Evaluation | None:
+        """Hand the knowledge to the client at the start of a round, and measure the model if it is a shared one."""
+        if phase is not self._method.phases[0]:
+            return None
+        self._method.receive(client, round)
+        if not self._method.shares_model or round.knowledge is None:
+            return None
+        result = self._evaluate(client, round.knowledge)
+        return _with_test(result, self._evaluate_shared(client, knowledge)) if evaluate_test else result
+
+    def _evaluate_shared(self, client: Client, knowledge: bytes) -> tuple[float, float]:
+        """Measure a shared model on the whole test set, once for all clients of this process."""
+        digest = hashlib.sha256(knowledge).digest()
+        if self._test_result is None or self._test_result[0] != digest:
+            self._test_result = (digest, evaluate(client.model, *self._whole_test_set()))
+        return self._test_result[1]
+
+    def _evaluate(self, client: Client, known: Tensors | None) -> Evaluation:
+        """Measure the client's model on its own test set."""
+        accuracy, loss = evaluate(client.model, client.test_images, client.test_labels)
+        found = None if known is None else self._method.prototypes(known)
+        by_prototype = None
+        if found is not None:
+            own = np.isin(found["labels"], client.classes)
+            if own.any():
+                labels, prototypes = torch.from_numpy(found["labels"][own]), torch.from_numpy(found["prototypes"][own])
+                by_prototype = evaluate_prototypes(
+                    client.model, client.test_images, client.test_labels, prototypes, labels
+                )
+        return Evaluation(local_accuracy=accuracy, local_loss=loss, prototype_accuracy=by_prototype)
+
+    def _read_knowledge(self, knowledge: bytes) -> Tensors | None:
+        return read_knowledge(self._method.knowledge_spec(self._method.phases[-1], self._info), knowledge)
+
+    def _whole_test_set(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._test_set is None:
+            dataset, _ = self._load()
+            self._test_set = dataset.normalise(dataset.test_images), torch.from_numpy(dataset.test_labels)
+        return self._test_set
+
+    def _client(self, index: int) -> Client:
+        if index not in self._clients:
+            if not 0 <= index < self._config.clients:
+                raise ConfigurationError(f"client must be between 0 and {self._config.clients - 1}, not {index}")
+            self._clients[index] = self._build_client(index)
+        return self._clients[index]
+
+    def _build_client(self, index: int) -> Client:
+        dataset, partition = self._load()
+        train, test = partition.train[index], partition.test[index]
+        owner = "shared" if self._method.shared_init else index
+        return Client(
+            index=index,
+            model=build_model(self._config.model_name, derive(self._config.seed, "model", owner)),
+            info=self._info,
+            train_images=dataset.normalise(dataset.train_images[train]),
+            train_labels=torch.from_numpy(dataset.train_labels[train]),
+            test_images=dataset.normalise(dataset.test_images[test]),
+            test_labels=torch.from_numpy(dataset.test_labels[test]),
+            classes=tuple(np.unique(dataset.train_labels[train]).tolist()),
+        )
+
+    def _load(self) -> tuple[Dataset, Partition]:
+        if self._dataset is None or self._partition is None:
+            self._dataset = load_dataset(self._config.dataset, self._config.data_dir)
+            labels = self._dataset.train_labels, self._dataset.test_labels
+            self._partition = split(self._config, *labels, self._dataset.classes)
+        return self._dataset, self._partition
+
+
+def _copy_state(client: Client) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    return {name: value.clone() for name, value in client.model.state_dict().items()}, dict(client.memory)
+
+
+def _restore_state(client: Client, state: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]) -> None:
+    client.model.load_state_dict(state[0])
+    client.memory = state[1]
+
+
+def _with_test(evaluation: Evaluation, test: tuple[float, float]) -> Evaluation:
+    return Evaluation(
+        local_accuracy=evaluation.local_accuracy,
+        local_loss=evaluation.local_loss,
+        prototype_accuracy=evaluation.prototype_accuracy,
+        test_accuracy=test[0],
+        test_loss=test[1],
+    )

@@ -1,0 +1,1 @@
+"""The learning methods, one file each."""

@@ -1,0 +1,55 @@
+"""BLADE-FL: Li et al., "Blockchain Assisted Decentralized Federated Learning (BLADE-FL): Performance Analysis and
+Resource Allocation", IEEE Transactions on Parallel and Distributed Systems 33(10), 2022.
+
+B batch, C classes, K clients.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.aggregation import weighted_mean
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
+from fedchain.learning.models import ModelInfo
+from fedchain.learning.parameters import load_parameters, parameter_spec, read_parameters
+from fedchain.learning.training import train
+
+
+@dataclass(frozen=True, kw_only=True)
+class BladeFl(Method):
+    """Every client trains, broadcasts its model, mines, and averages all models with equal weights."""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train from the last aggregate and post the parameters (steps 1 and 2)."""
+        train(client, self.loss, self.schedule, round.number)
+        return read_parameters(client.model)
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    shares_model: ClassVar[bool] = True
+
+    def receive(self, client: Client, round: Round) -> None:
+        """Start the round from the aggregate of the last block (step 5)."""
+        if round.knowledge is not None:
+            load_parameters(client.model, round.knowledge)
+
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        """Cross-entropy."""
+        _, logits = forward(images)  # (B, C)
+        return F.cross_entropy(logits, labels)
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        """w <- 1/K sum_k w_k, every client counting the same."""
+        weights = [1] * len(round.posts)  # (K,)
+        names = round.posts[0].payload
+        return {name: weighted_mean([post.payload[name] for post in round.posts], weights) for name in names}
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors."""
+        return parameter_spec(info)
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors."""
+        return parameter_spec(info)

@@ -1,0 +1,55 @@
+"""FedAvg: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
+
+B batch, C classes, K clients, n_k training examples of client k.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.aggregation import WEIGHT_MAX, weighted_mean
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
+from fedchain.learning.models import ModelInfo
+from fedchain.learning.parameters import PREFIX, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.training import train
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(Method):
+    """Clients train the common model; the next one is the mean of theirs, weighted by their examples."""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train locally (Algorithm 1, ClientUpdate); post the parameters and n_k."""
+        train(client, self.loss, self.schedule, round.number)
+        return read_parameters(client.model) | {"examples": np.array([len(client.train_labels)], dtype=np.int64)}
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    shares_model: ClassVar[bool] = True
+
+    def receive(self, client: Client, round: Round) -> None:
+        """Start the round from the common model."""
+        if round.knowledge is not None:
+            load_parameters(client.model, round.knowledge)
+
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        """Cross-entropy."""
+        _, logits = forward(images)  # (B, C)
+        return F.cross_entropy(logits, labels)
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        """w <- sum_k n_k / n * w_k (Algorithm 1, server)."""
+        examples = [int(post.payload["examples"][0]) for post in round.posts]  # (K,)
+        names = [name for name in round.posts[0].payload if name.startswith(PREFIX)]
+        return {name: weighted_mean([post.payload[name] for post in round.posts], examples) for name in names}
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors and the bounded number of examples."""
+        return (*parameter_spec(info), TensorSpec("examples", (1,), "int64", minimum=1, maximum=WEIGHT_MAX))
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors."""
+        return parameter_spec(info)

@@ -1,0 +1,45 @@
+"""SOLO: every client alone, the baseline of Li et al., "FedPH" (and of most papers on personalised learning).
+
+It runs on the same chain with empty posts, so that it differs from a method by the exchange alone. B batch, C classes.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
+from fedchain.learning.models import ModelInfo
+from fedchain.learning.training import train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solo(Method):
+    """No exchange: local training only."""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train locally; post nothing."""
+        train(client, self.loss, self.schedule, round.number)
+        return {}
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    exchanges: ClassVar[bool] = False
+
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        """Cross-entropy."""
+        _, logits = forward(images)  # (B, C)
+        return F.cross_entropy(logits, labels)
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        """Nothing is known in common."""
+        return {}
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """No tensors."""
+        return ()
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """No tensors."""
+        return ()

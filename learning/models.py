@@ -1,0 +1,111 @@
+"""The models. Each returns the embedding, from which prototypes are made, beside the logits.
+
+B batch, C classes, D embedding.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fedchain.learning.exceptions import unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The shapes of a model, as the specs of payloads need them."""
+
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+    """Name and shape of every tensor of the model's state, in the model's order."""
+
+    embedding_size: int
+    """Width D of the embedding."""
+
+    classes: int
+    """Number of classes C."""
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of scalars in the model."""
+        return sum(torch.Size(shape).numel() for _, shape in self.parameters)
+
+
+class Model(nn.Module):
+    """Base of the models: images -> (embedding, logits)."""
+
+    embedding_size: int
+    """Width D of the embedding."""
+
+    classes: int
+    """Number of classes C."""
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embedding (B, D) and logits (B, C) of images (B, channels, height, width)."""
+        raise NotImplementedError
+
+
+class Cnn(Model):
+    """The small convolutional network of the federated-prototype literature, for 28x28 images: 21,840 parameters.
+
+    Layers and dropout follow CNNMnist of Tan et al., FedProto (AAAI 2022); DFPL's Table II counts this network.
+    """
+
+    embedding_size = 50
+    classes = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
+        self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
+        self.conv2_drop = nn.Dropout2d()
+        self.fc1 = nn.Linear(320, 50)
+        self.fc2 = nn.Linear(50, 10)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embedding (B, 50) and logits (B, 10) of images (B, 1, 28, 28)."""
+        hidden = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
+        hidden = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(hidden)), 2))  # (B, 20, 4, 4)
+        embedding = F.relu(self.fc1(hidden.flatten(1)))  # (B, 50)
+        logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, 10)
+        return embedding, logits
+
+
+class DigitsMlp(Model):
+    """A small fully connected network for the 8x8 digits: 6,570 parameters. Ours; made for fast examples."""
+
+    embedding_size = 32
+    classes = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(64, 64)
+        self.fc2 = nn.Linear(64, 32)
+        self.fc3 = nn.Linear(32, 10)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embedding (B, 32) and logits (B, 10) of images (B, 1, 8, 8)."""
+        hidden = F.relu(self.fc1(images.flatten(1)))  # (B, 64)
+        embedding = F.relu(self.fc2(hidden))  # (B, 32)
+        return embedding, self.fc3(embedding)
+
+
+_MODELS: Mapping[str, Callable[[], Model]] = MappingProxyType({"cnn": Cnn, "digits-mlp": DigitsMlp})
+
+
+def build_model(name: str, seed: int) -> Model:
+    """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was."""
+    if name not in _MODELS:
+        raise unknown_name("model", name, _MODELS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _MODELS[name]()
+
+
+def describe_model(name: str) -> ModelInfo:
+    """Return the shapes of the named model."""
+    model = build_model(name, seed=0)
+    parameters = tuple((key, tuple(value.shape)) for key, value in model.state_dict().items())
+    return ModelInfo(parameters=parameters, embedding_size=model.embedding_size, classes=model.classes)

@@ -1,0 +1,90 @@
+"""Names of the learning methods, and how a name and its hyper-parameters become a method.
+
+Importing this module is cheap: a method's own module, and with it torch, is imported when the method is built.
+"""
+
+import importlib
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from fedchain.learning.exceptions import ConfigurationError, unknown_name
+
+if TYPE_CHECKING:
+    from fedchain.learning.method import Method
+
+HyperparameterValue = bool | int | float | str
+"""What a hyper-parameter may be: values that a configuration file and the genesis document can hold."""
+
+METHODS: Mapping[str, str] = MappingProxyType(
+    {
+        "blade-fl": "fedchain.learning.methods.blade_fl:BladeFl",
+        "dfpl": "fedchain.learning.methods.dfpl:Dfpl",
+        "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
+        "solo": "fedchain.learning.methods.solo:Solo",
+    }
+)
+"""Registered name of each built-in method, and where its class is: 'module:Class'."""
+
+
+def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) -> "Method":
+    """Import the method and build it with checked hyper-parameters.
+
+    Raises `ConfigurationError` for an unknown method, an unknown hyper-parameter, or a value of the wrong
+    type or outside its range.
+    """
+    method_class = load_method(name)
+    hints = typing.get_type_hints(method_class)
+    known = {field.name: hints[field.name] for field in fields(method_class)}
+    checked: dict[str, Any] = {}
+    for parameter, value in hyperparameters.items():
+        if parameter not in known:
+            raise unknown_name(f"hyper-parameter of {name}", parameter, known)
+        checked[parameter] = _checked(f"{name}.{parameter}", value, known[parameter])
+    return method_class(**checked)
+
+
+def load_method(name: str) -> "type[Method]":
+    """Return the class behind a registered name or behind 'module:Class'."""
+    validate_method_name(name)
+    module_name, _, class_name = METHODS.get(name, name).partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"method '{name}': {error}") from error
+
+    from fedchain.learning.method import Method
+
+    found = getattr(module, class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        methods = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Method)]
+        raise unknown_name(f"method class in {module_name}", class_name, methods)
+    return found
+
+
+def validate_method_name(name: str) -> None:
+    """Raise `ConfigurationError` unless the name is registered or has the form 'module:Class'."""
+    module_name, separator, class_name = name.partition(":")
+    is_path = bool(separator) and class_name.isidentifier()
+    is_path = is_path and all(part.isidentifier() for part in module_name.split("."))
+    if name not in METHODS and not is_path:
+        raise unknown_name("method", name, METHODS)
+
+
+def _checked(name: str, value: HyperparameterValue, expected: Any) -> HyperparameterValue:
+    """Return the value as the field's type wants it (an integer serves as a float), or refuse it."""
+    choices = typing.get_args(expected)
+    if choices:
+        if value not in choices:
+            raise unknown_name(f"value of {name}", str(value), choices)
+        return value
+    if expected is float and type(value) is int:
+        value = float(value)
+    if type(value) is not expected:
+        raise ConfigurationError(f"{name} must be {expected.__name__}, not {type(value).__name__} ({value!r})")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigurationError(f"{name} must be finite, not {value}")
+    return value

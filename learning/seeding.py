@@ -1,0 +1,36 @@
+"""Every seed comes from one root seed, by name and never by order of use.
+
+A stream that is named (client 3, round 7, dropout) gives the same numbers in any process, after any other
+client and under any PYTHONHASHSEED, so one client's round can be repeated by itself.
+"""
+
+import hashlib
+
+import numpy as np
+import torch
+
+SEED_BITS = 63
+"""Seeds fit a signed 64-bit integer, which every generator in use accepts."""
+
+
+def derive(root: int, *labels: str | int) -> int:
+    """Derive the seed in [0, 2^63) of the stream that `labels` name, from the root seed.
+
+    Labels are hashed with their type and length, so ("a", "bc") differs from ("ab", "c") and 1 from "1".
+    """
+    digest = hashlib.sha256(b"fedchain/seed")
+    for label in (root, *labels):
+        kind = b"i" if isinstance(label, int) else b"s"
+        encoded = str(label).encode()
+        digest.update(kind + len(encoded).to_bytes(4, "big") + encoded)
+    return int.from_bytes(digest.digest()[:8], "big") >> (64 - SEED_BITS)
+
+
+def numpy_generator(root: int, *labels: str | int) -> np.random.Generator:
+    """Return numpy's generator for the stream that `labels` name."""
+    return np.random.Generator(np.random.PCG64(derive(root, *labels)))
+
+
+def torch_generator(root: int, *labels: str | int) -> torch.Generator:
+    """Return a CPU generator of torch for the stream that `labels` name."""
+    return torch.Generator().manual_seed(derive(root, *labels))

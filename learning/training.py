@@ -1,0 +1,94 @@
+"""Local training: the one SGD loop that every method shares. B batch, n examples of the client."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedchain.learning.exceptions import TrainingDiverged
+
+if TYPE_CHECKING:
+    from fedchain.learning.method import Client, Forward, Memory
+
+Loss = Callable[["Forward", torch.Tensor, torch.Tensor, "Memory"], torch.Tensor]
+"""loss(forward, images, labels, memory) -> scalar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long and with which step SGD runs."""
+
+    learning_rate: float
+    """Step size."""
+
+    batch_size: int
+    """Examples per step."""
+
+    steps: int
+    """Number of steps, unless `epochs` is positive."""
+
+    epochs: int
+    """Number of passes over the data; 0 leaves the choice to `steps`."""
+
+    momentum: float
+    """Momentum, from an empty buffer."""
+
+    weight_decay: float
+    """L2 penalty."""
+
+
+def train(client: "Client", loss: Loss, schedule: Schedule, round_number: int) -> None:
+    """Train the client's model in place and count the steps in `client.steps`.
+
+    Raises `TrainingDiverged` if any step's loss was not finite; the model is then of no use.
+    """
+    steps = count_steps(schedule, len(client.train_labels))
+    batches = draw_batches(len(client.train_labels), schedule.batch_size, client.generator)
+    optimizer = torch.optim.SGD(
+        client.model.parameters(),
+        lr=schedule.learning_rate,
+        momentum=schedule.momentum,
+        weight_decay=schedule.weight_decay,
+    )
+    client.model.train()
+    losses = torch.empty(steps)
+    for step in range(steps):
+        batch = next(batches)  # (B,)
+        images = client.train_images.index_select(0, batch)
+        labels = client.train_labels.index_select(0, batch)
+        value = loss(client.model, images, labels, client.memory)
+        optimizer.zero_grad()
+        value.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses[step] = value.detach()
+    client.steps += steps
+    _validate_losses(losses, client.index, round_number)
+
+
+def count_steps(schedule: Schedule, examples: int) -> int:
+    """Return the number of steps of one round for a client with this many examples."""
+    if schedule.epochs > 0:
+        return schedule.epochs * batches_per_pass(examples, schedule.batch_size)
+    return schedule.steps
+
+
+def batches_per_pass(examples: int, batch_size: int) -> int:
+    """Return how many full batches one pass has; a client with fewer examples than a batch has one small one."""
+    return max(1, examples // batch_size)
+
+
+def draw_batches(examples: int, batch_size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+    """Yield indices (B,) for ever: shuffled passes, each cut into full batches; the rest of a pass is left out."""
+    size = min(batch_size, examples)
+    while True:
+        order = torch.randperm(examples, generator=generator)
+        for start in range(0, examples - size + 1, size):
+            yield order[start : start + size]
+
+
+def _validate_losses(losses: torch.Tensor, client: int, round_number: int) -> None:
+    broken = (~torch.isfinite(losses)).nonzero()
+    if len(broken):
+        step = int(broken[0])
+        raise TrainingDiverged(client, round_number, step, float(losses[step]))
