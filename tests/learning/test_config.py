@@ -1,0 +1,98 @@
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.registry import METHODS, build_method, load_method
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contributed(FedAvg):
+    """Stands for a method in a contributor's own file."""
+
+    strength: float = 1.0
+
+
+def test_the_defaults_are_valid() -> None:
+    LearningConfig().validate()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clients": 0}, "clients must be between 1 and 10000, not 0"),
+        ({"clients": 2.0}, "clients must be int, not float"),
+        ({"clients": True}, "clients must be int, not bool"),
+        ({"classes_avg": 11}, "classes_avg must be between 1 and 10, not 11"),
+        ({"classes_std": -1}, "classes_std must be between 0 and 10, not -1"),
+        ({"shots": 0}, "shots must be"),
+        ({"test_shots": 0}, "test_shots must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"dirichlet_alpha": 0.0}, "dirichlet_alpha must be a positive number, not 0.0"),
+        ({"dirichlet_alpha": float("inf")}, "dirichlet_alpha must be a positive number, not inf"),
+        ({"dataset": "fashion_mnist"}, "unknown data set 'fashion_mnist'; did you mean 'fashion-mnist'?"),
+        ({"partition": "n-ways"}, "did you mean 'n-way'?"),
+        ({"model": "resnet"}, "unknown model 'resnet'"),
+        ({"model": "cnn"}, "model 'cnn' does not fit digits images; use digits-mlp"),
+        ({"method": "dfp"}, "unknown method 'dfp'; did you mean 'dfpl'?"),
+        ({"method": "no.such.module:Method"}, "no.such.module:Method"),
+        ({"method": "fedchain.learning.methods.dfpl:Dfpll"}, "did you mean 'Dfpl'?"),
+        ({"method": "fedchain.learning.seeding:derive"}, "unknown method class"),
+        ({"hyperparameters": {"learnin_rate": 0.1}}, "did you mean 'learning_rate'?"),
+        ({"hyperparameters": {"learning_rate": "fast"}}, "dfpl.learning_rate must be float, not str"),
+        ({"hyperparameters": {"learning_rate": 0.0}}, "learning_rate must lie in (0.0, 1000.0], not 0.0"),
+        ({"hyperparameters": {"learning_rate": float("nan")}}, "dfpl.learning_rate must be finite, not nan"),
+        ({"hyperparameters": {"batch_size": 0}}, "batch_size must lie in [1,"),
+        ({"hyperparameters": {"momentum": 1.0}}, "momentum must lie in [0.0, 1.0), not 1.0"),
+        ({"hyperparameters": {"regularizer_weight": -1.0}}, "regularizer_weight must lie in"),
+        (
+            {"hyperparameters": {"regularizer": "l1"}},
+            "unknown value of dfpl.regularizer 'l1'; choose one of: mse, norm",
+        ),
+    ],
+)
+def test_an_impossible_value_is_refused_in_one_line_that_names_it(changes: dict[str, Any], message: str) -> None:
+    config = replace(LearningConfig(), **changes)
+    with pytest.raises(ConfigurationError) as caught:
+        config.validate()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_hyperparameters_are_sorted_pairs_whatever_they_came_as() -> None:
+    from_mapping = LearningConfig(hyperparameters={"momentum": 0.5, "batch_size": 8})
+    from_pairs = LearningConfig(hyperparameters=(("batch_size", 8), ("momentum", 0.5)))
+    assert from_mapping == from_pairs
+    assert hash(from_mapping) == hash(from_pairs)
+
+
+def test_an_integer_serves_as_a_float() -> None:
+    assert type(build_method("dfpl", {"regularizer_weight": 2}).learning_rate) is float
+    method = build_method("dfpl", {"learning_rate": 1})
+    assert method.learning_rate == 1.0
+    assert type(method.learning_rate) is float
+
+
+def test_every_registered_method_loads_and_cites_its_source() -> None:
+    for name in METHODS:
+        module = sys.modules[load_method(name).__module__]
+        assert " et al., " in (module.__doc__ or ""), name
+
+
+def test_a_method_of_ones_own_is_named_by_module_and_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    LearningConfig(method="contributed:Contributed", hyperparameters={"strength": 2.0}).validate()
+    assert isinstance(build_method("contributed:Contributed", {}), Contributed)
+
+
+def test_the_configuration_is_read_without_loading_any_tensor_library() -> None:
+    program = (
+        "import sys, fedchain.learning.config as c, fedchain.learning.exceptions; c.LearningConfig().validate();"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'sklearn')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

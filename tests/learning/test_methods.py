@@ -1,0 +1,147 @@
+"""Each method against its formulas, on tensors small enough to follow."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.method import Method, Post, Round, Tensors
+from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.methods.solo import Solo
+from fedchain.learning.prototypes import class_means
+
+B, C, D = 6, 4, 3
+GENERATOR = torch.Generator().manual_seed(0)
+EMBEDDING = torch.rand(B, D, generator=GENERATOR, dtype=torch.float64)
+LOGITS = torch.randn(B, C, generator=GENERATOR, dtype=torch.float64)
+LABELS = torch.tensor([0, 2, 2, 1, 0, 2])
+PROTOTYPES = torch.rand(C, D, generator=GENERATOR, dtype=torch.float64)
+IS_KNOWN = torch.tensor([True, False, True, True])
+
+
+def forward(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return EMBEDDING, LOGITS
+
+
+def loss_of(method: Method, is_known: torch.Tensor = IS_KNOWN) -> float:
+    memory = {"prototypes": PROTOTYPES, "is_known": is_known}
+    return float(method.loss(forward, torch.zeros(B, 1), LABELS, memory))
+
+
+def aggregate(method: Method, payloads: Sequence[Tensors]) -> Tensors:
+    posts = tuple(Post(bytes([index]), payload) for index, payload in enumerate(payloads))
+    return method.aggregate(type(method).phases[0], Round(1, None, posts))
+
+
+def posted(labels: list[int], counts: list[int], prototypes: Any) -> Tensors:
+    return {"labels": np.array(labels), "counts": np.array(counts), "prototypes": np.array(prototypes, np.float32)}
+
+
+CROSS_ENTROPY = float(F.cross_entropy(LOGITS, LABELS))
+
+
+@pytest.mark.parametrize("method", [FedAvg(), BladeFl(), Solo(), Dfpl(regularizer_weight=0.0)])
+def test_the_loss_without_a_regularizer_is_cross_entropy(method: Method) -> None:
+    assert loss_of(method) == pytest.approx(CROSS_ENTROPY, rel=1e-12)
+
+
+@pytest.mark.parametrize("regularizer", ["mse", "norm"])
+def test_dfpl_without_knowledge_is_cross_entropy(regularizer: Any) -> None:
+    nothing = torch.zeros(C, dtype=torch.bool)
+    assert loss_of(Dfpl(regularizer=regularizer), nothing) == pytest.approx(CROSS_ENTROPY, rel=1e-12)
+
+
+def test_dfpl_mse_is_the_mean_squared_distance_with_unknown_classes_at_no_distance() -> None:
+    target = torch.stack([PROTOTYPES[y] if IS_KNOWN[y] else EMBEDDING[b] for b, y in enumerate(LABELS)])
+    expected = CROSS_ENTROPY + 0.7 * float(F.mse_loss(EMBEDDING, target))
+    assert loss_of(Dfpl(regularizer_weight=0.7)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_dfpl_norm_is_equation_4() -> None:
+    distances = [
+        float((EMBEDDING[i == LABELS].mean(0) - PROTOTYPES[i]).norm()) for i in (0, 2)
+    ]  # 1 unknown, 3 not drawn
+    expected = CROSS_ENTROPY + 0.7 * sum(distances) / 2
+    assert loss_of(Dfpl(regularizer="norm", regularizer_weight=0.7)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("regularizer", ["mse", "norm"])
+def test_dfpl_gradients_are_finite_where_a_class_sits_on_its_prototype(regularizer: Any) -> None:
+    embedding = PROTOTYPES[LABELS].clone().requires_grad_()
+    memory = {"prototypes": PROTOTYPES, "is_known": IS_KNOWN}
+    loss = Dfpl(regularizer=regularizer).loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, memory)
+    (gradient,) = torch.autograd.grad(loss, embedding)
+    assert torch.isfinite(gradient).all()
+
+
+def test_the_regularizer_pulls_towards_the_prototype() -> None:
+    embedding = EMBEDDING.clone().requires_grad_()
+    memory = {"prototypes": PROTOTYPES, "is_known": IS_KNOWN}
+    Dfpl().loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, memory).backward()  # type: ignore[no-untyped-call]
+    assert embedding.grad is not None
+    expected = 2 / (B * D) * (EMBEDDING - PROTOTYPES[LABELS]) * IS_KNOWN[LABELS].unsqueeze(1)
+    torch.testing.assert_close(embedding.grad, expected)
+
+
+def test_dfpl_averages_over_the_holders_of_a_class() -> None:
+    found = aggregate(Dfpl(), [posted([0, 2], [9, 1], [[1, 2], [3, 4]]), posted([2], [3], [[7, 8]])])
+    assert found["labels"].tolist() == [0, 2]
+    assert found["holders"].tolist() == [1, 2]
+    assert found["prototypes"].tolist() == [[1, 2], [5, 6]]
+
+
+def test_dfpl_divides_by_all_clients_as_printed() -> None:
+    found = aggregate(Dfpl(aggregation="all"), [posted([0, 2], [9, 1], [[1, 2], [3, 4]]), posted([2], [3], [[7, 8]])])
+    assert found["prototypes"].tolist() == [[0.5, 1], [5, 6]]
+    assert found["holders"].tolist() == [1, 2]
+
+
+def test_dfpl_weighted_by_samples_is_the_mean_of_the_pooled_data() -> None:
+    rng = torch.Generator().manual_seed(3)
+    embeddings, labels = torch.rand(60, D, generator=rng), torch.randint(C, (60,), generator=rng)
+    payloads = []
+    for part in torch.arange(60).tensor_split([5, 30]):
+        means = class_means(embeddings[part], labels[part], C)
+        payloads.append(posted(means.labels.tolist(), means.counts.tolist(), means.prototypes.numpy()))
+    pooled = class_means(embeddings, labels, C)
+    found = aggregate(Dfpl(aggregation="samples"), payloads)
+    assert found["labels"].tolist() == pooled.labels.tolist()
+    np.testing.assert_allclose(found["prototypes"], pooled.prototypes.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("aggregation", ["holders", "samples", "all"])
+def test_dfpl_keeps_prototypes_on_which_all_agree(aggregation: Any) -> None:
+    same = posted([0, 1], [3, 8], np.random.default_rng(0).normal(size=(2, D)))
+    found = aggregate(Dfpl(aggregation=aggregation), [same] * 7)
+    assert found["prototypes"].tobytes() == same["prototypes"].tobytes()
+
+
+def random_models(count: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(4)
+    return [{"model.w": rng.normal(size=(3, 2)).astype(np.float32)} for _ in range(count)]
+
+
+def test_fedavg_weights_models_by_their_examples() -> None:
+    models, examples = random_models(3), [5, 1, 10]
+    found = aggregate(FedAvg(), [m | {"examples": np.array([n])} for m, n in zip(models, examples, strict=True)])
+    expected = np.average([m["model.w"] for m in models], axis=0, weights=examples)
+    assert found.keys() == {"model.w"}
+    np.testing.assert_allclose(found["model.w"], expected, rtol=1e-6)
+
+
+def test_blade_fl_is_fedavg_with_equal_weights_to_the_bit() -> None:
+    models = random_models(4)
+    found = aggregate(BladeFl(), models)
+    np.testing.assert_allclose(found["model.w"], np.mean([m["model.w"] for m in models], axis=0), rtol=1e-6)
+    equal = aggregate(FedAvg(), [model | {"examples": np.array([1])} for model in models])
+    assert found["model.w"].tobytes() == equal["model.w"].tobytes()
+
+
+def test_solo_learns_nothing_in_common() -> None:
+    assert aggregate(Solo(), [{}, {}]) == {}
+    assert not Solo().exchanges

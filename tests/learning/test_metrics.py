@@ -1,0 +1,35 @@
+import math
+
+import pytest
+import torch
+
+from fedchain.learning.metrics import Evaluation, calculate_taa, calculate_tal, evaluate, evaluate_prototypes
+from fedchain.learning.models import Model
+
+
+class Parrot(Model):
+    """Its images are its logits, and its embeddings."""
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return images.flatten(1), images.flatten(1)
+
+
+def test_accuracy_and_loss_against_the_formula() -> None:
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    accuracy, loss = evaluate(Parrot(), logits, torch.tensor([0, 1, 1]))
+    assert accuracy == pytest.approx(2 / 3)
+    expected = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(-1)) + math.log(1 + math.exp(3))) / 3
+    assert loss == pytest.approx(expected)
+
+
+def test_prediction_by_prototype() -> None:
+    images = torch.tensor([[0.0, 1.0], [0.0, 8.0], [0.0, 9.0], [0.0, 2.0]])
+    prototypes = torch.tensor([[0.0, 0.0], [0.0, 10.0]])
+    found = evaluate_prototypes(Parrot(), images, torch.tensor([4, 6, 4, 4]), prototypes, torch.tensor([4, 6]))
+    assert found == 3 / 4
+
+
+def test_every_client_counts_once() -> None:
+    evaluations = [Evaluation(1.0, 0.2), Evaluation(0.5, 0.4)]
+    assert calculate_taa(evaluations) == 0.75
+    assert calculate_tal(evaluations) == pytest.approx(0.3)

@@ -1,0 +1,33 @@
+import pickle  # noqa: TID251 - only to show that an error survives the way back from a worker process
+
+import torch
+
+from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.seeding import derive, numpy_generator, torch_generator
+
+
+def test_a_seed_never_changes() -> None:
+    assert derive(0) == 0x3A26FFD630459B43
+    assert derive(0, "client", 3, "round", 7) == 0x57D7ABD9B61780B4
+
+
+def test_names_are_unambiguous() -> None:
+    names: list[tuple[str | int, ...]] = [("a", "bc"), ("ab", "c"), ("abc",), ("1",), (1,), (), (11,), (1, 1)]
+    assert len({derive(5, *name) for name in names}) == len(names)
+    assert derive(5, "a") != derive(6, "a")
+
+
+def test_seeds_fit_a_signed_64_bit_integer() -> None:
+    assert all(0 <= derive(root) < 2**63 for root in range(1000))
+
+
+def test_generators_repeat() -> None:
+    assert numpy_generator(1, "x").integers(1 << 30) == numpy_generator(1, "x").integers(1 << 30)
+    first = torch.rand(3, generator=torch_generator(1, "x"))
+    assert torch.equal(first, torch.rand(3, generator=torch_generator(1, "x")))
+
+
+def test_the_error_of_a_diverged_client_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(TrainingDiverged(3, 7, 11, float("inf"))))  # noqa: S301
+    assert (error.client, error.round_number, error.step, error.loss) == (3, 7, 11, float("inf"))
+    assert str(error).startswith("client 3, round 7: the loss is inf at step 11")

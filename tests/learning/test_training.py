@@ -1,0 +1,90 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.method import Client, Forward, Memory
+from fedchain.learning.models import build_model, describe_model
+from fedchain.learning.training import Schedule, count_steps, draw_batches, train
+
+
+def schedule(**changes: float) -> Schedule:
+    defaults = {"learning_rate": 0.1, "batch_size": 4, "steps": 6, "epochs": 0, "momentum": 0.0, "weight_decay": 0.0}
+    return Schedule(**(defaults | changes))  # type: ignore[arg-type]
+
+
+def new_client(examples: int = 10) -> Client:
+    images = torch.randn(examples, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(examples) % 3
+    return Client(
+        index=5,
+        model=build_model("digits-mlp", 0),
+        info=describe_model("digits-mlp"),
+        train_images=images,
+        train_labels=labels,
+        test_images=images,
+        test_labels=labels,
+        classes=(0, 1, 2),
+        generator=torch.Generator().manual_seed(2),
+    )
+
+
+def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    return F.cross_entropy(forward(images)[1], labels)
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.01)])
+def test_training_is_sgd_step_by_step(momentum: float, weight_decay: float) -> None:
+    client = new_client()
+    train(client, cross_entropy, schedule(momentum=momentum, weight_decay=weight_decay), round_number=1)
+
+    other = new_client()
+    batches = draw_batches(10, 4, torch.Generator().manual_seed(2))
+    velocity = [torch.zeros_like(value) for value in other.model.parameters()]
+    for _ in range(6):
+        batch = next(batches)
+        loss = F.cross_entropy(other.model(other.train_images[batch])[1], other.train_labels[batch])
+        gradients = torch.autograd.grad(loss, list(other.model.parameters()))
+        with torch.no_grad():
+            for value, gradient, v in zip(other.model.parameters(), gradients, velocity, strict=True):
+                v.mul_(momentum).add_(gradient + weight_decay * value)
+                value.sub_(0.1 * v)
+    for found, expected in zip(client.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(found, expected)
+    assert client.steps == 6
+
+
+def test_batches_are_shuffled_passes_cut_into_full_batches() -> None:
+    batches = draw_batches(10, 4, torch.Generator().manual_seed(0))
+    passes = [torch.cat([next(batches), next(batches)]) for _ in range(50)]
+    assert all(len(part.unique()) == 8 for part in passes)
+    assert {int(index) for part in passes for index in part} == set(range(10))
+    assert len({tuple(part.tolist()) for part in passes}) > 40
+
+
+def test_a_client_with_fewer_examples_than_a_batch_trains_on_all_of_them() -> None:
+    batches = draw_batches(3, 32, torch.Generator())
+    assert [sorted(next(batches).tolist()) for _ in range(3)] == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize(("epochs", "examples", "steps"), [(0, 10, 6), (1, 10, 2), (3, 10, 6), (3, 12, 9), (2, 3, 2)])
+def test_epochs_replace_steps(epochs: int, examples: int, steps: int) -> None:
+    assert count_steps(schedule(epochs=epochs), examples) == steps
+    client = new_client(examples)
+    train(client, cross_entropy, schedule(epochs=epochs), round_number=1)
+    assert client.steps == steps
+
+
+def test_a_loss_that_is_not_finite_is_reported_with_its_step() -> None:
+    calls = iter(range(100))
+
+    def breaking(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        factor = math.nan if next(calls) >= 3 else 1.0
+        return cross_entropy(forward, images, labels, memory) * factor
+
+    with pytest.raises(TrainingDiverged) as caught:
+        train(new_client(), breaking, schedule(), round_number=9)
+    assert (caught.value.client, caught.value.round_number, caught.value.step) == (5, 9, 3)
+    assert math.isnan(caught.value.loss)
