@@ -149,7 +149,8 @@ def _electors(genesis: Genesis, missed: tuple[int, ...], block_hash: Hash) -> fr
 
 
 def _count_missed(genesis: Genesis, state: State, block: Block) -> tuple[int, ...]:
-    if phase_rule(genesis, state).by is Contributor.AGGREGATOR:
+    # A phase that is closed empty says nothing about its contributors, and it must not empty the electorate.
+    if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
         return state.missed
     missed = list(state.missed)
     posted = {transaction.sender for transaction in block.transactions}

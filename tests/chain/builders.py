@@ -40,12 +40,12 @@ def keys(count: int) -> tuple[PrivateKey, ...]:
     return tuple(PrivateKey(sha256(b"test key %d" % number)) for number in range(count))
 
 
-def genesis(members: int = 4, **overrides: Any) -> Genesis:
-    """A federation of ``keys(members)`` with one phase, double SHA-256 and the easiest difficulty."""
+def genesis(count: int = 4, /, **overrides: Any) -> Genesis:
+    """A federation of ``keys(count)`` with one phase, double SHA-256 and the easiest difficulty."""
     fields: dict[str, Any] = {
         "name": "test",
         "created_ms": CREATED_MS,
-        "members": tuple(key.public_key for key in keys(members)),
+        "members": tuple(key.public_key for key in keys(count)),
         "learning": (("method", '"sum"'),),
         "phases": (UPDATE,),
         "proof_function": "sha256d",

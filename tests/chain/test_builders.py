@@ -26,7 +26,7 @@ def test_every_built_block_passes_every_rule(overrides: dict[str, object]) -> No
         grandparent = builder.states[parent.parent_hash] if parent.height else None
         validate_sealed(builder.genesis, block, is_valid_signature)
         validate_on(builder.genesis, grandparent, parent, block, now_ms=block.header.timestamp_ms)
-        knowledge = recompute(builder.genesis, builder.rules, parent, block, builder.contents.get)
+        knowledge = recompute(builder.genesis, builder.rules, parent, block.transactions, builder.contents.get)
         validate_knowledge(block.header, knowledge)
 
 

@@ -1,0 +1,195 @@
+"""The founding document: it contradicts itself in no way, and its hash says everything."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from fedchain.chain.difficulty import bits_from_target
+from fedchain.chain.encoding import decode, encode
+from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
+from fedchain.chain.genesis import GENESIS_SIZE_MAX, AggregatorRule, Contributor, Genesis, PhaseRule
+from fedchain.crypto.hashing import sha256
+from tests.chain.builders import CREATED_MS, GLOBAL, UPDATE, genesis, keys
+
+FULL: dict[str, Any] = {
+    "setup": (PhaseRule("key_shares", Contributor.PARTICIPANT),),
+    "phases": (UPDATE, GLOBAL),
+    "learning": (("batch", "32"), ("method", '"süm"')),
+    "rounds": 9,
+    "aggregator": AggregatorRule.ROTATING,
+    "centralized": True,
+    "proof_function": "scrypt",
+    "committee_size": 3,
+    "contributors_per_round": 2,
+    "contribution_quorum": 2,
+}
+
+
+FULL_CHAIN_ID = "089e06f0966b1921e563881851b681dda135692074324c6574f148ea934a4c75"
+
+
+@pytest.mark.parametrize("overrides", [{}, FULL], ids=["plain", "full"])
+def test_a_document_is_read_back(overrides: dict[str, Any]) -> None:
+    document = genesis(4, **overrides)
+    again = Genesis.decode(document.encode())
+    assert again == document
+    assert again.chain_id == document.chain_id == sha256(document.encode())
+
+
+def test_the_chain_id_is_fixed() -> None:
+    """Any change of this number is a change of the protocol: it needs a new version."""
+    assert genesis(4, **FULL).chain_id.hex() == FULL_CHAIN_ID
+
+
+CHANGES: dict[str, Any] = {
+    "name": "other",
+    "created_ms": CREATED_MS + 1,
+    "members": tuple(key.public_key for key in reversed(keys(4))),
+    "learning": (("method", '"product"'),),
+    "setup": (UPDATE,),
+    "phases": (UPDATE, UPDATE),
+    "rounds": 1,
+    "aggregator": AggregatorRule.FIXED,
+    "proof_function": "scrypt",
+    "initial_bits": bits_from_target(2**200),
+    "target_mining_time_ms": 4_001,
+    "vote_quorum_percent": 51,
+    "contribution_quorum": 2,
+    "phase_timeout_ms": 60_001,
+    "inactive_after": 4,
+    "reorg_depth_max": 2,
+    "committee_size": 1,
+    "contributors_per_round": 1,
+    "payload_size_max": 2**20,
+    "inline_size_max": 2**10,
+    "clock_ahead_max_ms": 2_001,
+    "omission_slack_ms": 2_001,
+}
+
+
+def test_any_change_changes_the_chain_id() -> None:
+    untested = {item.name for item in fields(Genesis) if item.init} - set(CHANGES)
+    assert untested == {"version", "centralized"}  # one version so far; centralized needs an aggregator, see below
+    ids = [genesis(4).chain_id] + [genesis(4, **{name: value}).chain_id for name, value in CHANGES.items()]
+    ids.append(genesis(4, aggregator=AggregatorRule.FIXED, centralized=True).chain_id)
+    assert len(set(ids)) == len(ids)
+
+
+RULES: list[tuple[dict[str, Any], str]] = [
+    ({"version": 2}, "version is 2, this program speaks 1"),
+    ({"version": 0}, "version is 0, this program speaks 1"),
+    ({"members": ()}, "members is empty, a federation has at least 1"),
+    ({"members": (bytes(32), bytes(32))}, "members holds 2 keys but 1 different ones"),
+    ({"members": (bytes(32), bytes(31))}, "members must be 32 bytes each"),
+    ({"learning": (("b", "1"), ("a", "1"))}, "learning must be sorted and without repetition"),
+    ({"learning": (("a", "1"), ("a", "1"))}, "learning must be sorted and without repetition"),
+    ({"phases": ()}, "phases is empty, a round has at least 1"),
+    ({"phases": (UPDATE, GLOBAL)}, "aggregator is none, but a phase or centralized = 1 needs one"),
+    ({"setup": (GLOBAL,)}, "aggregator is none, but a phase or centralized = 1 needs one"),
+    ({"centralized": True}, "aggregator is none, but a phase or centralized = 1 needs one"),
+    ({"proof_function": "md5"}, "proof_function is 'md5', not ['scrypt', 'sha256d']"),
+    ({"initial_bits": 0}, "initial_bits is 0x0, not a compact target"),
+    ({"initial_bits": 0x2100FFFF}, "initial_bits is 0x2100ffff, not a compact target"),
+    ({"contributors_per_round": 2, "contribution_quorum": 3}, "contribution_quorum is 3, it must be between 1 and 2"),
+    ({"payload_size_max": 5, "inline_size_max": 6}, "inline_size_max is 6, it must be between 0 and 5"),
+]
+
+RANGES: dict[str, tuple[int, int]] = {
+    "vote_quorum_percent": (50, 99),
+    "contribution_quorum": (1, 4),
+    "committee_size": (0, 4),
+    "contributors_per_round": (0, 4),
+    "target_mining_time_ms": (4, 2**40),
+    "phase_timeout_ms": (1, 2**40),
+    "inactive_after": (1, 2**20),
+    "reorg_depth_max": (0, 2**20),
+    "payload_size_max": (1, 2**30),
+    "inline_size_max": (0, 2**18),
+    "clock_ahead_max_ms": (0, 2**32),
+    "omission_slack_ms": (0, 2**32),
+    "created_ms": (0, 2**48),
+    "rounds": (0, 2**32),
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), RULES, ids=[message for _, message in RULES])
+def test_a_contradiction_is_named(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidGenesis) as caught:
+        genesis(4, **overrides)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [(name, *limits) for name, limits in RANGES.items()])
+def test_a_number_out_of_range_is_named_with_its_range(name: str, low: int, high: int) -> None:
+    room = {"inline_size_max": 0} if name == "payload_size_max" else {}
+    for value in (low, high):
+        assert getattr(genesis(4, **{**room, name: value}), name) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(InvalidGenesis) as caught:
+            genesis(4, **{**room, name: value})
+        assert str(caught.value) == f"{name} is {value}, it must be between {low} and {high}"
+
+
+def test_every_number_has_a_range() -> None:
+    kinds = {item.name for item in fields(Genesis) if item.init and item.type is int}
+    assert kinds == {*RANGES, "version", "initial_bits"}
+
+
+def _record(**changes: Any) -> bytes:
+    names = [item.name for item in fields(Genesis) if item.init]
+    record = decode(genesis(4, **FULL).encode(), GENESIS_SIZE_MAX)
+    for name, value in changes.items():
+        record[names.index(name)] = value
+    return encode(record)
+
+
+def test_the_record_is_built_right() -> None:
+    assert _record() == genesis(4, **FULL).encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"centralized": 2}, InvalidGenesis, "centralized is 2, it must be 0 or 1"),
+        ({"aggregator": "me"}, InvalidGenesis, "aggregator is 'me', it must be one of none, fixed, rotating"),
+        ({"phases": [["x", "me"]]}, InvalidGenesis, "phase is 'me', it must be one of participant, aggregator"),
+        ({"phases": [["x"]]}, InvalidEncoding, "genesis phase: 1 fields found, 2 fields expected"),
+        ({"phases": ["x"]}, InvalidEncoding, "genesis phase: str found, 2 fields expected"),
+        ({"members": [7]}, InvalidEncoding, "genesis members: field 0 is int, bytes expected"),
+        ({"learning": [["x", 7]]}, InvalidEncoding, "genesis learning: field 1 is int, str expected"),
+        ({"name": b"x"}, InvalidEncoding, "genesis: field 1 is bytes, str expected"),
+        ({"rounds": "x"}, InvalidEncoding, "genesis: field 7 is str, int expected"),
+    ],
+)
+def test_a_malformed_record_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        Genesis.decode(_record(**changes))
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("data", [b"", b"\x90", b"\xc0", genesis(4).encode()[:-1], genesis(4).encode() + b"\x00"])
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(InvalidEncoding):
+        Genesis.decode(data)
+
+
+def test_the_aggregator_is_fixed_or_takes_turns() -> None:
+    members = [key.public_key for key in keys(3)]
+    assert [genesis(3).aggregator_of(number) for number in range(3)] == [None] * 3
+    fixed = genesis(3, aggregator=AggregatorRule.FIXED)
+    assert [fixed.aggregator_of(number) for number in range(4)] == [members[0]] * 4
+    rotating = genesis(3, aggregator=AggregatorRule.ROTATING)
+    assert [rotating.aggregator_of(number) for number in range(7)] == [*members, *members, members[0]]
+
+
+def test_round_0_holds_the_setup() -> None:
+    document = genesis(4, **FULL)
+    assert document.phases_of(0) == document.setup
+    assert document.phases_of(1) == document.phases_of(2) == document.phases
+
+
+def test_members_are_found_by_their_key() -> None:
+    document = genesis(4)
+    assert [document.index[member] for member in document.members] == [0, 1, 2, 3]
+    assert bytes(32) not in document.index
