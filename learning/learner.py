@@ -20,7 +20,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.data import Dataset, load_dataset
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
 from fedchain.learning.method import Client, Phase, Round, Tensors
-from fedchain.learning.metrics import Evaluation, evaluate, evaluate_prototypes
+from fedchain.learning.metrics import Evaluation, evaluate, evaluate_local
 from fedchain.learning.models import build_model, describe_model
 from fedchain.learning.partition import Partition, split
 from fedchain.learning.registry import build_method
@@ -163,17 +163,13 @@ class Learner:
 
     def _evaluate(self, client: Client, known: Tensors | None) -> Evaluation:
         """Measure the client's model on its own test set."""
-        accuracy, loss = evaluate(client.model, client.test_images, client.test_labels)
         found = None if known is None else self._method.prototypes(known)
-        by_prototype = None
+        labels = prototypes = None
         if found is not None:
             own = np.isin(found["labels"], client.classes)
             if own.any():
                 labels, prototypes = torch.from_numpy(found["labels"][own]), torch.from_numpy(found["prototypes"][own])
-                by_prototype = evaluate_prototypes(
-                    client.model, client.test_images, client.test_labels, prototypes, labels
-                )
-        return Evaluation(local_accuracy=accuracy, local_loss=loss, prototype_accuracy=by_prototype)
+        return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels)
 
     def _read_knowledge(self, knowledge: bytes) -> Tensors | None:
         return read_knowledge(self._method.knowledge_spec(self._method.phases[-1], self._info), knowledge)

@@ -32,16 +32,27 @@ class Evaluation:
 
 def evaluate(model: Model, images: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
     """Return accuracy and mean cross-entropy on N labelled images."""
-    _, logits = forward_all(model, images)
-    return accuracy(logits.argmax(dim=1), labels), float(F.cross_entropy(logits, labels))
+    result = evaluate_local(model, images, labels)
+    return result.local_accuracy, result.local_loss
 
 
-def evaluate_prototypes(
-    model: Model, images: torch.Tensor, labels: torch.Tensor, prototypes: torch.Tensor, prototype_labels: torch.Tensor
-) -> float:
-    """Return the accuracy of nearest-prototype prediction on N labelled images; prototypes (n, D), labels (n,)."""
-    embeddings, _ = forward_all(model, images)
-    return accuracy(nearest_prototype(embeddings, prototype_labels, prototypes), labels)
+def evaluate_local(
+    model: Model,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    prototypes: torch.Tensor | None = None,
+    prototype_labels: torch.Tensor | None = None,
+) -> Evaluation:
+    """Measure a model on N labelled images; with prototypes (n, D) and their labels (n,), their prediction too."""
+    embeddings, logits = forward_all(model, images)  # (N, D), (N, C)
+    by_prototype = None
+    if prototypes is not None and prototype_labels is not None:
+        by_prototype = accuracy(nearest_prototype(embeddings, prototype_labels, prototypes), labels)
+    return Evaluation(
+        local_accuracy=accuracy(logits.argmax(dim=1), labels),
+        local_loss=float(F.cross_entropy(logits, labels)),
+        prototype_accuracy=by_prototype,
+    )
 
 
 def accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:

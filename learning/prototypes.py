@@ -9,7 +9,7 @@ import torch
 
 from fedchain.learning.models import Model
 
-EVALUATION_BATCH = 1000
+EVALUATION_BATCH = 256
 """Images per forward pass outside training; bounds the memory, not the result."""
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from fedchain.learning.metrics import Evaluation, calculate_taa, calculate_tal, evaluate, evaluate_prototypes
+from fedchain.learning.metrics import Evaluation, calculate_taa, calculate_tal, evaluate, evaluate_local
 from fedchain.learning.models import Model
 
 
@@ -25,8 +25,8 @@ def test_accuracy_and_loss_against_the_formula() -> None:
 def test_prediction_by_prototype() -> None:
     images = torch.tensor([[0.0, 1.0], [0.0, 8.0], [0.0, 9.0], [0.0, 2.0]])
     prototypes = torch.tensor([[0.0, 0.0], [0.0, 10.0]])
-    found = evaluate_prototypes(Parrot(), images, torch.tensor([4, 6, 4, 4]), prototypes, torch.tensor([4, 6]))
-    assert found == 3 / 4
+    found = evaluate_local(Parrot(), images, torch.tensor([0, 1, 0, 0]), prototypes, torch.tensor([0, 1]))
+    assert found.prototype_accuracy == 3 / 4
 
 
 def test_every_client_counts_once() -> None:

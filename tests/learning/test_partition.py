@@ -1,4 +1,5 @@
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_dirichlet_grows_more_even_with_alpha() -> None:
         ),
     ],
 )
-def test_numbers_that_do_not_fit_are_named(options: dict[str, object], message: str) -> None:
+def test_numbers_that_do_not_fit_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         deal(**options)
     assert message in str(caught.value)
