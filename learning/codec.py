@@ -66,9 +66,9 @@ def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 def decode(data: bytes, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
     """Return the named read-only arrays, or raise `InvalidPayload` if the bytes break any rule of the specs."""
-    size_bytes_max = sum(spec.size_bytes_max for spec in specs) + _ENTRY_OVERHEAD_BYTES_MAX
-    if len(data) > size_bytes_max:
-        raise InvalidPayload(f"size: at most {size_bytes_max} bytes expected, found {len(data)}")
+    limit = size_bytes_max(specs)
+    if len(data) > limit:
+        raise InvalidPayload(f"size: at most {limit} bytes expected, found {len(data)}")
     entries = _unpack(data, len(specs))
     names = [entry[0] for entry in entries]
     expected = sorted(spec.name for spec in specs)
@@ -79,6 +79,11 @@ def decode(data: bytes, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
     if encode(tensors) != data:
         raise InvalidPayload(f"canonical form: another encoding of the same {len(data)} bytes' tensors found")
     return tensors
+
+
+def size_bytes_max(specs: Sequence[TensorSpec]) -> int:
+    """Return a size in bytes that no valid document of these specs exceeds."""
+    return sum(spec.size_bytes_max for spec in specs) + _ENTRY_OVERHEAD_BYTES_MAX
 
 
 def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:

@@ -23,8 +23,11 @@ class DatasetError(LearningError):
     """A data file is missing or damaged. The message names the file and the expected checksum."""
 
 
-class InvalidPayload(LearningError):
-    """Received tensors break a rule. The message names the rule, the value expected and the value found."""
+class InvalidPayload(LearningError, ValueError):
+    """Received tensors break a rule. The message names the rule, the value expected and the value found.
+
+    It is a ValueError too, which is all that the chain, which knows nothing of learning, asks of it.
+    """
 
 
 class TrainingDiverged(LearningError):

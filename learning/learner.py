@@ -69,7 +69,7 @@ class Learner:
         which the client is as it was before the call, and `InvalidPayload` for damaged knowledge.
         """
         which = self._phases[phase]
-        known = self._read_knowledge(knowledge)
+        known = read_knowledge(self._method, self._info, knowledge)
         with self._reproducible(client, which, round_number) as own:
             before = _copy_state(own)
             received = self._receive(own, which, Round(round_number, known), knowledge, evaluate_test)
@@ -93,7 +93,7 @@ class Learner:
         which = self._method.phases[0]
         with self._reproducible(client, which, round_number) as own:
             before = _copy_state(own)
-            round = Round(round_number, self._read_knowledge(knowledge))
+            round = Round(round_number, read_knowledge(self._method, self._info, knowledge))
             received = self._receive(own, which, round, knowledge, evaluate_test)
             _restore_state(own, before)
         return received
@@ -170,9 +170,6 @@ class Learner:
             if own.any():
                 labels, prototypes = torch.from_numpy(found["labels"][own]), torch.from_numpy(found["prototypes"][own])
         return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels)
-
-    def _read_knowledge(self, knowledge: bytes) -> Tensors | None:
-        return read_knowledge(self._method.knowledge_spec(self._method.phases[-1], self._info), knowledge)
 
     def _whole_test_set(self) -> tuple[torch.Tensor, torch.Tensor]:
         if self._test_set is None:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.codec import TensorSpec, decode, encode, to_safetensors
+from fedchain.learning.codec import decode, encode, size_bytes_max, to_safetensors
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.method import Phase, Post, Round, Tensors
+from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.method import Method, Phase, Post, Round, Tensors
 from fedchain.learning.models import ModelInfo, describe_model
 from fedchain.learning.registry import build_method
 
@@ -56,8 +57,7 @@ class Rules:
 
     def payload_size_bytes_max(self, phase: str) -> int:
         """Return the size that no valid payload of the phase exceeds."""
-        specs = self.method.payload_spec(self._phases[phase], self.info)
-        return sum(spec.size_bytes_max for spec in specs) + 96
+        return size_bytes_max(self.method.payload_spec(self._phases[phase], self.info))
 
     def check(self, phase: str, payload: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a valid post of the phase."""
@@ -78,7 +78,7 @@ class Rules:
 
     def read_knowledge(self, knowledge: bytes) -> Tensors | None:
         """Decode knowledge; b'' is None. Raises `InvalidPayload` for bytes that no phase leaves behind."""
-        return read_knowledge(self.method.knowledge_spec(self.method.phases[-1], self.info), knowledge)
+        return read_knowledge(self.method, self.info, knowledge)
 
     def summary(self, knowledge: bytes) -> PrototypeSummary | None:
         """Describe the class prototypes in the knowledge; None for a method without any, or before the first."""
@@ -108,9 +108,21 @@ class Rules:
         return tensors
 
 
-def read_knowledge(specs: Sequence[TensorSpec], knowledge: bytes) -> Tensors | None:
-    """Decode knowledge against its specs; b'', which stands before the first aggregate, is None."""
-    return decode(knowledge, specs) if knowledge else None
+def read_knowledge(method: Method, info: ModelInfo, knowledge: bytes) -> Tensors | None:
+    """Decode knowledge; b'', which stands before the first aggregate, is None.
+
+    It may be of any phase, because a phase that closes without posts leaves the knowledge as it was. Raises
+    `InvalidPayload` for bytes that no phase leaves behind.
+    """
+    if not knowledge:
+        return None
+    refusals = []
+    for phase in (*method.phases, *method.setup):
+        try:
+            return decode(knowledge, method.knowledge_spec(phase, info))
+        except InvalidPayload as refusal:
+            refusals.append(f"{phase.name}: {refusal}")
+    raise InvalidPayload("; ".join(refusals))
 
 
 def _inner(a: NDArray[Any], b: NDArray[Any]) -> float:
