@@ -31,7 +31,7 @@ class InvalidPayload(LearningError, ValueError):
 
 
 class TrainingDiverged(LearningError):
-    """A training loss was not finite, so the client has nothing sound to post."""
+    """A training loss (or, after the last step, the post) was not finite, so the client has nothing sound to post."""
 
     def __init__(self, client: int, round_number: int, step: int, loss: float) -> None:
         # The arguments are kept as they came, so that the error survives the way back from a worker process.

@@ -5,16 +5,16 @@ nothing else: not on the process, nor on which other clients it serves, nor on t
 """
 
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
+from fedchain.learning.checkpoint import copy_state, load_state, restore_state, save_state
 from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.data import Dataset, load_dataset
@@ -71,12 +71,13 @@ class Learner:
         which = self._phases[phase]
         known = read_knowledge(self._method, self._info, knowledge)
         with self._reproducible(client, which, round_number) as own:
-            before = _copy_state(own)
+            before = copy_state(own)
             received = self._receive(own, which, Round(round_number, known), knowledge, evaluate_test)
             try:
                 payload = which.compute(self._method, own, Round(round_number, known))
+                _validate_finite(payload, own, round_number)
             except TrainingDiverged:
-                _restore_state(own, before)
+                restore_state(own, before)
                 raise
             local = self._evaluate(own, known)
             if evaluate_test:
@@ -92,10 +93,10 @@ class Learner:
         """
         which = self._method.phases[0]
         with self._reproducible(client, which, round_number) as own:
-            before = _copy_state(own)
+            before = copy_state(own)
             round = Round(round_number, read_knowledge(self._method, self._info, knowledge))
             received = self._receive(own, which, round, knowledge, evaluate_test)
-            _restore_state(own, before)
+            restore_state(own, before)
         return received
 
     def histogram(self) -> NDArray[np.int64]:
@@ -106,25 +107,11 @@ class Learner:
 
     def checkpoint(self, client: int) -> bytes:
         """Return the client's model and memory as a safetensors file."""
-        own = self._client(client)
-        tensors = {f"model.{name}": value for name, value in own.model.state_dict().items()}
-        tensors |= {f"memory.{name}": value for name, value in own.memory.items()}
-        return safetensors.torch.save({name: value.detach().clone().contiguous() for name, value in tensors.items()})
+        return save_state(self._client(client))
 
     def restore(self, client: int, data: bytes) -> None:
         """Put the client back to a checkpoint. Raises `ConfigurationError` if it does not fit the model."""
-        own = self._client(client)
-        try:
-            tensors = safetensors.torch.load(data)
-            state = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-            own.model.load_state_dict(state)
-        except (safetensors.SafetensorError, RuntimeError) as error:
-            cause = str(error).splitlines()[0]
-            raise ConfigurationError(
-                f"checkpoint of client {client} does not fit {self._config.model_name}: {cause}"
-            ) from error
-        memory = {name.removeprefix("memory."): value for name, value in tensors.items() if name.startswith("memory.")}
-        own.memory = memory
+        load_state(self._client(client), data)
 
     @contextmanager
     def _reproducible(self, client: int, phase: Phase, round_number: int) -> Iterator[Client]:
@@ -207,13 +194,10 @@ class Learner:
         return self._dataset, self._partition
 
 
-def _copy_state(client: Client) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    return {name: value.clone() for name, value in client.model.state_dict().items()}, dict(client.memory)
-
-
-def _restore_state(client: Client, state: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]) -> None:
-    client.model.load_state_dict(state[0])
-    client.memory = state[1]
+def _validate_finite(payload: Tensors, client: Client, round_number: int) -> None:
+    """Catch the last step's damage, which no later loss shows: peers would refuse such a post."""
+    if not all(np.isfinite(tensor).all() for tensor in payload.values()):
+        raise TrainingDiverged(client.index, round_number, client.steps, math.nan)
 
 
 def _with_test(evaluation: Evaluation, test: tuple[float, float]) -> Evaluation:

@@ -1,14 +1,20 @@
 """Learning end to end on the digits, and the promise that a client's round can be repeated by itself."""
 
+import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Contribution, Learner
+from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.metrics import calculate_taa
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.rules import Rules
@@ -101,13 +107,42 @@ def test_a_checkpoint_lets_another_process_go_on(method: str) -> None:
     assert other.checkpoint(3) == learner.checkpoint(3) != saved
 
 
-@pytest.mark.parametrize("data", [b"", b"\x08\0\0\0\0\0\0\0{      }", b"junk" * 10])
-def test_a_damaged_checkpoint_is_refused_and_changes_nothing(data: bytes) -> None:
+DAMAGED = {
+    "empty": (b"", "is no safetensors file"),
+    "junk": (b"junk" * 10, "is no safetensors file"),
+    "no tensors": (b"\x08\0\0\0\0\0\0\0{}      ", "must hold"),
+    "one tensor missing": (safetensors.torch.save({"model.fc1.weight": torch.ones(64, 64)}), "must hold"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_checkpoint_is_refused_and_changes_nothing(case: str) -> None:
+    data, message = DAMAGED[case]
     learner = Learner(config())
     before = learner.checkpoint(0)
-    with pytest.raises(ConfigurationError, match="checkpoint of client 0 does not fit digits-mlp"):
+    with pytest.raises(ConfigurationError, match=f"checkpoint of client 0 {message}"):
         learner.restore(0, data)
     assert learner.checkpoint(0) == before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breaking(BladeFl):
+    """Its last step leaves the finite numbers, which no later loss shows."""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        posted = BladeFl.update(self, client, round)
+        return posted | {"model.fc3.bias": np.full(10, np.inf, np.float32)}
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+
+
+def test_a_post_that_is_not_finite_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    learner = Learner(LearningConfig(method="contributed:Breaking"))
+    before = learner.checkpoint(2)
+    with pytest.raises(TrainingDiverged, match="the loss is nan at step 20"):
+        learner.contribute(2, "update", 1, b"")
+    assert learner.checkpoint(2) == before
 
 
 def test_a_diverged_client_is_as_it_was_before() -> None:
