@@ -22,6 +22,9 @@ from fedchain.learning.models import ModelInfo
 from fedchain.learning.prototypes import ClassMeans, calculate_prototypes, class_means
 from fedchain.learning.training import batches_per_pass, train
 
+_Posted = tuple[int, NDArray[np.float32]]
+"""One client's count and prototype (D,) of one class."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dfpl(Method):
@@ -73,7 +76,7 @@ class Dfpl(Method):
         client.memory |= {"prototypes": prototypes, "is_known": is_known}
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
-        """L = CE + lambda * R (Eq. 5). Where no class is known, as in round 1, R is zero."""
+        """L = CE + lambda * R (Eq. 3). Where no class is known, as in round 1, R is zero."""
         embedding, logits = forward(images)  # (B, D), (B, C)
         pull = mse_to_prototypes if self.regularizer == "mse" else norm_to_prototypes
         regularizer = pull(embedding, labels, memory["prototypes"], memory["is_known"])
@@ -81,9 +84,7 @@ class Dfpl(Method):
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """P^i = mean of the posted p_k^i (Eq. 2); a class that nobody posted is absent."""
-        posted: dict[
-            int, list[tuple[int, NDArray[np.float32]]]
-        ] = {}  # label -> (count, prototype (D,)) in sender order
+        posted: dict[int, list[_Posted]] = {}  # by label, in sender order
         for post in round.posts:
             payload = post.payload
             for label, count, prototype in zip(
@@ -99,7 +100,7 @@ class Dfpl(Method):
             "prototypes": np.stack(prototypes),  # (n, D)
         }
 
-    def _global_prototype(self, posted: list[tuple[int, NDArray[np.float32]]], clients: int) -> NDArray[np.float32]:
+    def _global_prototype(self, posted: list[_Posted], clients: int) -> NDArray[np.float32]:
         """Average the prototypes of one class, (D,)."""
         prototypes = [prototype for _, prototype in posted]
         if self.aggregation == "samples":
