@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import ClassVar
 
 import numpy as np
@@ -183,6 +184,11 @@ def test_what_is_measured_is_what_the_method_has() -> None:
     assert measured.local_accuracy == first[0].local.local_accuracy
     assert 0 < (measured.test_accuracy or 0) < measured.local_accuracy
     assert (measured.test_loss or 0) > 0
+
+
+def test_a_contribution_travels_between_processes() -> None:
+    contribution = Learner(config("solo")).contribute(0, "update", 1, b"")
+    assert ForkingPickler.loads(ForkingPickler.dumps(contribution)) == contribution
 
 
 def test_solo_and_dfpl_share_their_first_round() -> None:

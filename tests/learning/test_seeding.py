@@ -1,4 +1,4 @@
-import pickle  # noqa: TID251 - only to show that an error survives the way back from a worker process
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 
@@ -28,6 +28,6 @@ def test_generators_repeat() -> None:
 
 
 def test_the_error_of_a_diverged_client_survives_pickling() -> None:
-    error = pickle.loads(pickle.dumps(TrainingDiverged(3, 7, 11, float("inf"))))  # noqa: S301
+    error = ForkingPickler.loads(ForkingPickler.dumps(TrainingDiverged(3, 7, 11, float("inf"))))
     assert (error.client, error.round_number, error.step, error.loss) == (3, 7, 11, float("inf"))
     assert str(error).startswith("client 3, round 7: the loss is inf at step 11")
