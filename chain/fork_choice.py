@@ -92,7 +92,7 @@ class BlockTree:
         return self.head.height - state.height
 
     def add_block(self, block: Block) -> Reorg | None:
-        """Add a valid block whose parent is known, with the votes for the parent that it carries.
+        """Add a valid block whose parent is known, with the votes for the parent that it carries. Again is not twice.
 
         Returns:
             How the head moved, or None if it did not.
@@ -100,6 +100,8 @@ class BlockTree:
         Raises:
             LimitReached: too many blocks without votes stand on the same parent.
         """
+        if block.hash in self._states:
+            return None
         parent_hash = block.header.parent_hash
         siblings = [child for child in self._children.get(parent_hash, ()) if child in self._candidates]
         if len(siblings) >= CHILDREN_MAX:
