@@ -8,16 +8,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidBlock, MissingPayload
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, phase_rule
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
+from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import validate_payload
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
 ContentLookup = Callable[[Hash], bytes | None]
 """Content-addressed bytes by their hash; None where they are not held."""
+
+
+EMPTY_ROOT: Hash = sha256(EMPTY_KNOWLEDGE)
+"""Root of the knowledge before the first block; its bytes need not be held."""
 
 
 class Rules(Protocol):
@@ -35,29 +39,31 @@ class Rules(Protocol):
         """
 
 
-def missing_contents(parent: State, block: Block, content: ContentLookup) -> list[Hash]:
+def missing_contents(parent: State, transactions: Sequence[Transaction], content: ContentLookup) -> list[Hash]:
     """Hashes that :func:`recompute` needs and ``content`` lacks."""
-    needed = [transaction.payload_hash for transaction in block.transactions]
-    return [item for item in (parent.knowledge_root, *needed) if content(item) is None]
+    needed = (parent.knowledge_root, *(transaction.payload_hash for transaction in transactions))
+    return [item for item in needed if item != EMPTY_ROOT and content(item) is None]
 
 
-def recompute(genesis: Genesis, rules: Rules, parent: State, block: Block, content: ContentLookup) -> bytes:
-    """The knowledge that ``block`` must leave behind, computed from its posts. An empty block keeps the old one.
+def recompute(
+    genesis: Genesis, rules: Rules, parent: State, transactions: Sequence[Transaction], content: ContentLookup
+) -> bytes:
+    """The knowledge that a block over ``transactions`` leaves behind. A block without any keeps the old one.
 
     Raises:
         MissingPayload: not everything that is needed is held here.
         InvalidPayload: a payload is not what its transaction says, or the method cannot read it.
         InvalidBlock: the payloads do not fit together.
     """
-    if missing := missing_contents(parent, block, content):
-        first, total = missing[0].hex(), len(block.transactions) + 1
-        raise MissingPayload("payload", f"{len(missing)} of {total} not held, the first is {first}")
+    if missing := missing_contents(parent, transactions, content):
+        first, total = missing[0].hex(), len(transactions) + 1
+        raise MissingPayload("payload", f"{len(missing)} of {total} contents not held, the first is {first}")
     knowledge = _held(content, parent.knowledge_root)
-    if not block.transactions:
+    if not transactions:
         return knowledge
     phase = phase_rule(genesis, parent).name
     posts = []
-    for transaction in block.transactions:
+    for transaction in transactions:
         payload = _held(content, transaction.payload_hash)
         validate_payload(transaction, payload, partial(rules.check, phase))
         posts.append((transaction.sender, payload))
@@ -68,6 +74,6 @@ def recompute(genesis: Genesis, rules: Rules, parent: State, block: Block, conte
 
 
 def _held(content: ContentLookup, content_hash: Hash) -> bytes:
-    data = content(content_hash)
+    data = EMPTY_KNOWLEDGE if content_hash == EMPTY_ROOT else content(content_hash)
     assert data is not None, "missing_contents was asked first"
     return data

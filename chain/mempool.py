@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fedchain.chain.exceptions import InvalidTransaction
 from fedchain.chain.transaction import Transaction
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 
 Step = tuple[int, int]
@@ -53,6 +54,10 @@ class Mempool:
         """Posts of a phase that have been held since before ``time_ms``."""
         since = self._held_since_ms.get(step, {})
         return (post for sender, post in self.posts(step).items() if since[sender] < time_ms)
+
+    def payload_hashes(self) -> Iterator[Hash]:
+        """Payloads of all posts that are held."""
+        return (post.payload_hash for posts in self._posts.values() for post in posts.values())
 
     def drop_before(self, step: Step) -> None:
         """Forget the posts of phases before ``step``: they are closed."""

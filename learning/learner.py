@@ -26,6 +26,7 @@ from fedchain.learning.partition import Partition, split
 from fedchain.learning.registry import build_method
 from fedchain.learning.rules import read_knowledge
 from fedchain.learning.seeding import derive
+from fedchain.learning.training import count_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,11 @@ class Learner:
             received = self._receive(own, which, round, knowledge, evaluate_test)
             restore_state(own, before)
         return received
+
+    def planned_steps(self, client: int) -> int:
+        """Count the SGD steps that the client's local update takes."""
+        _, partition = self._load()
+        return count_steps(self._method.schedule, len(partition.train[client]))
 
     def histogram(self) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""

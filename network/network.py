@@ -1,0 +1,30 @@
+"""The interface between a peer and whatever carries its messages."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.gossip import Verdict
+from fedchain.network.messages import GossipMessage, Message
+
+Receiver = Callable[[PublicKey, Message], Verdict]
+"""Called with the peer that passed a message on and the message; what it returns decides about gossip."""
+
+
+class Network(Protocol):
+    """Carries messages between peers, as well as it can.
+
+    It does *not* guarantee delivery, order, or that a message arrives only once; it does not say whether a message
+    arrived, and it never blocks. It does guarantee that what arrives was sent by the peer that it names (the peer's
+    key authenticates the connection), that it decodes, and that a message which its receiver did not accept is not
+    passed on.
+    """
+
+    def attach(self, receiver: Receiver) -> None:
+        """Hand every incoming message to ``receiver``."""
+
+    def publish(self, message: GossipMessage) -> None:
+        """Spread a message to every peer, directly or through others; not to oneself."""
+
+    def send(self, peer: PublicKey, message: Message) -> None:
+        """Send a message to one peer; nothing happens if that peer cannot be reached."""

@@ -1,0 +1,66 @@
+"""Effects: all that a node can ask of its shell. They are carried out in order.
+
+There is no effect that cancels another: a result that is no longer wanted is ignored when it comes.
+"""
+
+from dataclasses import dataclass, field
+
+from fedchain.chain.block import Header
+from fedchain.chain.exceptions import Refused
+from fedchain.chain.store import Record
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import GossipMessage, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Spread a message to everyone."""
+
+    message: GossipMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message to one peer."""
+
+    peer: PublicKey
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Compute this peer's payload for a phase; the answer is a ``Contributed`` event."""
+
+    round: int
+    phase: int
+    phase_name: str
+    knowledge: bytes = field(repr=False)
+    """What the federation knows; empty before the first block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """Search a nonce for ``header``; the answer is a ``Mined`` event. It replaces any earlier ``Mine``.
+
+    The miner may move the timestamp on while it searches, but not back.
+    """
+
+    header: Header
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Store ``records`` durably *before* the effects that follow: what was promised is never forgotten."""
+
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """What ``peer`` sent was not taken; :func:`fedchain.network.gossip.verdict` says what that means for it."""
+
+    peer: PublicKey
+    error: Refused
+
+
+Effect = Publish | Send | Contribute | Mine | Persist | Refuse

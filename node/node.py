@@ -1,0 +1,502 @@
+"""The node: one peer as a pure state machine. It takes every decision and does no I/O.
+
+``handle`` turns an event into effects; whatever drives it (sockets, or the simulator) carries them out. What it
+refuses leaves it as it was, so a log of its events replays to the same state.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedchain.chain.block import Block, Header, sign_block
+from fedchain.chain.exceptions import FutureTimestamp, MissingPayload, Refused, UnknownBlock, UnknownParent
+from fedchain.chain.fork_choice import BlockTree, Reorg
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
+from fedchain.chain.mempool import Mempool
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State, expected_contributors, phase_rule, votes_required
+from fedchain.chain.store import Content, Record
+from fedchain.chain.transaction import PostKey, Transaction, sign_transaction
+from fedchain.chain.validation import validate_knowledge, validate_on, validate_vote_on, validate_window
+from fedchain.chain.vote import Vote, sign_vote
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.messages import (
+    BLOCKS_MAX,
+    BlockMessage,
+    Chunk,
+    GetBlocks,
+    Message,
+    PostMessage,
+    Status,
+    VoteMessage,
+)
+from fedchain.network.sync import Downloads, Request, locator
+from fedchain.node.answers import Answers
+from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Send
+from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
+from fedchain.node.rounds import Step, draft_header, is_same_work, next_step, owes_post
+from fedchain.node.verification import Verification
+
+STATUS_PEERS = 2
+"""Peers that hear our status at every tick."""
+
+UNPLACED_MAX = 128
+"""Sealed blocks kept while their parent or payloads are missing; the oldest goes when there are more."""
+
+EARLY_VOTES_MAX = 4_096
+"""Votes kept while their block is unknown; the oldest goes when there are more."""
+
+CONTENT_WINDOW = 8
+"""Blocks below the head whose payloads are kept in memory; older ones come from the store."""
+
+
+class Node:
+    """One peer: its view of the chain, what it promised, and what it is waiting for.
+
+    Args:
+        genesis: what the federation agreed on.
+        key: this peer's key; one that is not a member's follows the chain and says nothing.
+        verification: the costly checks.
+        records: what this peer had persisted before a restart, in the store's order.
+        stored: contents that this peer persisted.
+    """
+
+    def __init__(
+        self,
+        genesis: Genesis,
+        key: PrivateKey,
+        verification: Verification,
+        records: Iterable[Record] = (),
+        stored: ContentLookup = lambda _: None,
+    ) -> None:
+        self.genesis = genesis
+        self.tree = BlockTree(genesis)
+        self.mempool = Mempool()
+        self._key = key
+        self._me: PublicKey = key.public_key
+        self._verification = verification
+        self._stored = stored
+        self._contents: dict[Hash, bytes] = {}
+        self._answers = Answers(genesis, self.tree, self.mempool, self.content)
+        self._downloads = Downloads()
+        self._peers: list[PublicKey] = []
+        self._turn = genesis.index.get(self._me, 0)
+
+        self._own_posts: dict[PostKey, Transaction] = {}
+        self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
+        self._awaiting_payload: dict[PostKey, Transaction] = {}
+        self._unplaced: OrderedDict[Hash, tuple[PublicKey, Block]] = OrderedDict()
+        self._early_votes: OrderedDict[tuple[Hash, PublicKey], Vote] = OrderedDict()
+        self._catching_up: dict[PublicKey, tuple[Hash, int]] = {}
+
+        self._phase_since_ms: int | None = None
+        self._missing: set[PublicKey] = set()  # expected contributors whose posts are not in
+        self._draft: Draft | None = None
+        self._mine_after_ms = 0
+        self._restore(records)
+
+    @property
+    def head(self) -> State:
+        """The state of the chain as this peer sees it."""
+        return self.tree.head
+
+    def content(self, content_hash: Hash) -> bytes | None:
+        """A payload or knowledge by its hash, from memory or from the store."""
+        held = self._contents.get(content_hash)
+        return self._stored(content_hash) if held is None else held
+
+    def knowledge(self) -> bytes:
+        """What the federation knows at the head."""
+        root = self.head.knowledge_root
+        return EMPTY_KNOWLEDGE if root == EMPTY_ROOT else self._held(root)
+
+    def waiting_for(self) -> frozenset[PublicKey]:
+        """Expected contributors of the open phase whose posts are not in."""
+        return frozenset(self._missing)
+
+    def is_mining(self, header: Header) -> bool:
+        """Whether ``header`` is the draft that a nonce is wanted for, so that a miner can stop early."""
+        return self._draft is not None and self._draft.header == header
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """Take ``event`` at ``now_ms`` (milliseconds) and say what follows from it, in order."""
+        if self._phase_since_ms is None:
+            self._open_phase(now_ms)
+        match event:
+            case MessageReceived(peer, message):
+                try:
+                    return self._on_message(peer, message, now_ms)
+                except Refused as error:
+                    return [Refuse(peer, error)]
+            case PeerConnected(peer):
+                if peer not in self._peers:
+                    self._peers.append(peer)
+                return [Send(peer, self._answers.status())]
+            case PeerDisconnected(peer):
+                self._peers = [other for other in self._peers if other != peer]
+                self._catching_up.pop(peer, None)
+                return []
+            case Contributed(round_number, phase, payload):
+                return self._on_contributed(round_number, phase, payload, now_ms)
+            case Mined(header):
+                return self._on_mined(header, now_ms)
+            case Tick():
+                return self._on_tick(now_ms)
+
+    def _on_message(self, peer: PublicKey, message: Message, now_ms: int) -> list[Effect]:
+        match message:
+            case PostMessage(transaction, payload):
+                return self._on_post(peer, transaction, payload, now_ms)
+            case BlockMessage(block):
+                return self._on_block(peer, block, now_ms)
+            case VoteMessage(vote):
+                return self._on_vote(vote, now_ms)
+            case Chunk():
+                return self._on_chunk(peer, message, now_ms)
+            case Status():
+                return self._on_status(peer, message)
+            case request:
+                return [Send(peer, answer) for answer in self._answers.answer(request)]
+
+    def _on_tick(self, now_ms: int) -> list[Effect]:
+        effects = _to_sends(self._downloads.on_tick(now_ms))
+        for _ in range(min(STATUS_PEERS, len(self._peers))):
+            self._turn = (self._turn + 1) % len(self._peers)
+            effects.append(Send(self._peers[self._turn], self._answers.status()))
+        return effects + self._advance(now_ms)
+
+    def _on_status(self, peer: PublicKey, status: Status) -> list[Effect]:
+        on_the_way = {post.sender for post in self._awaiting_payload.values()}
+        questions = list(self._answers.questions(status, on_the_way))
+        for question in questions:
+            if isinstance(question, GetBlocks):
+                self._catching_up[peer] = question.stop, BLOCKS_MAX
+        return [Send(peer, question) for question in questions]
+
+    # posts
+
+    def _on_post(self, peer: PublicKey, transaction: Transaction, payload: bytes | None, now_ms: int) -> list[Effect]:
+        """A member's post: check it, find its payload, keep it."""
+        known = self.mempool.get((transaction.round, transaction.phase), transaction.sender)
+        if known is not None and known.hash == transaction.hash:
+            return []
+        validate_window(self.head, transaction)
+        self._verification.transaction(transaction)
+        latest_ms = now_ms + self.genesis.clock_ahead_max_ms
+        if transaction.timestamp_ms > latest_ms:
+            raise FutureTimestamp("post's timestamp", f"{transaction.timestamp_ms} found, at most {latest_ms} now")
+        if payload is None:
+            payload = self.content(transaction.payload_hash)
+        if payload is not None:
+            return self._keep_post(transaction, payload, now_ms)
+        waiting = self._awaiting_payload.get(transaction.key, transaction)
+        if waiting.payload_hash != transaction.payload_hash:
+            return []  # the first post counts, here as in the mempool
+        requests = self._downloads.want(transaction.payload_hash, transaction.payload_size, peer, now_ms)
+        self._awaiting_payload[transaction.key] = transaction
+        return _to_sends(requests)
+
+    def _keep_post(self, transaction: Transaction, payload: bytes, now_ms: int) -> list[Effect]:
+        self._verification.payload(transaction, payload)
+        if not self.mempool.add(transaction, now_ms):
+            return []
+        self._contents[transaction.payload_hash] = payload
+        if (transaction.round, transaction.phase) != (self.head.round, self.head.phase):
+            return []
+        self._missing.discard(transaction.sender)
+        return self._advance(now_ms)
+
+    def _on_contributed(self, round_number: int, phase: int, payload: bytes, now_ms: int) -> list[Effect]:
+        """Our own payload is ready: sign it, store it, and only then send it."""
+        if (round_number, phase) != (self.head.round, self.head.phase) or self.head.finished:
+            return []
+        if (round_number, phase, self._me) in self._own_posts:
+            return []
+        own = sign_transaction(self._key, self.genesis.chain_id, round_number, phase, payload, now_ms)
+        self._own_posts[own.key] = own
+        persist = Persist((Content(own.payload_hash, payload), own))
+        return [persist, *self._publish_own(own, payload, now_ms)]
+
+    def _publish_own(self, own: Transaction, payload: bytes, now_ms: int) -> list[Effect]:
+        self._contents[own.payload_hash] = payload
+        return [Publish(self._answers.post(own)), *self._keep_post(own, payload, now_ms)]
+
+    def _on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> list[Effect]:
+        """A part of a payload; when it is the last one, go on with whatever waited for it."""
+        content, requests = self._downloads.on_chunk(peer, chunk, now_ms)
+        if content is None:
+            return _to_sends(requests)
+        self._contents[chunk.content_hash] = content
+        effects: list[Effect] = []
+        waiting = [post for post in self._awaiting_payload.values() if post.payload_hash == chunk.content_hash]
+        for transaction in waiting:
+            del self._awaiting_payload[transaction.key]
+            try:
+                effects += self._keep_post(transaction, content, now_ms)
+            except Refused as error:
+                effects.append(Refuse(transaction.sender, error))
+        return effects + self._place_ready(now_ms)
+
+    # blocks
+
+    def _on_block(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
+        """A block: judge it as far as possible, keep it if it waits for something, place it otherwise."""
+        if block.hash in self.tree:
+            return self._ask_for_more(peer)
+        self._verification.sealed(block)
+        try:
+            effects = self._place(peer, block, now_ms)
+        except UnknownParent as error:
+            self._keep_unplaced(peer, block)
+            ask = Send(peer, GetBlocks(locator(self.tree), block.header.parent_hash))
+            self._catching_up.setdefault(peer, (block.header.parent_hash, BLOCKS_MAX))
+            return [ask, Refuse(peer, error)]
+        except MissingPayload as error:
+            self._keep_unplaced(peer, block)
+            return [*self._fetch_payloads(peer, block, now_ms), Refuse(peer, error)]
+        return effects + self._place_ready(now_ms) + self._ask_for_more(peer)
+
+    def _place(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
+        """Put a sealed block into the tree if every rule holds; vote for it if it deserves it."""
+        parent = self.tree.state(block.header.parent_hash)
+        if parent is None:
+            raise UnknownParent("parent", f"{block.header.parent_hash.hex()} not known, our head is {self.head.height}")
+        validate_on(self.genesis, self.tree.parent_state(parent), parent, block, now_ms)
+        if missing := missing_contents(parent, block.transactions, self.content):
+            raise MissingPayload("payload", f"{len(missing)} of {len(block.transactions)} not held")
+        knowledge = self._verification.recompute(parent, block.transactions, self.content)
+        validate_knowledge(block.header, knowledge)
+        reorg = self.tree.add_block(block)
+        self._unplaced.pop(block.hash, None)
+        self._contents[block.header.knowledge_root] = knowledge
+        hashes = {*(post.payload_hash for post in block.transactions), block.header.knowledge_root}
+        contents = (Content(item, self._held(item)) for item in sorted(hashes))
+        effects: list[Effect] = [Persist((*contents, block))]
+        effects += self._on_reorg(reorg, now_ms)
+        for vote in self._take_early_votes(block.hash):
+            effects += self._count_vote(parent, block, vote, now_ms)
+        return effects + self._vote(parent, block, now_ms)
+
+    def _keep_unplaced(self, peer: PublicKey, block: Block) -> None:
+        self._unplaced[block.hash] = peer, block
+        if len(self._unplaced) > UNPLACED_MAX:
+            self._unplaced.popitem(last=False)
+
+    def _fetch_payloads(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
+        requests: list[Request] = []
+        for post in block.transactions:
+            if self.content(post.payload_hash) is None:
+                requests += self._downloads.want(post.payload_hash, post.payload_size, peer, now_ms)
+        return _to_sends(requests)
+
+    def _place_ready(self, now_ms: int) -> list[Effect]:
+        """Place blocks that waited for a parent or a payload which is here now."""
+        effects: list[Effect] = []
+        progress = True
+        while progress:
+            progress = False
+            for peer, block in list(self._unplaced.values()):
+                if block.header.parent_hash not in self.tree or block.hash not in self._unplaced:
+                    continue
+                try:
+                    effects += self._place(peer, block, now_ms)
+                    progress = True
+                except MissingPayload:
+                    effects += self._fetch_payloads(peer, block, now_ms)
+                except Refused as error:
+                    del self._unplaced[block.hash]
+                    effects.append(Refuse(peer, error))
+        return effects
+
+    def _ask_for_more(self, peer: PublicKey) -> list[Effect]:
+        """Go on asking a peer that we are catching up with, once it sent a full batch."""
+        if peer not in self._catching_up:
+            return []
+        stop, left = self._catching_up.pop(peer)
+        if stop in self.tree:
+            return []
+        if left > 1:
+            self._catching_up[peer] = stop, left - 1
+            return []
+        self._catching_up[peer] = stop, BLOCKS_MAX
+        return [Send(peer, GetBlocks(locator(self.tree), stop))]
+
+    # votes
+
+    def _on_vote(self, vote: Vote, now_ms: int) -> list[Effect]:
+        self._verification.vote(vote)
+        block = self.tree.block(vote.block_hash)
+        if block is None:
+            self._early_votes[vote.block_hash, vote.voter] = vote
+            if len(self._early_votes) > EARLY_VOTES_MAX:
+                self._early_votes.popitem(last=False)
+            raise UnknownBlock("vote", f"block {vote.block_hash.hex()} not known, our head is {self.head.height}")
+        parent = self.tree.state(block.header.parent_hash)
+        assert parent is not None, "a block in the tree has a parent there"
+        validate_vote_on(parent, block, vote)
+        return self._count_vote(parent, block, vote, now_ms)
+
+    def _count_vote(self, parent: State, block: Block, vote: Vote, now_ms: int) -> list[Effect]:
+        if vote.voter in self.tree.votes(block.hash) or vote.voter not in parent.electors:
+            return []
+        reorg = self.tree.add_vote(vote)
+        return [Persist((vote,)), *self._on_reorg(reorg, now_ms)]
+
+    def _take_early_votes(self, block_hash: Hash) -> list[Vote]:
+        taken = [known for known in self._early_votes if known[0] == block_hash]
+        return [self._early_votes.pop(known) for known in taken]
+
+    def _vote(self, parent: State, block: Block, now_ms: int) -> list[Effect]:
+        """Say that we recomputed a block, unless it would dig up the chain or leaves out what it had."""
+        if self._me not in parent.electors or self.tree.is_accepted(block.hash):
+            return []
+        if self.tree.fork_depth(parent) > self.genesis.reorg_depth_max or self._omits_posts(parent, block):
+            return []
+        header = block.header
+        if header.parent_hash == self.head.block_hash:  # one good block on the head is enough, for a while
+            self._mine_after_ms = now_ms + self.genesis.phase_timeout_ms
+            self._draft = None
+        vote = sign_vote(self._key, self.genesis.chain_id, block.hash, header.round, header.phase)
+        reorg = self.tree.add_vote(vote)
+        return [Persist((vote,)), Publish(VoteMessage(vote)), *self._on_reorg(reorg, now_ms)]
+
+    def _omits_posts(self, parent: State, block: Block) -> bool:
+        """Whether the block leaves out a post that we, and so surely its miner, had held for long."""
+        counted = {transaction.sender for transaction in block.transactions}
+        held_since_ms = block.header.timestamp_ms - self.genesis.omission_slack_ms
+        held = self.mempool.held_before((parent.round, parent.phase), held_since_ms)
+        return any(post.sender in parent.contributors and post.sender not in counted for post in held)
+
+    # the head, and what this peer owes
+
+    def _on_reorg(self, reorg: Reorg | None, now_ms: int) -> list[Effect]:
+        """The head moved: bring back the posts of blocks that were left, and open the new phase."""
+        if reorg is None:
+            return []
+        for block_hash in reorg.rewound:
+            left = self.tree.block(block_hash)
+            assert left is not None, "a rewound block stays in the tree"
+            for post in left.transactions:
+                known = self.mempool.get((post.round, post.phase), post.sender)
+                if known is None and self.content(post.payload_hash) is not None:
+                    self.mempool.add(post, now_ms)
+        self._open_phase(now_ms)
+        self._forget()
+        return self._advance(now_ms)
+
+    def _open_phase(self, now_ms: int) -> None:
+        head = self.head
+        self.mempool.drop_before((head.round, head.phase))
+        posts = self.mempool.posts((head.round, head.phase))
+        self._phase_since_ms = now_ms
+        self._missing = set() if head.finished else {*expected_contributors(self.genesis, head)} - posts.keys()
+        self._draft = None
+        self._mine_after_ms = 0
+
+    def _forget(self) -> None:
+        """Drop what no open phase, candidate or recent block refers to."""
+        current = self.head.round, self.head.phase
+        self._awaiting_payload = {key: post for key, post in self._awaiting_payload.items() if key[:2] >= current}
+        unplaced = [post.payload_hash for _, block in self._unplaced.values() for post in block.transactions]
+        awaited = {post.payload_hash for post in self._awaiting_payload.values()}
+        self._downloads.keep_only({*awaited, *unplaced})
+        needed = {*unplaced, *self.mempool.payload_hashes()}
+        for block_hash in self._recent_blocks():
+            block = self.tree.block(block_hash)
+            if block is not None:
+                needed.add(block.header.knowledge_root)
+                needed.update(post.payload_hash for post in block.transactions)
+        self._contents = {item: data for item, data in self._contents.items() if item in needed}
+
+    def _recent_blocks(self) -> list[Hash]:
+        heights = range(max(0, self.head.height - CONTENT_WINDOW), self.head.height + 1)
+        canonical = [known for height in heights if (known := self.tree.canonical(height)) is not None]
+        return [*canonical, *(child for known in canonical for child in self.tree.children(known))]
+
+    def _advance(self, now_ms: int) -> list[Effect]:
+        """Do what the open phase asks of this peer: contribute once, and mine when it may."""
+        head, effects = self.head, list[Effect]()
+        step = head.round, head.phase
+        if owes_post(head, self._me) and self.mempool.get(step, self._me) is None:
+            own = self._own_posts.get((*step, self._me))
+            if own is not None:
+                effects += self._publish_own(own, self._held(own.payload_hash), now_ms)
+            elif self._asked != step:
+                self._asked = step
+                effects.append(Contribute(*step, phase_rule(self.genesis, head).name, self.knowledge()))
+        assert self._phase_since_ms is not None, "handle opens the first phase"
+        waited_ms = now_ms - self._phase_since_ms
+        if now_ms < self._mine_after_ms or (self._missing and waited_ms < self.genesis.phase_timeout_ms):
+            return effects
+        held = self.mempool.posts(step)
+        posts = {sender: held[sender] for sender in sorted(held) if sender in head.contributors}
+        todo = next_step(self.genesis, head, self._me, len(posts), not self._missing, waited_ms)
+        if todo is not Step.WAIT and self._me in self.genesis.index:
+            effects += self._mine(tuple(posts.values()) if todo is Step.MINE else (), now_ms)
+        return effects
+
+    # mining
+
+    def _mine(self, transactions: tuple[Transaction, ...], now_ms: int) -> list[Effect]:
+        """Draft a block and have its nonce searched, unless the same one is being searched already."""
+        if self._draft is not None and self._draft.transactions == transactions:
+            return []
+        try:
+            knowledge = self._verification.recompute(self.head, transactions, self.content)
+        except Refused as error:
+            return [Refuse(self._me, error)]
+        votes = self._certificate()
+        header = draft_header(self.head, self._me, transactions, votes, knowledge, now_ms)
+        self._draft = Draft(header, transactions, votes)
+        return [Mine(header)]
+
+    def _certificate(self) -> tuple[Vote, ...]:
+        """Votes that accepted the head, in voter order: as many as are required."""
+        parent = self.tree.parent_state(self.head)
+        if parent is None:
+            return ()
+        votes = self.tree.votes(self.head.block_hash)
+        return tuple(votes[voter] for voter in sorted(votes)[: votes_required(self.genesis, parent)])
+
+    def _on_mined(self, header: Header, now_ms: int) -> list[Effect]:
+        """Our miner sealed a header: if it is still the one we want, the block is ours to publish."""
+        draft = self._draft
+        if draft is None or not is_same_work(draft.header, header):
+            return []
+        block = sign_block(self._key, self.genesis.chain_id, header, draft.transactions, draft.votes)
+        try:
+            self._verification.sealed(block)
+            persist, *effects = self._place(self._me, block, now_ms)
+        except Refused as error:
+            return [Refuse(self._me, error)]
+        return [persist, Publish(BlockMessage(block)), *effects]
+
+    def _held(self, content_hash: Hash) -> bytes:
+        content = self.content(content_hash)
+        assert content is not None, "what the tree and our own posts refer to is held or stored"
+        return content
+
+    def _restore(self, records: Iterable[Record]) -> None:
+        """Take up what this peer had persisted: it was validated before it was."""
+        for record in records:
+            match record:
+                case Block():
+                    self.tree.add_block(record)
+                case Vote() if record.block_hash in self.tree:
+                    self.tree.add_vote(record)
+                case Transaction():
+                    self._own_posts[record.key] = record
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A block whose nonce is being searched."""
+
+    header: Header
+    transactions: tuple[Transaction, ...]
+    votes: tuple[Vote, ...]
+
+
+def _to_sends(requests: Iterable[Request]) -> list[Effect]:
+    return [Send(peer, request) for peer, request in requests]

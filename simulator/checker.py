@@ -1,0 +1,104 @@
+"""The checker: what must hold in every simulation, whatever goes wrong in it.
+
+* agreement: no two peers differ below the reorg limit, and at the end they have one head;
+* validity: the chain at the end re-verifies from genesis, block by block, without any of the nodes' caches;
+* nothing lost: what a peer stored or promised is still there, and no peer ever posted twice for one phase;
+* same knowledge: at every height, everywhere.
+"""
+
+from collections.abc import Sequence
+
+from fedchain.chain.block import Block
+from fedchain.chain.exceptions import ChainError
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import Rules, recompute
+from fedchain.chain.state import apply_block, genesis_state
+from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.validation import validate_knowledge, validate_on, validate_sealed
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import is_valid_signature
+from fedchain.network.messages import PostMessage
+from fedchain.node.effects import Effect, Publish
+from fedchain.simulator.peer import SimulatedPeer
+
+
+class Checker:
+    """Watches peers while they run and looks at them when they are done; ``violations`` says what did not hold."""
+
+    def __init__(self, genesis: Genesis, rules: Rules) -> None:
+        self.violations: list[str] = []
+        self._genesis = genesis
+        self._rules = rules
+        self._settled: list[tuple[Hash, Hash]] = []  # (block, knowledge) by height, deep enough never to change
+        self._posts: dict[PostKey, Hash] = {}
+
+    def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
+        """No peer signs two different posts for one phase, not even after a crash."""
+        for effect in effects:
+            if isinstance(effect, Publish) and isinstance(effect.message, PostMessage):
+                post = effect.message.transaction
+                if self._posts.setdefault(post.key, post.hash) != post.hash:
+                    self._fail(f"peer {peer.number} posted twice in round {post.round}, phase {post.phase}")
+
+    def on_head(self, peer: SimulatedPeer) -> None:
+        """Blocks below the reorg limit are the same everywhere."""
+        tree = peer.tree
+        assert tree is not None, "only a running peer's head moves"
+        for height in range(len(self._settled), tree.head.height - self._genesis.reorg_depth_max):
+            state = tree.state(tree.canonical(height) or b"")
+            assert state is not None, "the canonical chain has a block at every height"
+            self._settled.append((state.block_hash, state.knowledge_root))
+        height = min(len(self._settled) - 1, tree.head.height - self._genesis.reorg_depth_max)
+        if height >= 0 and tree.canonical(height) != self._settled[height][0]:
+            self._fail(f"peer {peer.number} has another block at height {height}, below the reorg limit")
+
+    def check_end(self, peers: Sequence[SimulatedPeer]) -> None:
+        """One head, one knowledge per height, everything valid and nothing lost, among the running ``peers``."""
+        trees = [(peer, tree) for peer in peers if (tree := peer.tree) is not None]
+        heads = {tree.head.block_hash for _, tree in trees}
+        if len(heads) != 1:
+            self._fail(f"{len(trees)} running peers have {len(heads)} different heads")
+        for peer, tree in trees:
+            self._check_stored(peer)
+            for height in range(min(tree.head.height, trees[0][1].head.height) + 1):
+                ours, first = tree.canonical(height), trees[0][1].canonical(height)
+                if ours != first:
+                    self._fail(f"peers {trees[0][0].number} and {peer.number} differ at height {height}")
+                    break
+        if trees:
+            self._verify_chain(trees[0][0])
+
+    def _check_stored(self, peer: SimulatedPeer) -> None:
+        """The canonical chain with all its contents is in the peer's storage, and so is every post it promised."""
+        tree = peer.tree
+        assert tree is not None, "only running peers are checked"
+        stored = list(peer.storage.records())
+        blocks = {record.hash for record in stored if isinstance(record, Block)}
+        posts = {record.hash for record in stored if isinstance(record, Transaction)}
+        for height in range(1, tree.head.height + 1):
+            if tree.canonical(height) not in blocks:
+                self._fail(f"peer {peer.number} lost the block at height {height}")
+        for key, post_hash in self._posts.items():
+            if key[2] == peer.public_key and post_hash not in posts:
+                self._fail(f"peer {peer.number} lost its own post of round {key[0]}, phase {key[1]}")
+
+    def _verify_chain(self, peer: SimulatedPeer) -> None:
+        tree, genesis = peer.tree, self._genesis
+        assert tree is not None, "only running peers are checked"
+        grandparent, state = None, genesis_state(genesis)
+        for height in range(1, tree.head.height + 1):
+            block = tree.block(tree.canonical(height) or b"")
+            assert block is not None, "the canonical chain has a block at every height"
+            try:
+                validate_sealed(genesis, block, is_valid_signature)
+                validate_on(genesis, grandparent, state, block, block.header.timestamp_ms)
+                content = peer.storage.content
+                validate_knowledge(block.header, recompute(genesis, self._rules, state, block.transactions, content))
+            except ChainError as error:
+                self._fail(f"height {height} does not re-verify: {error}")
+                return
+            grandparent, state = state, apply_block(genesis, state, block)
+
+    def _fail(self, violation: str) -> None:
+        if violation not in self.violations:
+            self.violations.append(violation)

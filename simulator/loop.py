@@ -1,0 +1,54 @@
+"""Virtual time: an asyncio loop whose clock jumps to the next timer whenever nothing is left to do."""
+
+import asyncio
+import selectors
+from collections.abc import Mapping
+from typing import Any
+
+
+class DeadlockError(RuntimeError):
+    """Nothing is ready, no timer is set, and the loop would wait for ever."""
+
+
+class _VirtualSelector(selectors.BaseSelector):
+    """Never waits: the time that it should have waited is added to the clock instead. No real I/O passes here."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._real = selectors.DefaultSelector()  # holds the loop's own wake-up pipe
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Advance the clock by ``timeout`` seconds."""
+        if timeout is None:
+            raise DeadlockError(f"nothing left to do at virtual time {self.now_s:.3f} s")
+        self.now_s += max(0.0, timeout)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._real.unregister(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        mapping: Mapping[Any, selectors.SelectorKey] = self._real.get_map()
+        return mapping
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop that starts at 0 s and reaches any later time without waiting for it."""
+
+    def __init__(self) -> None:
+        self._clock = _VirtualSelector()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._clock.now_s
+
+    def now_ms(self) -> int:
+        """The same in whole milliseconds, which is how the protocol counts."""
+        return round(self._clock.now_s * 1000)

@@ -1,0 +1,114 @@
+"""What a simulation measures: one row a round, and when each peer did what."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedchain.learning.learner import Contribution
+from fedchain.learning.metrics import Evaluation, calculate_taa, calculate_tal
+
+
+@dataclass(slots=True, kw_only=True)
+class RoundMetrics:
+    """One line of ``metrics.jsonl``. Accuracies are fractions; times are virtual seconds; None: not measured."""
+
+    round: int
+    """Round, from 1."""
+    height: int
+    """Height of the block that closed it."""
+    virtual_s: float
+    """When it was closed."""
+    taa: float | None = None
+    """Test average accuracy of the local models after training, each on its peer's own test set."""
+    tal: float | None = None
+    """Test average loss of the same, in nats."""
+    test_accuracy: float | None = None
+    """Mean accuracy of the same on the whole test set."""
+    taa_prototype: float | None = None
+    """As ``taa``, predicting by the nearest global prototype among the peer's classes."""
+    taa_received: float | None = None
+    """Test average accuracy of the aggregated model, before it is trained on; methods that share models only."""
+    tal_received: float | None = None
+    """Test average loss of the same, in nats."""
+    test_accuracy_received: float | None = None
+    """Accuracy of the same on the whole test set."""
+    posts: int = 0
+    """Posts that the round's last block counts."""
+    bytes_sent_per_peer: int = 0
+    """Bytes that a peer sent during the round, on average."""
+    blocks: int = 0
+    """Valid blocks mined for the round."""
+    forks: int = 0
+    """Those of them that the chain did not take."""
+    training_s: float = 0.0
+    """How long a peer trained, on average."""
+    mining_s: float = 0.0
+    """From the newest post of a block to its seal, summed over the round's blocks."""
+    voting_s: float = 0.0
+    """From the seal of the round's last block to its acceptance, on average over the peers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Span:
+    """When one peer did what in one round, in virtual seconds; None: it did not."""
+
+    started: float | None = None
+    """Training began."""
+    trained: float | None = None
+    """Training ended and the post was sent."""
+    mining: float | None = None
+    """The peer had all posts it waited for and began to mine."""
+    voted: float | None = None
+    """The peer voted for a block."""
+    closed: float | None = None
+    """The round's last block was accepted."""
+
+
+@dataclass(slots=True)
+class Evaluations:
+    """What was measured about the models of one round, by peer number."""
+
+    local: dict[int, Evaluation] = field(default_factory=dict)
+    received: dict[int, Evaluation] = field(default_factory=dict)
+
+    def fill(self, row: RoundMetrics) -> None:
+        """Put the averages into ``row``."""
+        row.taa, row.tal, row.test_accuracy = _averages(list(self.local.values()))
+        row.taa_received, row.tal_received, row.test_accuracy_received = _averages(list(self.received.values()))
+        row.taa_prototype = _mean([item.prototype_accuracy for item in self.local.values()])
+
+
+class EvaluationLog:
+    """Collects evaluations of all rounds. What a peer receives in round r is the model of round r − 1."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[int, Evaluations] = {}
+
+    def of_round(self, round_number: int) -> Evaluations:
+        """Evaluations of one round's models."""
+        return self._rounds.setdefault(round_number, Evaluations())
+
+    def add(self, peer: int, round_number: int, contribution: Contribution) -> None:
+        """Note what a peer measured while it contributed to a round."""
+        self.of_round(round_number).local[peer] = contribution.local
+        self.add_received(peer, round_number, contribution.received)
+
+    def add_received(self, peer: int, round_number: int, received: Evaluation | None) -> None:
+        """Note what a peer measured of the model that it received in a round."""
+        if received is not None:
+            self.of_round(round_number - 1).received[peer] = received
+
+
+def _averages(evaluations: list[Evaluation]) -> tuple[float | None, float | None, float | None]:
+    if not evaluations:
+        return None, None, None
+    tested = _mean([item.test_accuracy for item in evaluations])
+    return calculate_taa(evaluations), calculate_tal(evaluations), tested
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,276 @@
+"""A scenario: one simulation, described by a TOML file. Each field's docstring is its help on the command line.
+
+This module imports nothing heavy, so that ``fedchain --help`` answers at once.
+"""
+
+import ast
+import difflib
+import inspect
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from fedchain.learning.config import LearningConfig
+
+FAULT_KINDS = ("crash", "restart", "partition", "heal", "slow")
+
+
+class ScenarioError(ValueError):
+    """The scenario cannot be run; the message names the key and both values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that goes wrong, or right again, at a given time."""
+
+    at_s: float
+    """When, in virtual seconds."""
+    kind: str
+    """crash, restart, slow (of ``peers``); partition (``peers`` against the others); heal."""
+    peers: tuple[int, ...] = ()
+    """Peer numbers, from 0."""
+    factor: float = 1.0
+    """For slow: how many times longer the peers' training and mining take; 1 ends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A simulation of many peers."""
+
+    name: str = "digits"
+    """Name of the run; its folder is named after it."""
+    peers: int = 20
+    """Number of peers, K."""
+    rounds: int = 10
+    """Number of rounds, R."""
+    seed: int = 0
+    """Root of all randomness: keys, data, training, delays, mining."""
+    workers: int = 2
+    """Training processes; their number changes the speed and nothing else."""
+
+    method: str = "dfpl"
+    """Learning method: dfpl, blade-fl, fedavg, solo, or module:Class."""
+    hyperparameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """Hyper-parameters of the method, as name=value; repeat the option for several."""
+    dataset: str = "digits"
+    """Data set: digits (ships with scikit-learn), mnist, fashion-mnist."""
+    data_dir: str = ""
+    """Folder of the data set's files; default: the environment variable FEDCHAIN_DATA."""
+    model: str = "auto"
+    """Network: cnn, digits-mlp, or auto, which fits the data set."""
+    partition: str = "n-way"
+    """How the data are spread: n-way, n-way-exact, dirichlet, iid."""
+    classes_avg: int = 3
+    """n-way: average number of classes of a peer (DFPL: Avg)."""
+    classes_std: int = 1
+    """n-way: spread of that number (DFPL: Std)."""
+    shots: int = 100
+    """n-way: training images of each class of a peer."""
+    test_shots: int = 40
+    """n-way: test images of each class of a peer."""
+    dirichlet_alpha: float = 0.5
+    """dirichlet: concentration; the smaller, the more the peers differ."""
+    test_every: int = 1
+    """Rounds between measurements on the whole test set; the last round always is."""
+
+    iteration_s: float = 0.05
+    """Virtual seconds of one local step (DFPL: α)."""
+    mining_s: float = 4.0
+    """Virtual seconds that a block takes to mine, on average (DFPL: β)."""
+    mining_attempts: int = 128
+    """Real hashes behind a block, on average; peers' virtual hash rates follow from it and from mining_s."""
+    proof_function: str = "scrypt"
+    """Proof of work: scrypt or sha256d."""
+    aggregator: str = "none"
+    """Designated aggregator: none, fixed (the first member), rotating."""
+    centralized: bool = False
+    """Only the designated aggregator produces blocks."""
+    vote_quorum_percent: int = 50
+    """A block is accepted by more than this percentage of the electorate."""
+    contribution_quorum: int = 1
+    """Fewest posts that close a phase."""
+    committee_size: int = 0
+    """Members that vote on a block; 0: all active ones."""
+    contributors_per_round: int = 0
+    """Members that contribute in a round; 0: all."""
+    inactive_after: int = 3
+    """Phases in a row that a member may miss before it leaves the electorate."""
+    phase_timeout_s: float = 30.0
+    """Virtual seconds that a phase waits for expected posts."""
+
+    degree: int = 0
+    """Neighbours in the gossip mesh; 0: every peer is connected to every other."""
+    delay_min_ms: int = 10
+    """Shortest one-way delay of a message, in milliseconds."""
+    delay_max_ms: int = 100
+    """Longest one-way delay, in milliseconds."""
+    loss: float = 0.0
+    """Probability that a message is lost."""
+    replay: float = 0.0
+    """Probability that a message arrives twice."""
+    bandwidth_mbit_s: float = 0.0
+    """What a peer can send, in Mbit/s; 0: no limit."""
+    shared_verification: bool = False
+    """Peers share one cache of signature checks and recomputed aggregates: less work, same results."""
+    max_virtual_s: float = 100_000.0
+    """The run fails if it has not ended by then, in virtual seconds."""
+    faults: tuple[Fault, ...] = ()
+    """Timed faults, as [[faults]] tables in the file."""
+
+    def validate(self) -> None:
+        """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value."""
+        _expect_range("peers", self.peers, 1, 10_000)
+        _expect_range("rounds", self.rounds, 1, 1_000_000)
+        _expect_range("workers", self.workers, 1, 64)
+        _expect_range("test_every", self.test_every, 1, 1_000_000)
+        _expect_range("iteration_s", self.iteration_s, 0, 1e6)
+        _expect_range("mining_s", self.mining_s, 0.004, 1e6)
+        _expect_range("mining_attempts", self.mining_attempts, 2, 2**40)
+        _expect_choice("proof_function", self.proof_function, ("scrypt", "sha256d"))
+        _expect_choice("aggregator", self.aggregator, ("none", "fixed", "rotating"))
+        _expect_range("vote_quorum_percent", self.vote_quorum_percent, 50, 99)
+        _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
+        _expect_range("contribution_quorum", self.contribution_quorum, 1, self.contributors_per_round or self.peers)
+        _expect_range("committee_size", self.committee_size, 0, self.peers)
+        _expect_range("inactive_after", self.inactive_after, 1, 1_000_000)
+        _expect_range("phase_timeout_s", self.phase_timeout_s, 0.001, 1e9)
+        _expect_range("degree", self.degree, 0, max(0, self.peers - 1))
+        _expect_range("delay_min_ms", self.delay_min_ms, 0, self.delay_max_ms)
+        _expect_range("delay_max_ms", self.delay_max_ms, 0, 3_600_000)
+        _expect_range("loss", self.loss, 0, 0.99)
+        _expect_range("replay", self.replay, 0, 1)
+        _expect_range("bandwidth_mbit_s", self.bandwidth_mbit_s, 0, 1e6)
+        _expect_range("max_virtual_s", self.max_virtual_s, 1, 1e12)
+        if self.centralized and self.aggregator == "none":
+            raise ScenarioError("centralized is true but aggregator is none; use fixed or rotating")
+        for place, fault in enumerate(self.faults):
+            _validate_fault(f"faults[{place}]", fault, self.peers)
+        self.learning_config().validate()
+
+    def learning_config(self) -> LearningConfig:
+        """The part that the learning package needs."""
+        shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(self)}
+        values = {name: getattr(self, name) for name in shared}
+        return LearningConfig(clients=self.peers, **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON and TOML."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values["hyperparameters"] = dict(self.hyperparameters)
+        values["faults"] = [{item.name: getattr(fault, item.name) for item in fields(fault)} for fault in self.faults]
+        return values
+
+
+def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
+    """Read a scenario file (none: the defaults), put ``overrides`` over it, and check the result.
+
+    Raises:
+        ScenarioError: the file cannot be read, or holds an unknown key or an impossible value.
+        ConfigurationError: the learning task is impossible.
+    """
+    values: dict[str, Any] = {} if path is None else read_toml(path)
+    scenario = scenario_from_dict(values | dict(overrides))
+    scenario.validate()
+    return scenario
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; raises ScenarioError with one clear line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ScenarioError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path} is not TOML: {error}") from None
+
+
+def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
+    """Build a scenario from plain values. Raises ScenarioError for unknown keys and values of the wrong type."""
+    scenario: Scenario = _build(Scenario, values, "scenario")
+    faults = values.get("faults", ())
+    if not isinstance(faults, list | tuple):
+        raise ScenarioError(f"faults is {faults!r}, it must be an array of tables")
+    built = tuple(
+        item if isinstance(item, Fault) else _build(Fault, item, f"faults[{place}]")
+        for place, item in enumerate(faults)
+    )
+    return replace(scenario, faults=built)
+
+
+@cache
+def field_help(kind: type) -> dict[str, str]:
+    """The docstring under each field of a dataclass."""
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {}
+    for statement, following in pairwise(definition.body):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[name] = inspect.cleandoc(text)
+    return texts
+
+
+def _build(kind: Any, values: Any, name: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise ScenarioError(f"{name} is {values!r}, it must be a table")
+    known = {item.name: item for item in fields(kind)}
+    for key in values:
+        if key not in known:
+            raise ScenarioError(f"{name} has no key {key!r}{nearest(key, known)}")
+    missing = [
+        item.name
+        for item in known.values()
+        if item.default is MISSING and item.default_factory is MISSING and item.name not in values
+    ]
+    if missing:
+        raise ScenarioError(f"{name} lacks the key {missing[0]!r}")
+    return kind(**{key: _convert(f"{name} {key}", known[key].type, value) for key, value in values.items()})
+
+
+def nearest(word: str, known: Any) -> str:
+    """A hint at the known word that looks most like ``word``."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+
+
+def _convert(name: str, expected: Any, value: Any) -> Any:
+    """Accept ``value`` if it is of the field's type; an integer may stand for a float."""
+    if expected is float and type(value) is int:
+        return float(value)
+    if expected in (int, float, str, bool):
+        if type(value) is not expected:
+            raise ScenarioError(f"{name} is {value!r}, it must be of type {expected.__name__}")
+        return value
+    if name.endswith("hyperparameters"):
+        if not isinstance(value, Mapping):
+            raise ScenarioError(f"{name} is {value!r}, it must be a table")
+        return dict(value)
+    if name.endswith(" peers"):
+        if not isinstance(value, list | tuple) or any(type(item) is not int for item in value):
+            raise ScenarioError(f"{name} is {value!r}, it must be an array of peer numbers")
+        return tuple(value)
+    return value
+
+
+def _validate_fault(name: str, fault: Fault, peers: int) -> None:
+    _expect_choice(f"{name} kind", fault.kind, FAULT_KINDS)
+    _expect_range(f"{name} at_s", fault.at_s, 0, 1e9)
+    _expect_range(f"{name} factor", fault.factor, 0.001, 1e6)
+    for number in fault.peers:
+        _expect_range(f"{name} peers", number, 0, peers - 1)
+    if fault.kind != "heal" and not fault.peers:
+        raise ScenarioError(f"{name} is a {fault.kind} of no peers")
+
+
+def _expect_range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ScenarioError(f"{name} is {value}, it must be between {low} and {high}")
+
+
+def _expect_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ScenarioError(f"{name} is {value!r}{nearest(value, known)}")

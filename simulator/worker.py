@@ -1,0 +1,167 @@
+"""Training for many simulated peers: real, in worker processes, one torch thread each.
+
+Virtual time says when a result is due; the processes work ahead of it. A client stays with one process, which keeps
+its model. What a client computes depends on nothing else, so the number of processes changes no bit of it.
+"""
+
+import multiprocessing
+import signal
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from queue import Empty
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from fedchain.learning.learner import Contribution, Learner
+from fedchain.learning.metrics import Evaluation
+
+POLL_S = 1.0
+"""How often a wait for a result looks whether its process is still alive."""
+
+Result = TypeVar("Result", covariant=True)
+
+
+class WorkerDiedError(RuntimeError):
+    """A training process ended without being told to."""
+
+
+class Job(Protocol[Result]):
+    """Work under way."""
+
+    def result(self) -> Result:
+        """Wait for the result; raises what the work raised."""
+
+
+class Compute(Protocol):
+    """What trains the simulated peers' models. Jobs of one client are done in the order in which they were given."""
+
+    def planned_steps(self, client: int) -> int:
+        """Local steps that a contribution takes, known before it is made."""
+
+    def contribute(
+        self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Contribution]:
+        """As :meth:`fedchain.learning.learner.Learner.contribute`; asked again, it gives the same result again."""
+
+    def evaluate_received(
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Evaluation | None]:
+        """As :meth:`fedchain.learning.learner.Learner.evaluate_received`."""
+
+    def close(self) -> None:
+        """Stop at once; jobs under way are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a learner's method, on its way to a process."""
+
+    number: int
+    method: str
+    client: int
+    arguments: tuple[Any, ...]
+    evaluate_test: bool
+
+
+class TrainingPool:
+    """Worker processes around one learner. They are forked, so they share its data set's memory.
+
+    Args:
+        learner: with its data loaded, and no client built.
+        workers: number of processes, at least 1; client k is served by process k mod ``workers``.
+    """
+
+    def __init__(self, learner: Learner, workers: int) -> None:
+        torch.set_num_threads(1)  # before the fork: a child cannot use the parent's OpenMP threads
+        fork = multiprocessing.get_context("fork")
+        self._learner = learner
+        self._answers: Any = fork.Queue()
+        self._calls: list[Any] = [fork.Queue() for _ in range(workers)]
+        self._processes: list[BaseProcess] = [
+            fork.Process(target=_serve, args=(learner, calls, self._answers), daemon=True, name=f"train-{place}")
+            for place, calls in enumerate(self._calls)
+        ]
+        self._count = 0
+        self._done: dict[int, tuple[bool, Any]] = {}
+        for process in self._processes:
+            process.start()
+
+    def planned_steps(self, client: int) -> int:
+        """See :class:`Compute`."""
+        return self._learner.planned_steps(client)
+
+    def contribute(
+        self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Contribution]:
+        """See :class:`Compute`."""
+        return self._call("contribute", client, (phase, round_number, knowledge), evaluate_test)
+
+    def evaluate_received(
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Evaluation | None]:
+        """See :class:`Compute`."""
+        return self._call("evaluate_received", client, (round_number, knowledge), evaluate_test)
+
+    def close(self) -> None:
+        """See :class:`Compute`."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join()
+        for queue in (self._answers, *self._calls):
+            queue.close()
+            queue.cancel_join_thread()
+
+    def _call(self, method: str, client: int, arguments: tuple[Any, ...], evaluate_test: bool) -> "_Pending[Any]":
+        self._count += 1
+        self._calls[client % len(self._calls)].put(_Call(self._count, method, client, arguments, evaluate_test))
+        return _Pending(self, self._count)
+
+    def _wait(self, number: int) -> Any:
+        while number not in self._done:
+            try:
+                answered, succeeded, value = self._answers.get(timeout=POLL_S)
+            except Empty:
+                self._check_alive()
+            else:
+                self._done[answered] = succeeded, value
+        succeeded, value = self._done.pop(number)
+        if not succeeded:
+            raise value
+        return value
+
+    def _check_alive(self) -> None:
+        for process in self._processes:
+            if process.exitcode is not None:
+                raise WorkerDiedError(f"training process {process.name} ended with exit code {process.exitcode}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending(Generic[Result]):
+    pool: TrainingPool
+    number: int
+
+    def result(self) -> Result:
+        value: Result = self.pool._wait(self.number)
+        return value
+
+
+def _serve(learner: Learner, calls: Any, answers: Any) -> None:
+    """A process's life: take calls, answer them. A client's last contribution is kept: a restarted peer asks again."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(1)
+    last: dict[int, tuple[tuple[Any, ...], Contribution]] = {}
+    while True:
+        call: _Call = calls.get()
+        try:
+            key = call.arguments[:2]
+            if call.method == "contribute" and call.client in last and last[call.client][0] == key:
+                answers.put((call.number, True, last[call.client][1]))
+                continue
+            value = getattr(learner, call.method)(call.client, *call.arguments, evaluate_test=call.evaluate_test)
+            if call.method == "contribute":
+                last[call.client] = key, value
+            answers.put((call.number, True, value))
+        except Exception as error:  # whatever it is belongs to who waits for the result
+            answers.put((call.number, False, error))
