@@ -1,0 +1,137 @@
+"""The habits of the house: what a reader may rely on in every folder."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("chain", "crypto", "learning", "network", "node", "simulator")
+PRODUCT = sorted(path for folder in (*FOLDERS, "src/fedchain") for path in (ROOT / folder).glob("**/*.py"))
+METHODS = sorted(path for path in (ROOT / "learning" / "methods").glob("*.py") if path.name != "__init__.py")
+
+CITATION = re.compile(r"arXiv:\s*\d{4}\.\d{4,5}|\b10\.\d{4,9}/\S+|\b(?:19|20)\d{2}\b")
+"""An arXiv number, a DOI, or the year of a conference or journal."""
+
+LEFT_OVER = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
+
+UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+"""Modules that run code that came in as data."""
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def _packages_on_disk() -> set[str]:
+    """Every folder with an ``__init__.py`` that belongs to the product, by the name that it is installed under."""
+    found = {"fedchain"}
+    for folder in FOLDERS:
+        for init in (ROOT / folder).glob("**/__init__.py"):
+            found.add(".".join(("fedchain", *init.parent.relative_to(ROOT).parts)))
+    return found
+
+
+def test_every_package_is_installed() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        setuptools = tomllib.load(file)["tool"]["setuptools"]
+    assert set(setuptools["packages"]) == _packages_on_disk()
+    folders = {name: folder for name, folder in setuptools["package-dir"].items() if name != "fedchain"}
+    assert folders == {name: name.removeprefix("fedchain.").replace(".", "/") for name in folders}
+    assert {"fedchain", *folders} == set(setuptools["packages"])
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folders_without_an_init_hold_no_code(folder: str) -> None:
+    holding_code = {path.parent for path in (ROOT / folder).glob("**/*.py")}
+    assert holding_code
+    assert all((path / "__init__.py").is_file() for path in holding_code)
+
+
+def test_the_links_beside_the_package_are_relative_and_lead_to_the_folders() -> None:
+    package = ROOT / "src" / "fedchain"
+    links = {path.name: path.readlink() for path in package.iterdir() if path.is_symlink()}
+    assert links == {folder: Path("..", "..", folder) for folder in FOLDERS}
+    assert all((package / folder).resolve() == ROOT / folder for folder in FOLDERS)
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=_name)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    first = _docstring(path).split("\n\n")[0]
+    assert first, f"{_name(path)} has no docstring"
+    assert first.endswith((".", "?", ":", "!")), f"{_name(path)} does not open with a sentence"
+
+
+@pytest.mark.parametrize("path", METHODS, ids=_name)
+def test_every_method_opens_with_its_citation(path: Path) -> None:
+    assert CITATION.search(_docstring(path)), f"{_name(path)} cites no arXiv number, DOI or year"
+
+
+def test_there_are_methods() -> None:
+    assert METHODS
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=_name)
+def test_nothing_is_left_to_do(path: Path) -> None:
+    assert LEFT_OVER.findall(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=_name)
+def test_nothing_is_unpickled(path: Path) -> None:
+    assert _unpicklers(path.read_text(encoding="utf-8")) == []
+
+
+def _unpicklers(source: str) -> list[str]:
+    """What in ``source`` would run code that came in as data."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] in UNPICKLERS]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found += [node.module] if node.module.split(".")[0] in UNPICKLERS else []
+            found += [f"torch.{alias.name}" for alias in node.names if (node.module, alias.name) == ("torch", "load")]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
+            found.append("torch.load")
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+            found.append("allow_pickle")
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import os, pickle as p",
+        "def f():\n    from pickle import loads",
+        "from torch import load",
+        "model = torch.load(path)",
+        "numpy.load(file, allow_pickle=True)",
+    ],
+)
+def test_an_unpickler_would_be_noticed(source: str) -> None:
+    assert _unpicklers(source)
+
+
+def test_speaking_of_unpicklers_is_allowed() -> None:
+    assert _unpicklers('"""torch.load and pickle are not used."""\nnumpy.load(file, allow_pickle=False)') == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("Source: arXiv:1602.05629", True),
+        ("doi 10.1109/TMC.2024.3460185", True),
+        ("McMahan et al. (AISTATS 2017)", True),
+        ("McMahan et al., AISTATS 2017.", True),
+        ("65536 bytes, 20170 lines", False),
+        ("no source", False),
+    ],
+)
+def test_citations_are_recognized(text: str, cited: bool) -> None:
+    assert bool(CITATION.search(text)) == cited
