@@ -214,9 +214,9 @@ class Store:
             StoreCorrupt: truncated, tampered with, or not a database.
             StoreError: another process writes there, or the disk refuses.
         """
-        if not (folder / DATABASE).exists():
-            raise NotFound(f"{folder} holds no chain: there is no {DATABASE}")
         with _disk_errors(folder):
+            if not (folder / DATABASE).exists():
+                raise NotFound(f"{folder} holds no chain: there is no {DATABASE}")
             lock = None if read_only else _take_lock(folder)
             connection = None
             try:
