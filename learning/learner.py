@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -207,10 +207,4 @@ def _validate_finite(payload: Tensors, client: Client, round_number: int) -> Non
 
 
 def _with_test(evaluation: Evaluation, test: tuple[float, float]) -> Evaluation:
-    return Evaluation(
-        local_accuracy=evaluation.local_accuracy,
-        local_loss=evaluation.local_loss,
-        prototype_accuracy=evaluation.prototype_accuracy,
-        test_accuracy=test[0],
-        test_loss=test[1],
-    )
+    return replace(evaluation, test_accuracy=test[0], test_loss=test[1])
