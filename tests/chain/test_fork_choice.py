@@ -1,5 +1,6 @@
 """The head depends on which blocks and votes there are, never on the order in which they came."""
 
+from dataclasses import replace
 from functools import cache
 from random import Random
 
@@ -186,6 +187,16 @@ def test_a_vote_that_comes_twice_counts_once() -> None:
         tree.add_vote(vote)
     assert tree.head.height == 0
     assert tree.votes(block.hash) == {one.voter: one, two.voter: two}
+
+
+def test_a_second_signature_of_a_voter_does_not_replace_its_first() -> None:
+    builder = ChainBuilder(genesis(4))
+    block = builder.extend()
+    tree = _tree_with(builder, block)
+    vote, *_ = builder.votes(block.hash)
+    tree.add_vote(vote)
+    assert tree.add_vote(replace(vote, signature=bytes(64))) is None
+    assert tree.votes(block.hash)[vote.voter].signature == vote.signature
 
 
 def test_votes_inside_a_block_count() -> None:

@@ -1,10 +1,13 @@
 """Knowledge follows from the chain: the same posts on the same knowledge give the same bytes."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from fedchain.chain.exceptions import MissingPayload
 from fedchain.chain.knowledge import missing_contents, recompute
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
 from tests.chain.builders import ChainBuilder, SumRules, genesis
 
 BUILDER = ChainBuilder(genesis(3))
@@ -24,9 +27,32 @@ def test_knowledge_is_the_sum_of_all_posts() -> None:
     assert sha256(knowledge) == SECOND.header.knowledge_root
 
 
-def test_without_posts_the_knowledge_stays() -> None:
-    knowledge = recompute(BUILDER.genesis, SumRules(), PARENT, (), BUILDER.contents.get)
+class _NeedsPosts(SumRules):
+    def aggregate(
+        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+    ) -> bytes:
+        raise AssertionError("a mean of nothing is asked of no method")
+
+
+def test_without_posts_the_knowledge_stays_and_no_method_is_asked() -> None:
+    knowledge = recompute(BUILDER.genesis, _NeedsPosts(), PARENT, (), BUILDER.contents.get)
     assert sha256(knowledge) == FIRST.header.knowledge_root
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_payloads_are_checked_and_passed_on_in_the_order_of_the_posts(turn: int) -> None:
+    seen: list[tuple[str, int, list[PublicKey]]] = []
+
+    class Recording(SumRules):
+        def aggregate(
+            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+        ) -> bytes:
+            seen.append((phase, round_number, [sender for sender, _ in posts]))
+            return super().aggregate(phase, round_number, knowledge, posts)
+
+    transactions = SECOND.transactions[::turn]
+    recompute(BUILDER.genesis, Recording(), PARENT, transactions, BUILDER.contents.get)
+    assert seen == [("update", 2, [transaction.sender for transaction in transactions])]
 
 
 def test_what_is_missing_is_listed_in_order() -> None:
