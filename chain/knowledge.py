@@ -46,9 +46,22 @@ def missing_contents(parent: State, transactions: Sequence[Transaction], content
 
 
 def recompute(
-    genesis: Genesis, rules: Rules, parent: State, transactions: Sequence[Transaction], content: ContentLookup
+    genesis: Genesis,
+    rules: Rules,
+    parent: State,
+    transactions: Sequence[Transaction],
+    content: ContentLookup,
+    check_payload: Callable[[Transaction, bytes], None] | None = None,
 ) -> bytes:
     """The knowledge that a block over ``transactions`` leaves behind. A block without any keeps the old one.
+
+    Args:
+        genesis: the rules of the federation.
+        rules: the learning method's.
+        parent: the state that the block stands on.
+        transactions: the posts that it counts, in sender order.
+        content: where payloads and knowledge are found.
+        check_payload: a cache in front of ``validate_payload``; by default every payload is checked here.
 
     Raises:
         MissingPayload: not everything that is needed is held here.
@@ -62,10 +75,11 @@ def recompute(
     if not transactions:
         return knowledge
     phase = phase_rule(genesis, parent).name
+    check = check_payload or partial(validate_payload, check=partial(rules.check, phase))
     posts = []
     for transaction in transactions:
         payload = _held(content, transaction.payload_hash)
-        validate_payload(transaction, payload, partial(rules.check, phase))
+        check(transaction, payload)
         posts.append((transaction.sender, payload))
     try:
         return rules.aggregate(phase, parent.round, knowledge, posts)

@@ -70,7 +70,7 @@ class Verification:
         """The knowledge that a block over ``transactions`` leaves behind; raises as ``knowledge.recompute`` does."""
         inputs = parent.round, parent.phase, parent.knowledge_root, tuple(post.hash for post in transactions)
         if inputs not in self._knowledge:
-            self._knowledge[inputs] = recompute(self._genesis, self._rules, parent, transactions, content)
+            self._knowledge[inputs] = recompute(self._genesis, self._rules, parent, transactions, content, self.payload)
             if len(self._knowledge) > KNOWLEDGE_MAX:
                 self._knowledge.popitem(last=False)
         return self._knowledge[inputs]

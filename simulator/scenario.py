@@ -158,7 +158,7 @@ class Scenario:
         return LearningConfig(clients=self.peers, **values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON and TOML."""
+        """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
         values["faults"] = [{item.name: getattr(fault, item.name) for item in fields(fault)} for fault in self.faults]

@@ -1,0 +1,125 @@
+"""What a running simulation shows: a live panel on a terminal, a line per round elsewhere, and a table at the end."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from fedchain.simulator.metrics import RoundMetrics
+from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.simulation import Outcome, Progress
+
+
+class Display:
+    """Shows the progress of one simulation."""
+
+    def __init__(self, console: Console, scenario: Scenario) -> None:
+        self._console = console
+        self._scenario = scenario
+        self._progress = Progress()
+        self._bar = Bar(
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self._task = self._bar.add_task("rounds", total=scenario.rounds)
+
+    @contextmanager
+    def watch(self, progress: Progress) -> Iterator[None]:
+        """Show ``progress`` while the block runs."""
+        self._progress = progress
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(get_renderable=self._render, console=self._console, refresh_per_second=5, transient=True):
+            yield
+
+    def on_round(self, row: RoundMetrics) -> None:
+        """A round was closed."""
+        self._bar.update(self._task, completed=row.round)
+        if not self._console.is_terminal:
+            self._console.print(
+                f"round {row.round}/{self._scenario.rounds}  TAA {percent(row.taa)} %  TAL {number(row.tal)}  "
+                f"height {row.height}  forks {row.forks}  virtual {row.virtual_s:.1f} s",
+                highlight=False,
+            )
+
+    def _render(self) -> Panel:
+        now, last = self._progress, self._progress.last
+        facts = Table.grid(padding=(0, 2))
+        facts.add_row("phase", Text(now.phase, style="bold"), "virtual time", f"{now.virtual_s:.0f} s")
+        facts.add_row("head", f"{now.head or '-'}  at height {now.height}", "forks", str(now.forks))
+        facts.add_row(
+            "accuracy (TAA)",
+            Text(f"{percent(last.taa)} %" if last else "-", style="bold green"),
+            "peers up",
+            f"{now.peers_up}/{self._scenario.peers}",
+        )
+        title = f"{self._scenario.method} on {self._scenario.dataset}, {self._scenario.peers} peers"
+        return Panel(Group(self._bar.get_renderable(), facts), title=title, border_style="blue", width=78)
+
+
+def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Table:
+    """One line per round; columns that were never measured are left out."""
+    table = Table(
+        title=f"{scenario.method} on {scenario.dataset}: {scenario.peers} peers, seed {scenario.seed}",
+        caption="accuracies in %, aggr.: of the aggregated model; sent: by one peer; times in virtual s",
+        box=None,
+        padding=(0, 1),
+        header_style="bold",
+    )
+    columns: list[tuple[str, Callable[[RoundMetrics], str]]] = [
+        ("R", lambda row: str(row.round)),
+        ("TAA", lambda row: percent(row.taa)),
+        ("TAL", lambda row: f"{row.tal:.3f}" if row.tal is not None else "-"),
+        ("TAA\naggr.", lambda row: percent(row.taa_received)),
+        ("test\nset", lambda row: percent(row.test_accuracy)),
+        ("test\naggr.", lambda row: percent(row.test_accuracy_received)),
+        ("sent\nkB", lambda row: f"{row.bytes_sent_per_peer / 1000:.0f}"),
+        ("posts", lambda row: str(row.posts)),
+        ("blocks", lambda row: str(row.blocks)),
+        ("forks", lambda row: str(row.forks)),
+        ("train", lambda row: f"{row.training_s:.2f}"),
+        ("mine", lambda row: f"{row.mining_s:.2f}"),
+    ]
+    shown = [(name, cell) for name, cell in columns if any(cell(row) != "-" for row in rows)]
+    for name, _ in shown:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(cell(row) for _, cell in shown))
+    return table
+
+
+def summary(outcome: Outcome, folder: str, started: float) -> Table:
+    """What identifies the run, and where it is."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row("tip", outcome.tip)
+    table.add_row("knowledge", outcome.knowledge_root)
+    table.add_row("trace", outcome.trace_hash)
+    table.add_row(
+        "time",
+        f"{outcome.virtual_s:.1f} virtual s in {time.perf_counter() - started:.1f} s, {outcome.events:,} events",
+    )
+    checks = "all hold" if not outcome.violations else "; ".join(outcome.violations)
+    table.add_row("checks", Text(checks, style="green" if not outcome.violations else "bold red"))
+    table.add_row("folder", folder)
+    return table
+
+
+def percent(value: float | None) -> str:
+    """An accuracy in percent."""
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
+def number(value: float | None) -> str:
+    """A loss for people."""
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,173 @@
+"""The run folder: what was run, what was measured, the chain, and pictures of it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+
+import fedchain
+from fedchain.simulator.metrics import RoundMetrics, Span
+from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.simulator.simulation import Outcome
+
+CHAIN_FOLDER = "chain"
+"""Where the run folder keeps peer 0's store."""
+
+RUNS_FOLDER = Path("runs")
+"""Where run folders go that were not given a place."""
+
+PHASE_COLOURS = {"training": "#4c72b0", "exchange": "#ccb974", "mining": "#c44e52", "voting": "#55a868"}
+
+
+class RunFolder:
+    """Writes one run's files. The folder must not exist: runs are never mixed or overwritten."""
+
+    def __init__(self, path: Path, scenario: Scenario) -> None:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise ScenarioError(f"{path} exists already; name another folder with --out") from None
+        except OSError as error:
+            raise ScenarioError(f"{path} cannot be made: {error.strerror}") from None
+        self.path = path
+        (path / "scenario.toml").write_text(tomli_w.dumps(scenario.to_dict()), encoding="utf-8")
+
+    @property
+    def chain(self) -> Path:
+        """Where peer 0 keeps its chain."""
+        return self.path / CHAIN_FOLDER
+
+    def write_rows(self, rows: Sequence[RoundMetrics]) -> None:
+        """Write ``metrics.jsonl``, one object a round."""
+        lines = (json.dumps(row.to_dict()) + "\n" for row in rows)
+        (self.path / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    def write_outcome(self, outcome: Outcome, histogram: NDArray[np.int64], wall_s: float) -> None:
+        """Write everything that is known at the end."""
+        self.write_rows(outcome.rows)
+        self._write_json("result.json", result_of(outcome) | {"wall_s": round(wall_s, 3)})
+        draw_curves(outcome.rows, self.path / "curves.png")
+        draw_heat_map(histogram, self.path / "classes.png")
+        draw_timeline(outcome.timeline, self.path / "timeline.png")
+
+    def _write_json(self, name: str, value: Any) -> None:
+        (self.path / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def default_folder(scenario: Scenario) -> Path:
+    """The first of ``runs/NAME``, ``runs/NAME-2``, … that does not exist."""
+    path, count = RUNS_FOLDER / scenario.name, 1
+    while path.exists():
+        count += 1
+        path = RUNS_FOLDER / f"{scenario.name}-{count}"
+    return path
+
+
+def result_of(outcome: Outcome) -> dict[str, Any]:
+    """The content of ``result.json``, apart from what the clock on the wall says."""
+    return {
+        "version": fedchain.__version__,
+        "tip": outcome.tip,
+        "knowledge_root": outcome.knowledge_root,
+        "trace_hash": outcome.trace_hash,
+        "virtual_s": round(outcome.virtual_s, 3),
+        "events": outcome.events,
+        "violations": outcome.violations,
+        **outcome.totals,
+    }
+
+
+def draw_curves(rows: Sequence[RoundMetrics], path: Path) -> None:
+    """Accuracy and loss over the rounds."""
+    figure, (left, right) = _subplots(2, (9.0, 3.6))
+    rounds = [row.round for row in rows]
+    for name, label in (
+        ("taa", "local models, own test sets (TAA)"),
+        ("taa_received", "aggregated model, own test sets"),
+        ("taa_prototype", "nearest prototype, own test sets"),
+        ("test_accuracy", "local models, whole test set"),
+        ("test_accuracy_received", "aggregated model, whole test set"),
+    ):
+        points = [(number, getattr(row, name)) for number, row in zip(rounds, rows, strict=True)]
+        known = [(number, 100 * value) for number, value in points if value is not None]
+        if known:
+            left.plot(*zip(*known, strict=True), marker="o", markersize=3, label=label)
+    left.set(xlabel="round", ylabel="accuracy (%)", ylim=(0, 102))
+    left.legend(fontsize=7, loc="best")
+    for name, label in (("tal", "local models (TAL)"), ("tal_received", "aggregated model")):
+        known = [(row.round, value) for row in rows if (value := getattr(row, name)) is not None]
+        if known:
+            right.plot(*zip(*known, strict=True), marker="o", markersize=3, label=label)
+    right.set(xlabel="round", ylabel="test loss (nats)")
+    right.set_ylim(bottom=0)
+    right.legend(fontsize=7)
+    _save(figure, path)
+
+
+def draw_heat_map(histogram: NDArray[np.int64], path: Path) -> None:
+    """Training images of each class at each peer, as in DFPL Fig. 3."""
+    peers, classes = histogram.shape
+    figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.0))
+    image = axes.imshow(histogram.T, aspect="auto", cmap="Blues", origin="lower", vmin=0)
+    axes.set(xlabel="peer", ylabel="class", title="training images")
+    if peers <= 40:
+        axes.set_xticks(range(peers))
+        for peer in range(peers):
+            for label in range(classes):
+                if count := int(histogram[peer, label]):
+                    dark = count > histogram.max() / 2
+                    axes.text(
+                        peer,
+                        label,
+                        str(count),
+                        ha="center",
+                        va="center",
+                        fontsize=6,
+                        color="white" if dark else "black",
+                    )
+    axes.set_yticks(range(classes))
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    _save(figure, path)
+
+
+def draw_timeline(timeline: dict[tuple[int, int], Span], path: Path) -> None:
+    """Who did what when: training, exchange, mining, voting; the first 40 peers and 20 rounds."""
+    shown = {key: span for key, span in timeline.items() if key[0] < 40 and 0 < key[1] <= 20}
+    peers = 1 + max((peer for peer, _ in shown), default=0)
+    figure, (axes,) = _subplots(1, (10.0, max(2.0, 0.2 * peers + 1.2)))
+    for phase, colour in PHASE_COLOURS.items():
+        bars = [(peer, *part) for (peer, _), span in shown.items() if (part := _part(span, phase))]
+        if bars:
+            axes.barh([b[0] for b in bars], [b[2] for b in bars], left=[b[1] for b in bars], color=colour, label=phase)
+    axes.set(xlabel="virtual seconds", ylabel="peer")
+    axes.set_yticks(range(0, peers, max(1, peers // 20)))
+    axes.invert_yaxis()
+    axes.legend(ncols=4, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+    _save(figure, path)
+
+
+def _part(span: Span, phase: str) -> tuple[float, float] | None:
+    """Begin and length of one phase of a round; a peer that did not get to it has none."""
+    ends = {
+        "training": (span.started, span.trained),
+        "exchange": (span.trained, span.mining),
+        "mining": (span.mining, span.voted),
+        "voting": (span.voted, span.closed),
+    }
+    begin, end = ends[phase]
+    return None if begin is None or end is None or end < begin else (begin, end - begin)
+
+
+def _subplots(columns: int, size: tuple[float, float]) -> tuple[Any, Sequence[Any]]:
+    from matplotlib.figure import Figure  # slow to import, and only needed at the end of a run
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, list(np.atleast_1d(figure.subplots(1, columns)))
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,89 @@
+"""Running a scenario: data, worker processes, simulation and run folder put together."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from rich.console import Console
+
+from fedchain.chain.store import Storage, Store
+from fedchain.learning.learner import Learner
+from fedchain.learning.rules import Rules
+from fedchain.simulator.display import Display, round_table, summary
+from fedchain.simulator.metrics import RoundMetrics
+from fedchain.simulator.report import RunFolder, default_folder
+from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
+from fedchain.simulator.worker import TrainingPool
+
+Watch = Callable[[Progress], AbstractContextManager[None]]
+
+
+def run_scenario(scenario: Scenario, out: Path | None) -> bool:
+    """Run a scenario, show it, and write its run folder.
+
+    Returns:
+        Whether the checker found that something did not hold.
+    """
+    started = time.perf_counter()
+    console = Console(highlight=False)
+    learner = load_learner(scenario)
+    histogram = learner.histogram()
+    display = Display(console, scenario)
+    folder = RunFolder(out or default_folder(scenario), scenario)
+    rows: list[RoundMetrics] = []
+
+    def on_round(row: RoundMetrics) -> None:
+        rows.append(row)
+        folder.write_rows(rows)
+        display.on_round(row)
+
+    try:
+        outcome = simulate(scenario, learner, on_round, folder.chain, display.watch)
+    except KeyboardInterrupt:
+        console.print(f"stopped after {len(rows)} rounds; what was measured so far is in {folder.path}")
+        raise
+    folder.write_outcome(outcome, histogram, time.perf_counter() - started)
+    console.print(round_table(outcome.rows, scenario))
+    console.print(summary(outcome, str(folder.path), started))
+    return bool(outcome.violations)
+
+
+def simulate(
+    scenario: Scenario,
+    learner: Learner,
+    on_round: Callable[[RoundMetrics], None] = lambda row: None,
+    chain_folder: Path | None = None,
+    watch: Watch = lambda progress: nullcontext(),
+) -> Outcome:
+    """Simulate a scenario with real training.
+
+    Args:
+        scenario: validated.
+        learner: of :func:`load_learner`.
+        on_round: told about each round when it is closed.
+        chain_folder: where peer 0 keeps its chain; None: in memory.
+        watch: a context that is open while the simulation runs.
+    """
+    rules, keys = Rules(scenario.learning_config()), simulation_keys(scenario)
+    genesis = found_federation(scenario, rules, keys)
+    pool = TrainingPool(learner, min(scenario.workers, scenario.peers))
+    store: Storage | None = None
+    try:
+        if chain_folder is not None:
+            store = Store.create(chain_folder, genesis)
+        simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round)
+        with watch(simulation.progress):
+            return simulation.run()
+    finally:
+        pool.close()
+        if isinstance(store, Store):
+            store.close()
+
+
+def load_learner(scenario: Scenario) -> Learner:
+    """The scenario's data, read and spread over the peers; raises LearningError where that is impossible."""
+    learner = Learner(scenario.learning_config())
+    learner.histogram()
+    return learner

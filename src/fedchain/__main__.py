@@ -1,0 +1,49 @@
+"""The command table. Each command's own module is imported when the command runs."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import fedchain
+from fedchain.chain.cli import explorer_app
+from fedchain.simulator.cli import simulate_command
+
+if TYPE_CHECKING:
+    from fedchain.chain.genesis import Genesis
+    from fedchain.learning.rules import Rules
+
+app = typer.Typer(
+    name="fedchain",
+    help="Decentralized federated learning: peers train, mine and verify the global state together.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(f"fedchain {fedchain.__version__}")
+        raise typer.Exit()
+
+
+def rules_of(genesis: "Genesis") -> "Rules":
+    """What the explorer needs to know about learning; imports torch, so only when it is asked for."""
+    from fedchain.node.task import rules_of as read_rules
+
+    return read_rules(genesis)
+
+
+app.command("simulate")(simulate_command())
+app.add_typer(explorer_app(rules_of), name="explorer", help="Inspect a chain: a run folder's or a node's.")
+
+
+def main() -> None:
+    """Run the ``fedchain`` command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
