@@ -16,6 +16,7 @@
     │       ├── MissingPayload        a block whose payloads we do not hold yet
     │       ├── FutureTimestamp       a clock ahead of ours
     │       ├── OutOfWindow           a round we have left or are far from
+    │       ├── Equivocation          a second post for one phase: its signer's fault, not who passed it on
     │       └── LimitReached          a bounded pool is full
     ├── InvalidGenesis            the document that founds a chain contradicts itself
     ├── NotFound                  the chain holds nothing under that height, hash or address
@@ -83,6 +84,13 @@ class FutureTimestamp(Unready):
 
 class OutOfWindow(Unready):
     """The round or phase is closed, or too far ahead to be kept."""
+
+
+class Equivocation(Unready):
+    """A member signed two different posts for one phase. The first one seen counts.
+
+    Whoever passes on the second is not to blame, so it is ignored and not held against a neighbour.
+    """
 
 
 class LimitReached(Unready):

@@ -323,7 +323,7 @@ class Explorer:
         """Raises StoreCorrupt if a record cannot be read."""
         self.genesis = genesis
         self._storage = storage
-        self._tree = load_tree(genesis, storage)
+        self._tree = load_tree(genesis, storage.records())
         hashes = (self._tree.canonical(height) for height in range(1, self._tree.head.height + 1))
         self._chain = tuple(self._block(block_hash) for block_hash in hashes if block_hash)
 

@@ -4,7 +4,6 @@ Ties go to the lower hash, so peers that hold the same blocks and votes have the
 which both arrived.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
@@ -16,7 +15,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 
 CANDIDATES_MAX = 1_024
-"""Valid blocks that are kept while they lack votes; the oldest goes when there are more."""
+"""Valid blocks that are kept while they lack votes; the lowest and oldest goes when there are more."""
 
 CHILDREN_MAX = 64
 """Candidates kept on one parent: a member could mine any number of siblings of one block."""
@@ -43,7 +42,7 @@ class BlockTree:
         self._blocks: dict[Hash, Block] = {}
         self._votes: dict[Hash, dict[PublicKey, Vote]] = {}
         self._accepted: set[Hash] = {self.root}
-        self._candidates: OrderedDict[Hash, None] = OrderedDict()
+        self._candidates: dict[Hash, None] = {}  # in order of arrival
         self._children: dict[Hash, list[Hash]] = {}
         self._canonical: list[Hash] = [self.root]
 
@@ -144,9 +143,13 @@ class BlockTree:
             self.head = state
 
     def _drop_candidates(self) -> None:
-        """Forget the oldest unaccepted blocks beyond the limit. None of them has children: a child brings votes."""
+        """Forget the lowest unaccepted blocks beyond the limit: old difficulty is cheap, and their time is over.
+
+        None of them has children, because a child brings its parent's votes.
+        """
         while len(self._candidates) > CANDIDATES_MAX:
-            dropped, _ = self._candidates.popitem(last=False)
+            dropped = min(self._candidates, key=lambda known: self._states[known].height)
+            del self._candidates[dropped]
             block = self._blocks.pop(dropped)
             del self._states[dropped]
             self._votes.pop(dropped, None)

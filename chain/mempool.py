@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fedchain.chain.exceptions import InvalidTransaction
+from fedchain.chain.exceptions import Equivocation
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -26,7 +26,7 @@ class Mempool:
         """Keep ``transaction``; False if it is already there.
 
         Raises:
-            InvalidTransaction: the sender signed another post for the same phase before (equivocation).
+            Equivocation: the sender signed another post for the same phase before.
         """
         step = transaction.round, transaction.phase
         posts = self._posts.setdefault(step, {})
@@ -35,8 +35,8 @@ class Mempool:
             posts[transaction.sender] = transaction
             self._held_since_ms.setdefault(step, {})[transaction.sender] = now_ms
             return True
-        if known.payload_hash != transaction.payload_hash:
-            raise InvalidTransaction(
+        if known.hash != transaction.hash:
+            raise Equivocation(
                 "one post per phase",
                 f"{transaction.sender.hex()[:16]}… signed {known.hash.hex()} and {transaction.hash.hex()}",
             )

@@ -117,6 +117,15 @@ def phase_rule(genesis: Genesis, state: State) -> PhaseRule:
     return genesis.phases_of(state.round)[state.phase]
 
 
+def may_close_empty(genesis: Genesis, state: State) -> bool:
+    """Whether the open phase depends on few enough members that their silence could stop the federation for ever.
+
+    Where every member may post, one that comes back late is enough, and waiting for it is better than an idle round.
+    """
+    by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
+    return by_aggregator or genesis.centralized or genesis.contributors_per_round > 0 or state.phase > 0
+
+
 def expected_contributors(genesis: Genesis, state: State) -> frozenset[PublicKey]:
     """Contributors worth waiting for: those that posted when they were last due, so a dead peer costs one timeout."""
     return frozenset(member for member in state.contributors if not state.missed[genesis.index[member]])

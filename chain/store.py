@@ -12,7 +12,7 @@ import fcntl
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -84,14 +84,14 @@ class Storage(Protocol):
         """Bytes by their hash, None where they are not held. Raises StoreCorrupt if they were altered."""
 
 
-def load_tree(genesis: Genesis, storage: Storage) -> BlockTree:
-    """The tree that a node had when it appended its last record. Nothing is validated again.
+def load_tree(genesis: Genesis, records: Iterable[Record]) -> BlockTree:
+    """The tree that a node had when it appended the last of its stored ``records``. Nothing is validated again.
 
     Raises:
         StoreCorrupt: a record cannot be read, or a block has no parent.
     """
     blocks, votes = [], defaultdict[Hash, list[Vote]](list)
-    for record in storage.records():
+    for record in records:
         if isinstance(record, Block):
             blocks.append(record)
         elif isinstance(record, Vote):

@@ -28,7 +28,7 @@ from fedchain.chain.exceptions import (
 )
 from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.chain.proof_of_work import is_sealed
-from fedchain.chain.state import State, phase_rule, votes_required
+from fedchain.chain.state import State, may_close_empty, phase_rule, votes_required
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
@@ -281,21 +281,21 @@ def _validate_time(genesis: Genesis, parent: State, block: Block, now_ms: int) -
 
 
 def _validate_contributors(parent: State, block: Block) -> None:
+    count = len(parent.contributors)
     for transaction in block.transactions:
         # Who posts is drawn by the chain; in an aggregator phase it is the designated aggregator alone.
         _check(
             transaction.sender in parent.contributors,
             InvalidBlock,
             "contributor",
-            f"{transaction.sender.hex()} is not one of the {len(parent.contributors)} contributors of round {parent.round}",
+            f"{transaction.sender.hex()} is not one of the {count} contributors of round {parent.round}",
         )
 
 
 def _validate_producer(genesis: Genesis, parent: State, block: Block) -> None:
     header, count = block.header, len(block.transactions)
-    aggregator_phase = phase_rule(genesis, parent).by is Contributor.AGGREGATOR
-    if count == 0 and (aggregator_phase or genesis.centralized):
-        # A silent aggregator must not stop the federation: anyone may close the phase empty, but late.
+    if count == 0 and may_close_empty(genesis, parent):
+        # Silent contributors must not stop the federation: anyone may close their phase empty, but late.
         earliest_ms = parent.timestamp_ms + genesis.phase_timeout_ms
         _check(
             header.timestamp_ms >= earliest_ms,
@@ -304,7 +304,8 @@ def _validate_producer(genesis: Genesis, parent: State, block: Block) -> None:
             f"closed at {header.timestamp_ms}, not before {earliest_ms}",
         )
         return
-    quorum = 1 if aggregator_phase else genesis.contribution_quorum
+    by_aggregator = phase_rule(genesis, parent).by is Contributor.AGGREGATOR
+    quorum = 1 if by_aggregator else genesis.contribution_quorum
     # An aggregate of too few says little and hides nobody.
     _check(count >= quorum, InvalidBlock, "contribution quorum", f"{count} posts found, at least {quorum}")
     aggregator = genesis.aggregator_of(parent.round)

@@ -4,18 +4,17 @@
 refuses leaves it as it was, so a log of its events replays to the same state.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block, Header, sign_block
 from fedchain.chain.exceptions import FutureTimestamp, MissingPayload, Refused, UnknownBlock, UnknownParent
-from fedchain.chain.fork_choice import BlockTree, Reorg
+from fedchain.chain.fork_choice import Reorg
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
 from fedchain.chain.mempool import Mempool
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, expected_contributors, phase_rule, votes_required
-from fedchain.chain.store import Content, Record
+from fedchain.chain.store import Content, Record, load_tree
 from fedchain.chain.transaction import PostKey, Transaction, sign_transaction
 from fedchain.chain.validation import validate_knowledge, validate_on, validate_vote_on, validate_window
 from fedchain.chain.vote import Vote, sign_vote
@@ -35,17 +34,13 @@ from fedchain.network.sync import Downloads, Request, locator
 from fedchain.node.answers import Answers
 from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
+from fedchain.node.policy import Opinion, judge
+from fedchain.node.pools import EarlyVotes, UnplacedBlocks
 from fedchain.node.rounds import Step, draft_header, is_same_work, next_step, owes_post
 from fedchain.node.verification import Verification
 
 STATUS_PEERS = 2
 """Peers that hear our status at every tick."""
-
-UNPLACED_MAX = 128
-"""Sealed blocks kept while their parent or payloads are missing; the oldest goes when there are more."""
-
-EARLY_VOTES_MAX = 4_096
-"""Votes kept while their block is unknown; the oldest goes when there are more."""
 
 CONTENT_WINDOW = 8
 """Blocks below the head whose payloads are kept in memory; older ones come from the store."""
@@ -70,8 +65,9 @@ class Node:
         records: Iterable[Record] = (),
         stored: ContentLookup = lambda _: None,
     ) -> None:
+        kept = list(records)
         self.genesis = genesis
-        self.tree = BlockTree(genesis)
+        self.tree = load_tree(genesis, kept)
         self.mempool = Mempool()
         self._key = key
         self._me: PublicKey = key.public_key
@@ -83,18 +79,17 @@ class Node:
         self._peers: list[PublicKey] = []
         self._turn = genesis.index.get(self._me, 0)
 
-        self._own_posts: dict[PostKey, Transaction] = {}
+        self._own_posts: dict[PostKey, Transaction] = {post.key: post for post in kept if isinstance(post, Transaction)}
         self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
         self._awaiting_payload: dict[PostKey, Transaction] = {}
-        self._unplaced: OrderedDict[Hash, tuple[PublicKey, Block]] = OrderedDict()
-        self._early_votes: OrderedDict[tuple[Hash, PublicKey], Vote] = OrderedDict()
+        self._unplaced = UnplacedBlocks()
+        self._early_votes = EarlyVotes()
         self._catching_up: dict[PublicKey, tuple[Hash, int]] = {}
 
-        self._phase_since_ms: int | None = None
+        self._phase_since_ms: int | None = None  # when our head moved last; set by the first event
         self._missing: set[PublicKey] = set()  # expected contributors whose posts are not in
         self._draft: Draft | None = None
         self._mine_after_ms = 0
-        self._restore(records)
 
     @property
     def head(self) -> State:
@@ -164,7 +159,7 @@ class Node:
         for _ in range(min(STATUS_PEERS, len(self._peers))):
             self._turn = (self._turn + 1) % len(self._peers)
             effects.append(Send(self._peers[self._turn], self._answers.status()))
-        return effects + self._advance(now_ms)
+        return effects + self._vote_again(now_ms) + self._advance(now_ms)
 
     def _on_status(self, peer: PublicKey, status: Status) -> list[Effect]:
         on_the_way = {post.sender for post in self._awaiting_payload.values()}
@@ -248,12 +243,12 @@ class Node:
         try:
             effects = self._place(peer, block, now_ms)
         except UnknownParent as error:
-            self._keep_unplaced(peer, block)
+            self._unplaced.add(peer, block)
             ask = Send(peer, GetBlocks(locator(self.tree), block.header.parent_hash))
             self._catching_up.setdefault(peer, (block.header.parent_hash, BLOCKS_MAX))
             return [ask, Refuse(peer, error)]
         except MissingPayload as error:
-            self._keep_unplaced(peer, block)
+            self._unplaced.add(peer, block)
             return [*self._fetch_payloads(peer, block, now_ms), Refuse(peer, error)]
         return effects + self._place_ready(now_ms) + self._ask_for_more(peer)
 
@@ -268,20 +263,15 @@ class Node:
         knowledge = self._verification.recompute(parent, block.transactions, self.content)
         validate_knowledge(block.header, knowledge)
         reorg = self.tree.add_block(block)
-        self._unplaced.pop(block.hash, None)
+        self._unplaced.drop(block.hash)
         self._contents[block.header.knowledge_root] = knowledge
         hashes = {*(post.payload_hash for post in block.transactions), block.header.knowledge_root}
         contents = (Content(item, self._held(item)) for item in sorted(hashes))
         effects: list[Effect] = [Persist((*contents, block))]
         effects += self._on_reorg(reorg, now_ms)
-        for vote in self._take_early_votes(block.hash):
+        for vote in self._early_votes.take(block.hash):
             effects += self._count_vote(parent, block, vote, now_ms)
         return effects + self._vote(parent, block, now_ms)
-
-    def _keep_unplaced(self, peer: PublicKey, block: Block) -> None:
-        self._unplaced[block.hash] = peer, block
-        if len(self._unplaced) > UNPLACED_MAX:
-            self._unplaced.popitem(last=False)
 
     def _fetch_payloads(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
         requests: list[Request] = []
@@ -296,7 +286,7 @@ class Node:
         progress = True
         while progress:
             progress = False
-            for peer, block in list(self._unplaced.values()):
+            for peer, block in self._unplaced:
                 if block.header.parent_hash not in self.tree or block.hash not in self._unplaced:
                     continue
                 try:
@@ -305,7 +295,7 @@ class Node:
                 except MissingPayload:
                     effects += self._fetch_payloads(peer, block, now_ms)
                 except Refused as error:
-                    del self._unplaced[block.hash]
+                    self._unplaced.drop(block.hash)
                     effects.append(Refuse(peer, error))
         return effects
 
@@ -328,9 +318,7 @@ class Node:
         self._verification.vote(vote)
         block = self.tree.block(vote.block_hash)
         if block is None:
-            self._early_votes[vote.block_hash, vote.voter] = vote
-            if len(self._early_votes) > EARLY_VOTES_MAX:
-                self._early_votes.popitem(last=False)
+            self._early_votes.add(vote)
             raise UnknownBlock("vote", f"block {vote.block_hash.hex()} not known, our head is {self.head.height}")
         parent = self.tree.state(block.header.parent_hash)
         assert parent is not None, "a block in the tree has a parent there"
@@ -343,15 +331,12 @@ class Node:
         reorg = self.tree.add_vote(vote)
         return [Persist((vote,)), *self._on_reorg(reorg, now_ms)]
 
-    def _take_early_votes(self, block_hash: Hash) -> list[Vote]:
-        taken = [known for known in self._early_votes if known[0] == block_hash]
-        return [self._early_votes.pop(known) for known in taken]
-
     def _vote(self, parent: State, block: Block, now_ms: int) -> list[Effect]:
-        """Say that we recomputed a block, unless it would dig up the chain or leaves out what it had."""
-        if self._me not in parent.electors or self.tree.is_accepted(block.hash):
+        """Say that we recomputed a block and find nothing wrong with it."""
+        if self._me not in parent.electors or self._me in self.tree.votes(block.hash):
             return []
-        if self.tree.fork_depth(parent) > self.genesis.reorg_depth_max or self._omits_posts(parent, block):
+        since_head_ms = now_ms - self._head_since_ms()
+        if judge(self.genesis, self.tree, self.mempool, parent, block, since_head_ms) is not Opinion.VOTE:
             return []
         header = block.header
         if header.parent_hash == self.head.block_hash:  # one good block on the head is enough, for a while
@@ -361,12 +346,14 @@ class Node:
         reorg = self.tree.add_vote(vote)
         return [Persist((vote,)), Publish(VoteMessage(vote)), *self._on_reorg(reorg, now_ms)]
 
-    def _omits_posts(self, parent: State, block: Block) -> bool:
-        """Whether the block leaves out a post that we, and so surely its miner, had held for long."""
-        counted = {transaction.sender for transaction in block.transactions}
-        held_since_ms = block.header.timestamp_ms - self.genesis.omission_slack_ms
-        held = self.mempool.held_before((parent.round, parent.phase), held_since_ms)
-        return any(post.sender in parent.contributors and post.sender not in counted for post in held)
+    def _vote_again(self, now_ms: int) -> list[Effect]:
+        """Look again at blocks that came before their time."""
+        parent, effects = self.head, list[Effect]()
+        for child in self.tree.children(parent.block_hash):
+            block = self.tree.block(child)
+            if block is not None:
+                effects += self._vote(parent, block, now_ms)
+        return effects
 
     # the head, and what this peer owes
 
@@ -394,11 +381,15 @@ class Node:
         self._draft = None
         self._mine_after_ms = 0
 
+    def _head_since_ms(self) -> int:
+        assert self._phase_since_ms is not None, "handle opens the first phase"
+        return self._phase_since_ms
+
     def _forget(self) -> None:
         """Drop what no open phase, candidate or recent block refers to."""
         current = self.head.round, self.head.phase
         self._awaiting_payload = {key: post for key, post in self._awaiting_payload.items() if key[:2] >= current}
-        unplaced = [post.payload_hash for _, block in self._unplaced.values() for post in block.transactions]
+        unplaced = self._unplaced.payload_hashes()
         awaited = {post.payload_hash for post in self._awaiting_payload.values()}
         self._downloads.keep_only({*awaited, *unplaced})
         needed = {*unplaced, *self.mempool.payload_hashes()}
@@ -425,8 +416,7 @@ class Node:
             elif self._asked != step:
                 self._asked = step
                 effects.append(Contribute(*step, phase_rule(self.genesis, head).name, self.knowledge()))
-        assert self._phase_since_ms is not None, "handle opens the first phase"
-        waited_ms = now_ms - self._phase_since_ms
+        waited_ms = now_ms - self._head_since_ms()
         if now_ms < self._mine_after_ms or (self._missing and waited_ms < self.genesis.phase_timeout_ms):
             return effects
         held = self.mempool.posts(step)
@@ -476,17 +466,6 @@ class Node:
         content = self.content(content_hash)
         assert content is not None, "what the tree and our own posts refer to is held or stored"
         return content
-
-    def _restore(self, records: Iterable[Record]) -> None:
-        """Take up what this peer had persisted: it was validated before it was."""
-        for record in records:
-            match record:
-                case Block():
-                    self.tree.add_block(record)
-                case Vote() if record.block_hash in self.tree:
-                    self.tree.add_vote(record)
-                case Transaction():
-                    self._own_posts[record.key] = record
 
 
 @dataclass(frozen=True, slots=True)

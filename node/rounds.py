@@ -6,7 +6,7 @@ from enum import Enum
 
 from fedchain.chain.block import BLOCK_VERSION, Header, transactions_root, votes_root
 from fedchain.chain.genesis import Contributor, Genesis
-from fedchain.chain.state import State, phase_rule
+from fedchain.chain.state import State, may_close_empty, phase_rule
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
@@ -21,7 +21,7 @@ class Step(Enum):
     MINE = "mine"
     """For a block over the posts at hand: this peer may mine one."""
     MINE_EMPTY = "mine empty"
-    """For a block without posts: the designated aggregator is silent."""
+    """For a block without posts: those who should have posted are silent."""
 
 
 def owes_post(state: State, member: PublicKey) -> bool:
@@ -45,13 +45,13 @@ def next_step(genesis: Genesis, state: State, member: PublicKey, posted: int, ev
     by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
     timed_out = waited_ms >= genesis.phase_timeout_ms
     quorum = 1 if by_aggregator else genesis.contribution_quorum
-    if posted >= quorum and (everyone or timed_out):
-        if not genesis.centralized or member == genesis.aggregator_of(state.round):
-            return Step.MINE
-    elif by_aggregator and not posted and timed_out:
-        return Step.MINE_EMPTY
-    # The aggregator itself waits one timeout for stragglers, so the others give it two.
-    if genesis.centralized and waited_ms >= 2 * genesis.phase_timeout_ms:
+    is_producer = not genesis.centralized or member == genesis.aggregator_of(state.round)
+    if posted >= quorum and (everyone or timed_out) and is_producer:
+        return Step.MINE
+    # A producer waits one timeout for stragglers, so closing the phase empty comes after two.
+    patience_ms = genesis.phase_timeout_ms * (1 if by_aggregator and not posted else 2)
+    producer_fails = posted < quorum or not is_producer
+    if may_close_empty(genesis, state) and producer_fails and waited_ms >= patience_ms:
         return Step.MINE_EMPTY
     return Step.WAIT
 

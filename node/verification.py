@@ -36,7 +36,7 @@ class Verification:
     def __init__(self, genesis: Genesis, rules: Rules) -> None:
         self._genesis = genesis
         self._rules = rules
-        self._checked: OrderedDict[Hashable, None] = OrderedDict()
+        self._checked: OrderedDict[Hashable, Block | None] = OrderedDict()
         self._knowledge: OrderedDict[Hashable, bytes] = OrderedDict()
 
     def transaction(self, transaction: Transaction) -> None:
@@ -56,11 +56,14 @@ class Verification:
         self._remember(readable)
 
     def sealed(self, block: Block) -> None:
-        """Everything about a block that needs no other block; raises InvalidBlock."""
-        identity = "block", block.hash, block.signature
-        if not self._is_known(identity):
+        """Everything about a block that needs no other block; raises InvalidBlock.
+
+        What is remembered is the whole block: a forged body under a good header is another block.
+        """
+        known = self._checked.get(block.hash)
+        if known is not block and known != block:
             validate_sealed(self._genesis, block, self._is_valid_signature)
-            self._remember(identity)
+            self._remember(block.hash, block)
 
     def vote(self, vote: Vote) -> None:
         """A vote on its own; raises InvalidVote."""
@@ -87,7 +90,7 @@ class Verification:
     def _is_known(self, identity: Hashable) -> bool:
         return identity in self._checked
 
-    def _remember(self, identity: Hashable) -> None:
-        self._checked[identity] = None
+    def _remember(self, identity: Hashable, block: Block | None = None) -> None:
+        self._checked[identity] = block
         if len(self._checked) > CHECKED_MAX:
             self._checked.popitem(last=False)

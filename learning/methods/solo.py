@@ -1,4 +1,4 @@
-"""SOLO: every client alone, the baseline of Li et al., "FedPH" (and of most papers on personalised learning).
+"""SOLO: every client alone, the baseline called Local in Tan et al., "FedProto" (AAAI 2022, arXiv:2105.00243).
 
 It runs on the same chain with empty posts, so that it differs from a method by the exchange alone. B batch, C classes.
 """

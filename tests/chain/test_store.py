@@ -135,7 +135,7 @@ def test_content_of_any_size_comes_back(storage: Storage, size: int) -> None:
 
 def test_the_tree_is_the_one_that_was_stored(storage: Storage, chain: ChainBuilder) -> None:
     storage.append(records_of(chain))
-    tree = load_tree(GENESIS, storage)
+    tree = load_tree(GENESIS, storage.records())
     assert tree.head == chain.states[chain.tip]
     assert len(tree) == len(chain.blocks)
     assert set(tree.votes(chain.tip)) == set(GENESIS.members)
@@ -150,7 +150,7 @@ def test_blocks_beyond_the_limits_of_the_tree_are_left_out() -> None:
         chain.extend(GENESIS.chain_id, payload_of=number)
     last = chain.extend(chain.tip)
     storage.append(list(chain.blocks.values()))
-    tree = load_tree(GENESIS, storage)
+    tree = load_tree(GENESIS, storage.records())
     assert len(tree) == CHILDREN_MAX
     assert last.hash not in tree
 
@@ -161,14 +161,14 @@ def test_votes_make_room_for_siblings() -> None:
     for number in range(CHILDREN_MAX):
         chain.extend(GENESIS.chain_id, payload_of=number + 1)
     storage.append([*chain.blocks.values(), *chain.votes(first.hash)])
-    assert len(load_tree(GENESIS, storage)) == CHILDREN_MAX + 1
+    assert len(load_tree(GENESIS, storage.records())) == CHILDREN_MAX + 1
 
 
 def test_a_block_without_a_parent_is_corruption(chain: ChainBuilder) -> None:
     storage = MemoryStore()
     storage.append([block for block in chain.blocks.values() if block.header.height > 1])
     with pytest.raises(StoreCorrupt, match="follows nothing"):
-        load_tree(GENESIS, storage)
+        load_tree(GENESIS, storage.records())
 
 
 def test_a_difficulty_of_astronomic_size_is_corruption(chain: ChainBuilder) -> None:
@@ -177,7 +177,7 @@ def test_a_difficulty_of_astronomic_size_is_corruption(chain: ChainBuilder) -> N
     block = Block(type(header)(*[*header.to_record()[:9], 2**63, *header.to_record()[10:]]), bytes(64), (), ())
     storage.append([*chain.blocks.values(), block])
     with pytest.raises(StoreCorrupt, match="0x8000000000000000"):
-        load_tree(GENESIS, storage)
+        load_tree(GENESIS, storage.records())
 
 
 # --- the folder
@@ -298,7 +298,7 @@ def file_of(folder: Path, data: bytes) -> Path:
 
 def read_everything(folder: Path) -> None:
     with Store.open(folder, read_only=True) as store:
-        load_tree(store.genesis, store)
+        load_tree(store.genesis, store.records())
         for data in (SMALL, LARGE):
             store.content(sha256(data))
 
