@@ -1,4 +1,5 @@
-"""DFPL: Zhang et al., "DFPL: Decentralized Federated Prototype Learning Across Heterogeneous Data Distributions".
+"""DFPL: Zhang et al., "DFPL: Decentralized Federated Prototype Learning Across Heterogeneous Data Distributions",
+arXiv:2505.04947, 2025.
 
 Where the paper is silent or differs from FedProto (Tan et al., AAAI 2022), on which it builds, a field switches
 between the readings; docs/methods.md gives the reasons. Equation numbers are the paper's.

@@ -1,4 +1,4 @@
-"""SOLO: every client alone, the baseline called Local in Tan et al., "FedProto" (AAAI 2022, arXiv:2105.00243).
+"""SOLO: every client alone; "Local" among the baselines of Tan et al., "FedProto", AAAI 2022.
 
 It runs on the same chain with empty posts, so that it differs from a method by the exchange alone. B batch, C classes.
 """
