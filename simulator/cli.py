@@ -1,16 +1,19 @@
-"""``fedchain simulate``: its options are the scenario's fields. Nothing heavy is imported before it runs."""
+"""``fedchain simulate`` and ``fedchain reproduce``. Nothing heavy is imported before they run."""
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedchain.simulator.scenario import Scenario, field_help, load_scenario
+from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
+EXIT_VIOLATED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
@@ -51,12 +54,8 @@ def simulate_command() -> Callable[..., None]:
 
 
 def run_command(scenario_file: Path | None, values: Mapping[str, Any], settings: list[str], out: Path | None) -> None:
-    """Run one scenario, show it, and write its run folder. Exits with 2 and one line on bad input."""
-    from fedchain.chain.exceptions import ChainError
-    from fedchain.learning.exceptions import LearningError
-    from fedchain.simulator.scenario import ScenarioError
-
-    try:
+    """Run one scenario, show it, and write its run folder; exits with 1 if the checker found something."""
+    with clear_errors():
         overrides = dict(values)
         if settings:
             overrides["hyperparameters"] = read_settings(settings)
@@ -64,23 +63,58 @@ def run_command(scenario_file: Path | None, values: Mapping[str, Any], settings:
 
         from fedchain.simulator.run import run_scenario
 
-        violated = run_scenario(scenario, out)
+        if run_scenario(scenario, out):
+            raise typer.Exit(EXIT_VIOLATED)
+
+
+def reproduce(
+    experiment_file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment file.")],
+    data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds than the experiment has.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results and table; default: runs/NAME.")] = None,
+) -> None:
+    """Run an experiment of a paper and print its table beside the paper's numbers.
+
+    What is finished is kept: an interrupted experiment goes on where it was.
+    """
+    with clear_errors():
+        from fedchain.simulator.experiment import load_experiment
+
+        experiment = load_experiment(experiment_file)
+        if seeds is not None:
+            experiment = replace(experiment, seeds=experiment.seeds[:seeds])
+        overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
+        if rounds is not None:
+            overrides["rounds"] = rounds
+        first = next(experiment.runs(overrides))
+
+        from fedchain.simulator.reproduce import reproduce as run_experiment
+        from fedchain.simulator.run import load_learner
+
+        load_learner(first.scenario)  # bad data shall be one line, not one per run
+        run_experiment(experiment, out or Path("runs") / experiment.name, jobs, overrides)
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Turn what the user can mend into one line and exit code 2."""
+    from fedchain.chain.exceptions import ChainError
+    from fedchain.learning.exceptions import LearningError
+
+    try:
+        yield
     except (ScenarioError, LearningError, ChainError) as error:
         print(f"fedchain: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except KeyboardInterrupt:
         print("fedchain: interrupted", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    if violated:
-        raise typer.Exit(1)
 
 
 def read_settings(settings: list[str]) -> dict[str, Any]:
     """Read ``NAME=VALUE`` options: the value as TOML, or as text where it is not."""
-    import tomllib
-
-    from fedchain.simulator.scenario import ScenarioError
-
     values = {}
     for setting in settings:
         name, separator, text = setting.partition("=")

@@ -169,10 +169,14 @@ class SimulatedPeer:
             self.handle(Contributed(effect.round, effect.phase, contribution.payload))
 
     def _mine(self, header: Header) -> None:
-        """Draw how many hashes the block will take, and search a real nonce when their time is over."""
+        """Draw how long the block will take, and search a real nonce when its time has come.
+
+        The law is exponential: whole attempts would be a clock that all peers share, on which they find their blocks
+        at once when the peers are many and the attempts behind a block few.
+        """
         self._mining_job += 1
         success = (target_from_bits(header.bits) + 1) / 2**256
-        attempts = 1 + int(math.log(1.0 - self._draw.random()) / math.log1p(-success))
+        attempts = -math.log(1.0 - self._draw.random()) / success
         duration_s = attempts / self._pace.hashes_per_s * self.slowness
         self._loop.call_later(duration_s, self._mined, self._life, self._mining_job, header)
 

@@ -6,7 +6,7 @@ import typer
 
 import fedchain
 from fedchain.chain.cli import explorer_app
-from fedchain.simulator.cli import simulate_command
+from fedchain.simulator.cli import reproduce, simulate_command
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import Genesis
@@ -37,6 +37,7 @@ def rules_of(genesis: "Genesis") -> "Rules":
 
 
 app.command("simulate")(simulate_command())
+app.command("reproduce")(reproduce)
 app.add_typer(explorer_app(rules_of), name="explorer", help="Inspect a chain: a run folder's or a node's.")
 
 
