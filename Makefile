@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 simulate: install ## 20 peers × 10 rounds of DFPL on real handwritten digits
 	$(BIN)/fedchain simulate $(ARGS)
 
-test: install ## run all tests
+test: install ## run all tests (ARGS goes to pytest)
 	$(BIN)/pytest -q -n 2 $(ARGS)
 
 check: install ## lint, format, types and layers
