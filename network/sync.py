@@ -39,12 +39,23 @@ def locator(tree: BlockTree) -> tuple[Hash, ...]:
 
 def blocks_towards(tree: BlockTree, request: GetBlocks) -> list[Block]:
     """Up to ``BLOCKS_MAX`` blocks on the way from what the asker has to ``request.stop``, oldest first."""
-    known, path = set(request.locator), []
+    known, branch = set(request.locator), list[Hash]()
     state = tree.state(request.stop)
-    while state is not None and state.height > 0 and state.block_hash not in known:
-        path.append(state.block_hash)
+    if state is None:
+        return []
+    while state.block_hash not in known and not tree.is_canonical(state):
+        branch.append(state.block_hash)
         state = tree.state(state.parent_hash)
-    blocks = (tree.block(block_hash) for block_hash in reversed(path[-BLOCKS_MAX:]))
+        assert state is not None, "a block in the tree has a parent there"
+    # The canonical part is not walked: a chain may be long, and asking costs little.
+    path: list[Hash] = []
+    if state.block_hash not in known:
+        asked = (place for item in known if (place := tree.state(item)) is not None and tree.is_canonical(place))
+        start = max((place.height for place in asked if place.height < state.height), default=0)
+        heights = range(start + 1, min(start + BLOCKS_MAX, state.height) + 1)
+        path = [item for height in heights if (item := tree.canonical(height)) is not None]
+    path += reversed(branch)
+    blocks = (tree.block(block_hash) for block_hash in path[:BLOCKS_MAX])
     return [block for block in blocks if block is not None]
 
 
@@ -109,19 +120,28 @@ class Downloads:
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
         """Take a chunk; the whole content once it is complete and right, and what to ask for next.
 
-        A chunk that nobody asked for, that does not continue what is there, or that is empty changes nothing.
+        A chunk that nobody asked for or that does not continue what is there changes nothing. An empty one says
+        that its sender does not have the content: the next provider is asked, and the last one again at the next tick.
 
         Raises:
-            InvalidPayload: the content has another size or hash; it is begun again with the next provider.
+            InvalidPayload: a chunk is not whole, or the content has another hash; it is begun again with the next
+                provider.
         """
         download = self._downloads.get(chunk.content_hash)
         if download is None or peer != download.providers[0] or chunk.offset != len(download.data):
             return None, []
         if not chunk.data:
-            return None, [self._ask_next(chunk.content_hash, download, now_ms)]
-        if len(chunk.data) > CHUNK_SIZE or len(download.data) + len(chunk.data) > download.size:
+            if len(download.providers) == 1:
+                download.asked_ms = now_ms - STALL_MS
+                return None, []
+            download.providers.pop(0)
+            download.asked_ms = now_ms
+            return None, [(download.providers[0], GetContent(chunk.content_hash, len(download.data)))]
+        # Who sends a byte at a time would hold the download for ever and never stall.
+        wanted = min(CHUNK_SIZE, download.size - len(download.data))
+        if len(chunk.data) != wanted:
             self._restart(download)
-            raise InvalidPayload("chunk", f"{len(chunk.data)} bytes at {chunk.offset}, {download.size} in all wanted")
+            raise InvalidPayload("chunk", f"{len(chunk.data)} bytes found at {chunk.offset}, {wanted} wanted")
         download.data += chunk.data
         download.asked_ms = now_ms
         if len(download.data) < download.size:

@@ -63,7 +63,7 @@ class Answers:
             if block_hash in tree:
                 if not tree.is_accepted(block_hash) and (lacking := self._lacking(votes, tree.votes(block_hash))):
                     yield GetVotes(block_hash, lacking)
-            elif block_hash != status.head_hash:
+            elif status.head_hash in tree:  # otherwise what leads to it comes first
                 yield GetBlocks(locator(tree), block_hash)
         if status.head_hash == head.block_hash:
             held = {*self._mempool.posts((head.round, head.phase)), *on_the_way}

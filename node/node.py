@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block, Header, sign_block
-from fedchain.chain.exceptions import FutureTimestamp, MissingPayload, Refused, UnknownBlock, UnknownParent
+from fedchain.chain.exceptions import (
+    Equivocation,
+    FutureTimestamp,
+    LimitReached,
+    MissingPayload,
+    Refused,
+    UnknownBlock,
+    UnknownParent,
+)
 from fedchain.chain.fork_choice import Reorg
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
@@ -30,7 +38,7 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.network.sync import Downloads, Request, locator
+from fedchain.network.sync import Downloads, Request, from_bitmap, locator
 from fedchain.node.answers import Answers
 from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
@@ -150,7 +158,7 @@ class Node:
             case Chunk():
                 return self._on_chunk(peer, message, now_ms)
             case Status():
-                return self._on_status(peer, message)
+                return self._on_status(peer, message, now_ms)
             case request:
                 return [Send(peer, answer) for answer in self._answers.answer(request)]
 
@@ -161,8 +169,15 @@ class Node:
             effects.append(Send(self._peers[self._turn], self._answers.status()))
         return effects + self._vote_again(now_ms) + self._advance(now_ms)
 
-    def _on_status(self, peer: PublicKey, status: Status) -> list[Effect]:
-        on_the_way = {post.sender for post in self._awaiting_payload.values()}
+    def _on_status(self, peer: PublicKey, status: Status, now_ms: int) -> list[Effect]:
+        on_the_way = {post.sender: post for post in self._awaiting_payload.values()}
+        if status.head_hash == self.head.block_hash:
+            members = self.genesis.members
+            for place in from_bitmap(status.posts, len(members)):
+                post = on_the_way.get(members[place])
+                if post is not None and post.payload_hash in self._downloads:  # one more peer that has it
+                    self._downloads.want(post.payload_hash, post.payload_size, peer, now_ms)
+        self._catching_up.pop(peer, None)
         questions = list(self._answers.questions(status, on_the_way))
         for question in questions:
             if isinstance(question, GetBlocks):
@@ -181,13 +196,15 @@ class Node:
         latest_ms = now_ms + self.genesis.clock_ahead_max_ms
         if transaction.timestamp_ms > latest_ms:
             raise FutureTimestamp("post's timestamp", f"{transaction.timestamp_ms} found, at most {latest_ms} now")
+        first = self._awaiting_payload.get(transaction.key, transaction) if known is None else known
+        if known is not None:
+            self.mempool.add(transaction, now_ms)  # raises if it is about another payload
+        if first.hash != transaction.hash:  # the first post counts; others must not be passed on without end
+            raise Equivocation("one post per phase", f"{transaction.hash.hex()} found, {first.hash.hex()} is held")
         if payload is None:
             payload = self.content(transaction.payload_hash)
         if payload is not None:
             return self._keep_post(transaction, payload, now_ms)
-        waiting = self._awaiting_payload.get(transaction.key, transaction)
-        if waiting.payload_hash != transaction.payload_hash:
-            return []  # the first post counts, here as in the mempool
         requests = self._downloads.want(transaction.payload_hash, transaction.payload_size, peer, now_ms)
         self._awaiting_payload[transaction.key] = transaction
         return _to_sends(requests)
@@ -204,11 +221,18 @@ class Node:
 
     def _on_contributed(self, round_number: int, phase: int, payload: bytes, now_ms: int) -> list[Effect]:
         """Our own payload is ready: sign it, store it, and only then send it."""
-        if (round_number, phase) != (self.head.round, self.head.phase) or self.head.finished:
+        step = round_number, phase
+        if step != (self.head.round, self.head.phase) or self.head.finished:
+            if self._asked == step:
+                self._asked = None  # should a reorg open this phase again, it is computed again
             return []
-        if (round_number, phase, self._me) in self._own_posts:
+        if (*step, self._me) in self._own_posts or self.mempool.get(step, self._me) is not None:
             return []
         own = sign_transaction(self._key, self.genesis.chain_id, round_number, phase, payload, now_ms)
+        try:
+            self._verification.payload(own, payload)
+        except Refused as error:  # nobody would take it: a model that diverged, say
+            return [Refuse(self._me, error)]
         self._own_posts[own.key] = own
         persist = Persist((Content(own.payload_hash, payload), own))
         return [persist, *self._publish_own(own, payload, now_ms)]
@@ -231,26 +255,33 @@ class Node:
                 effects += self._keep_post(transaction, content, now_ms)
             except Refused as error:
                 effects.append(Refuse(transaction.sender, error))
-        return effects + self._place_ready(now_ms)
+        return effects + self._place_ready(now_ms) + self._ask_for_more()
 
     # blocks
 
     def _on_block(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
         """A block: judge it as far as possible, keep it if it waits for something, place it otherwise."""
-        if block.hash in self.tree:
-            return self._ask_for_more(peer)
+        if peer in self._catching_up:
+            stop, left = self._catching_up[peer]
+            self._catching_up[peer] = stop, left - 1
+        known = self.tree.block(block.hash)
         self._verification.sealed(block)
+        if known is not None:
+            if block != known:  # the miner signed it twice; without end, if we passed each on
+                raise LimitReached("one signature", f"block {block.hash.hex()} is held with another signature")
+            return self._ask_for_more()
         try:
             effects = self._place(peer, block, now_ms)
         except UnknownParent as error:
             self._unplaced.add(peer, block)
-            ask = Send(peer, GetBlocks(locator(self.tree), block.header.parent_hash))
-            self._catching_up.setdefault(peer, (block.header.parent_hash, BLOCKS_MAX))
-            return [ask, Refuse(peer, error)]
+            if peer in self._catching_up:  # its blocks come in any order; to ask for each again would multiply them
+                return [Refuse(peer, error)]
+            self._catching_up[peer] = block.header.parent_hash, BLOCKS_MAX
+            return [Send(peer, GetBlocks(locator(self.tree), block.header.parent_hash)), Refuse(peer, error)]
         except MissingPayload as error:
             self._unplaced.add(peer, block)
             return [*self._fetch_payloads(peer, block, now_ms), Refuse(peer, error)]
-        return effects + self._place_ready(now_ms) + self._ask_for_more(peer)
+        return effects + self._place_ready(now_ms) + self._ask_for_more()
 
     def _place(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
         """Put a sealed block into the tree if every rule holds; vote for it if it deserves it."""
@@ -270,14 +301,21 @@ class Node:
         effects: list[Effect] = [Persist((*contents, block))]
         effects += self._on_reorg(reorg, now_ms)
         for vote in self._early_votes.take(block.hash):
-            effects += self._count_vote(parent, block, vote, now_ms)
+            try:
+                validate_vote_on(parent, block, vote)
+                effects += self._count_vote(parent, block, vote, now_ms)
+            except Refused as error:
+                effects.append(Refuse(vote.voter, error))
         return effects + self._vote(parent, block, now_ms)
 
     def _fetch_payloads(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
         requests: list[Request] = []
         for post in block.transactions:
             if self.content(post.payload_hash) is None:
-                requests += self._downloads.want(post.payload_hash, post.payload_size, peer, now_ms)
+                try:
+                    requests += self._downloads.want(post.payload_hash, post.payload_size, peer, now_ms)
+                except LimitReached:
+                    break  # the block comes again with a later status
         return _to_sends(requests)
 
     def _place_ready(self, now_ms: int) -> list[Effect]:
@@ -299,18 +337,17 @@ class Node:
                     effects.append(Refuse(peer, error))
         return effects
 
-    def _ask_for_more(self, peer: PublicKey) -> list[Effect]:
-        """Go on asking a peer that we are catching up with, once it sent a full batch."""
-        if peer not in self._catching_up:
-            return []
-        stop, left = self._catching_up.pop(peer)
-        if stop in self.tree:
-            return []
-        if left > 1:
-            self._catching_up[peer] = stop, left - 1
-            return []
-        self._catching_up[peer] = stop, BLOCKS_MAX
-        return [Send(peer, GetBlocks(locator(self.tree), stop))]
+    def _ask_for_more(self) -> list[Effect]:
+        """Go on asking peers that we are catching up with, once they sent a full batch and it is in the tree."""
+        fetching = any(block.header.parent_hash in self.tree for _, block in self._unplaced)
+        effects: list[Effect] = []
+        for peer, (stop, left) in list(self._catching_up.items()):
+            if stop in self.tree:
+                del self._catching_up[peer]
+            elif left <= 0 and not fetching:
+                self._catching_up[peer] = stop, BLOCKS_MAX
+                effects.append(Send(peer, GetBlocks(locator(self.tree), stop)))
+        return effects
 
     # votes
 
@@ -323,6 +360,8 @@ class Node:
         parent = self.tree.state(block.header.parent_hash)
         assert parent is not None, "a block in the tree has a parent there"
         validate_vote_on(parent, block, vote)
+        if self.tree.votes(block.hash).get(vote.voter, vote) != vote:  # signed twice; it must not be passed on
+            raise LimitReached("one signature", f"{vote.voter.hex()[:16]}… voted for {block.hash.hex()} before")
         return self._count_vote(parent, block, vote, now_ms)
 
     def _count_vote(self, parent: State, block: Block, vote: Vote, now_ms: int) -> list[Effect]:
@@ -376,7 +415,8 @@ class Node:
         head = self.head
         self.mempool.drop_before((head.round, head.phase))
         posts = self.mempool.posts((head.round, head.phase))
-        self._phase_since_ms = now_ms
+        # Validity counts an empty phase from the parent's timestamp, which may be ahead of our clock.
+        self._phase_since_ms = max(now_ms, head.timestamp_ms)
         self._missing = set() if head.finished else {*expected_contributors(self.genesis, head)} - posts.keys()
         self._draft = None
         self._mine_after_ms = 0
@@ -459,6 +499,7 @@ class Node:
             self._verification.sealed(block)
             persist, *effects = self._place(self._me, block, now_ms)
         except Refused as error:
+            self._draft = None  # another one is made at the next tick
             return [Refuse(self._me, error)]
         return [persist, Publish(BlockMessage(block)), *effects]
 

@@ -52,6 +52,7 @@ def _omits_posts(genesis: Genesis, mempool: Mempool, parent: State, block: Block
     """Whether the block leaves out a post that we, and so surely its miner, had held for long when it was sealed."""
     counted = {transaction.sender for transaction in block.transactions}
     held_since_ms = block.header.timestamp_ms - genesis.omission_slack_ms
+    since_parent_ms = block.header.timestamp_ms - parent.timestamp_ms
     held = [
         post.sender
         for post in mempool.held_before((parent.round, parent.phase), held_since_ms)
@@ -59,6 +60,9 @@ def _omits_posts(genesis: Genesis, mempool: Mempool, parent: State, block: Block
     ]
     # A phase may be closed empty although a few posted, but not when they were enough for a block.
     if not counted and len(held) < genesis.contribution_quorum:
+        return False
+    # Where only the aggregator may count them, they do not keep the others from going on without it.
+    if not counted and genesis.centralized and since_parent_ms >= 2 * genesis.phase_timeout_ms:
         return False
     return any(sender not in counted for sender in held)
 

@@ -21,10 +21,14 @@ from fedchain.chain.validation import (
     validate_vote,
 )
 from fedchain.chain.vote import Vote
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
 
 CHECKED_MAX = 2**16
 """Checked things that are remembered."""
+
+BLOCKS_MAX = 256
+"""Checked blocks that are remembered; they are kept whole, and anyone may send many."""
 
 KNOWLEDGE_MAX = 8
 """Recomputed knowledges that are kept: one for each open fork."""
@@ -36,7 +40,8 @@ class Verification:
     def __init__(self, genesis: Genesis, rules: Rules) -> None:
         self._genesis = genesis
         self._rules = rules
-        self._checked: OrderedDict[Hashable, Block | None] = OrderedDict()
+        self._checked: OrderedDict[Hashable, None] = OrderedDict()
+        self._blocks: OrderedDict[Hash, Block] = OrderedDict()
         self._knowledge: OrderedDict[Hashable, bytes] = OrderedDict()
 
     def transaction(self, transaction: Transaction) -> None:
@@ -60,10 +65,12 @@ class Verification:
 
         What is remembered is the whole block: a forged body under a good header is another block.
         """
-        known = self._checked.get(block.hash)
+        known = self._blocks.get(block.hash)
         if known is not block and known != block:
             validate_sealed(self._genesis, block, self._is_valid_signature)
-            self._remember(block.hash, block)
+            self._blocks[block.hash] = block
+            if len(self._blocks) > BLOCKS_MAX:
+                self._blocks.popitem(last=False)
 
     def vote(self, vote: Vote) -> None:
         """A vote on its own; raises InvalidVote."""
@@ -90,7 +97,7 @@ class Verification:
     def _is_known(self, identity: Hashable) -> bool:
         return identity in self._checked
 
-    def _remember(self, identity: Hashable, block: Block | None = None) -> None:
-        self._checked[identity] = block
+    def _remember(self, identity: Hashable) -> None:
+        self._checked[identity] = None
         if len(self._checked) > CHECKED_MAX:
             self._checked.popitem(last=False)

@@ -1,0 +1,350 @@
+"""Who lacks blocks gets them from the fork on, oldest first; contents come in chunks from whoever has them."""
+
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedchain.chain.block import Block
+from fedchain.chain.exceptions import InvalidPayload, LimitReached
+from fedchain.chain.fork_choice import BlockTree
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.network import sync
+from fedchain.network.messages import BLOCKS_MAX, CHUNK_SIZE, LOCATOR_MAX, Chunk, GetBlocks, GetContent
+from fedchain.network.sync import (
+    PROVIDERS_MAX,
+    STALL_MS,
+    Downloads,
+    blocks_towards,
+    from_bitmap,
+    locator,
+    to_bitmap,
+)
+from tests.chain.builders import ChainBuilder, genesis, keys
+
+LONG = 1_088
+TRUNK = 20
+A, B, C = (key.public_key for key in keys(3))
+
+
+@cache
+def _chains() -> tuple[ChainBuilder, tuple[Block, ...], tuple[Block, ...]]:
+    """Two branches of a one-member federation that part at height ``TRUNK``."""
+    builder = ChainBuilder(genesis(1))
+    long = builder.extend_many(LONG)
+    short = builder.extend_many(40, long[TRUNK - 1].hash, payload_of=50)
+    return builder, tuple(long), (*long[:TRUNK], *short)
+
+
+def _tree(blocks: tuple[Block, ...], *, accepted: bool = True) -> BlockTree:
+    builder, _, _ = _chains()
+    tree = BlockTree(builder.genesis)
+    for block in blocks:
+        tree.add_block(block)
+    if accepted and blocks:
+        for vote in builder.votes(blocks[-1].hash):
+            tree.add_vote(vote)
+    return tree
+
+
+# --- locators
+
+
+def test_a_locator_of_a_new_peer_is_the_root() -> None:
+    tree = _tree(())
+    assert locator(tree) == (tree.root,)
+
+
+@pytest.mark.parametrize("height", [1, 2, 9, 10, 11, 12, 13, 40, 300])
+def test_a_locator_has_ten_in_a_row_and_then_doubles(height: int) -> None:
+    _, long, _ = _chains()
+    tree = _tree(long[:height])
+    heights = [state.height for item in locator(tree) if (state := tree.state(item)) is not None]
+    assert heights[0] == height
+    assert heights[-1] == 0
+    steps = [above - below for above, below in pairwise(heights)]
+    assert steps[:10] == [1] * min(10, height)
+    for number, step in enumerate(steps[10:-1]):
+        assert step == 2 ** (number + 1)
+    assert all(step > 0 for step in steps)
+
+
+def test_a_locator_is_bounded() -> None:
+    _, long, _ = _chains()
+    tree = _tree(long)
+    assert len(locator(tree)) == 11 + 9 + 1 <= LOCATOR_MAX
+    assert len(set(locator(tree))) == len(locator(tree))
+
+
+def test_a_locator_never_gets_longer_than_a_message_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "LOCATOR_MAX", 8)
+    _, long, _ = _chains()
+    tree = _tree(long[:50])
+    hashes = locator(tree)
+    assert len(hashes) == 8
+    assert hashes[-1] == tree.root
+
+
+# --- blocks
+
+
+def test_a_long_chain_comes_in_batches_from_the_start() -> None:
+    _, long, _ = _chains()
+    source, asker = _tree(long), BlockTree(_chains()[0].genesis)
+    batches = 0
+    while asker.head.block_hash != long[-2].hash:
+        batch = blocks_towards(source, GetBlocks(locator(asker), long[-1].hash))
+        assert [block.header.height for block in batch] == [
+            height + 1 for height in range(batches * BLOCKS_MAX, (batches + 1) * BLOCKS_MAX)
+        ]
+        for block in batch:
+            asker.add_block(block)
+        for vote in source.votes(batch[-1].hash).values():
+            asker.add_vote(vote)
+        batches += 1
+        if batches == LONG // BLOCKS_MAX:
+            break
+    assert batches == LONG // BLOCKS_MAX
+    assert asker.head.block_hash == long[-1].hash
+    assert blocks_towards(source, GetBlocks(locator(asker), long[-1].hash)) == []
+
+
+def test_who_is_on_a_fork_gets_blocks_from_near_the_fork() -> None:
+    _, long, fork = _chains()
+    source, asker = _tree(long), _tree(fork)
+    batch = blocks_towards(source, GetBlocks(locator(asker), long[-1].hash))
+    assert len(batch) == BLOCKS_MAX
+    first = batch[0].header.height
+    assert first <= TRUNK + 1, "the asker would not know the first block's parent"
+    assert batch[0].header.parent_hash in asker
+    assert batch[-1].header.height > TRUNK, "the asker would not get on"
+    for before, after in pairwise(batch):
+        assert after.header.parent_hash == before.hash
+
+
+def test_blocks_of_a_fork_are_served_too() -> None:
+    _, long, fork = _chains()
+    source = _tree(long)
+    for block in fork[TRUNK:]:
+        source.add_block(block)
+    assert source.head.block_hash == long[-1].hash
+    known = tuple(block.hash for block in long[TRUNK - 3 : TRUNK])
+    assert blocks_towards(source, GetBlocks(known, fork[-1].hash)) == list(fork[TRUNK : TRUNK + BLOCKS_MAX])
+    # From the trunk into the fork within one batch.
+    early = (long[TRUNK - 6].hash, source.root)
+    assert blocks_towards(source, GetBlocks(early, fork[-1].hash)) == list(fork[TRUNK - 5 : TRUNK + 11])
+    # From inside the fork.
+    inside = (fork[TRUNK + 4].hash, long[3].hash)
+    assert blocks_towards(source, GetBlocks(inside, fork[TRUNK + 7].hash)) == list(fork[TRUNK + 5 : TRUNK + 8])
+
+
+def test_what_the_asker_knows_above_the_stop_does_not_matter() -> None:
+    _, long, _ = _chains()
+    source = _tree(long)
+    assert blocks_towards(source, GetBlocks((long[30].hash, long[3].hash), long[9].hash)) == list(long[4:10])
+
+
+def test_an_unknown_stop_and_an_unknown_locator() -> None:
+    _, long, _ = _chains()
+    source = _tree(long)
+    assert blocks_towards(source, GetBlocks(locator(source), sha256(b"elsewhere"))) == []
+    assert blocks_towards(source, GetBlocks((sha256(b"elsewhere"),), long[3].hash)) == list(long[:4])
+    assert blocks_towards(source, GetBlocks((), source.root)) == []
+
+
+class _CountingTree(BlockTree):
+    looked = 0
+
+    def state(self, block_hash: Hash):  # type: ignore[no-untyped-def]
+        self.looked += 1
+        return super().state(block_hash)
+
+
+def test_serving_a_batch_does_not_walk_the_whole_chain() -> None:
+    builder, long, _ = _chains()
+    tree = _CountingTree(builder.genesis)
+    for block in long:
+        tree.add_block(block)
+    tree.looked = 0
+    assert len(blocks_towards(tree, GetBlocks((), long[-2].hash))) == BLOCKS_MAX
+    assert tree.looked < 2 * LOCATOR_MAX, f"{tree.looked} states looked at for {BLOCKS_MAX} blocks"
+
+
+# --- bitmaps
+
+
+@given(st.sets(st.integers(0, 99)))
+def test_a_bitmap_marks_what_was_marked(places: set[int]) -> None:
+    bitmap = to_bitmap(places, 100)
+    assert len(bitmap) == 13
+    assert list(from_bitmap(bitmap, 100)) == sorted(places)
+
+
+@given(st.binary(max_size=40), st.integers(0, 100))
+def test_any_bytes_are_a_bitmap(bitmap: bytes, size: int) -> None:
+    places = list(from_bitmap(bitmap, size))
+    assert all(0 <= place < size for place in places)
+    assert places == sorted(set(places))
+
+
+def test_the_first_member_is_the_lowest_bit() -> None:
+    assert to_bitmap([0, 9], 10) == b"\x01\x02"
+
+
+def test_a_huge_bitmap_is_not_looked_at_beyond_the_members() -> None:
+    assert list(from_bitmap(b"\xff" * 2**20, 3)) == [0, 1, 2]
+
+
+# --- downloads
+
+DATA = bytes(range(256)) * 2_400
+"""Three chunks, the last one short."""
+DATA_HASH = sha256(DATA)
+
+
+def _chunk(offset: int, data: bytes = DATA) -> Chunk:
+    return Chunk(DATA_HASH, offset, data[offset : offset + CHUNK_SIZE])
+
+
+def test_content_comes_in_chunks() -> None:
+    downloads = Downloads()
+    requests = downloads.want(DATA_HASH, len(DATA), A, 0)
+    for number in range(3):
+        assert requests == [(A, GetContent(DATA_HASH, number * CHUNK_SIZE))]
+        assert DATA_HASH in downloads
+        content, requests = downloads.on_chunk(A, _chunk(number * CHUNK_SIZE), number)
+        assert content == (DATA if number == 2 else None)
+    assert requests == []
+    assert len(downloads) == 0
+
+
+def test_content_of_exactly_one_chunk_needs_one() -> None:
+    data = bytes(CHUNK_SIZE)
+    downloads = Downloads()
+    downloads.want(sha256(data), len(data), A, 0)
+    assert downloads.on_chunk(A, Chunk(sha256(data), 0, data), 0) == (data, [])
+
+
+def test_a_download_goes_on_at_another_provider_where_it_broke_off() -> None:
+    downloads = Downloads()
+    downloads.want(DATA_HASH, len(DATA), A, 0)
+    assert downloads.want(DATA_HASH, len(DATA), B, 0) == [], "it is asked for once"
+    downloads.on_chunk(A, _chunk(0), 10)
+    assert downloads.on_tick(10 + STALL_MS - 1) == []
+    assert downloads.on_tick(10 + STALL_MS) == [(B, GetContent(DATA_HASH, CHUNK_SIZE))]
+    assert downloads.on_tick(10 + STALL_MS) == [], "B has its time"
+    assert downloads.on_chunk(A, _chunk(CHUNK_SIZE), 20 + STALL_MS) == (None, []), "A is late"
+    downloads.on_chunk(B, _chunk(CHUNK_SIZE), 20 + STALL_MS)
+    assert downloads.on_chunk(B, _chunk(2 * CHUNK_SIZE), 30 + STALL_MS) == (DATA, [])
+
+
+def test_a_single_provider_is_asked_again() -> None:
+    downloads = Downloads()
+    downloads.want(DATA_HASH, len(DATA), A, 0)
+    assert downloads.on_tick(STALL_MS) == [(A, GetContent(DATA_HASH, 0))]
+
+
+WRONG: dict[str, bytes] = {
+    "longer than a chunk": bytes(CHUNK_SIZE + 1),
+    "shorter than a chunk": DATA[: CHUNK_SIZE - 1],
+    "one byte": DATA[:1],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_chunk_of_another_size_begins_the_download_again(name: str) -> None:
+    downloads = Downloads()
+    downloads.want(DATA_HASH, len(DATA), A, 0)
+    downloads.want(DATA_HASH, len(DATA), B, 0)
+    downloads.on_chunk(A, _chunk(0), 1)
+    with pytest.raises(InvalidPayload, match="chunk"):
+        downloads.on_chunk(A, Chunk(DATA_HASH, CHUNK_SIZE, WRONG[name]), 2)
+    assert downloads.on_tick(STALL_MS) == [(B, GetContent(DATA_HASH, 0))]
+
+
+def test_more_than_was_promised_is_refused() -> None:
+    downloads = Downloads()
+    downloads.want(DATA_HASH, 10, A, 0)
+    with pytest.raises(InvalidPayload, match="chunk"):
+        downloads.on_chunk(A, _chunk(0), 1)
+
+
+def test_a_wrong_hash_begins_the_download_again() -> None:
+    downloads = Downloads()
+    downloads.want(DATA_HASH, len(DATA), A, 0)
+    downloads.want(DATA_HASH, len(DATA), B, 0)
+    other = bytes(len(DATA))
+    downloads.on_chunk(A, _chunk(0, other), 1)
+    downloads.on_chunk(A, _chunk(CHUNK_SIZE, other), 1)
+    with pytest.raises(InvalidPayload, match="payload hash"):
+        downloads.on_chunk(A, _chunk(2 * CHUNK_SIZE, other), 1)
+    assert downloads.on_tick(STALL_MS) == [(B, GetContent(DATA_HASH, 0))]
+    for number in range(3):
+        content, _ = downloads.on_chunk(B, _chunk(number * CHUNK_SIZE), STALL_MS)
+    assert content == DATA
+
+
+def test_an_empty_chunk_passes_the_download_on() -> None:
+    downloads = Downloads()
+    for provider in (A, B, C):
+        downloads.want(DATA_HASH, len(DATA), provider, 0)
+    downloads.on_chunk(A, _chunk(0), 1)
+    assert downloads.on_chunk(A, Chunk(DATA_HASH, CHUNK_SIZE, b""), 2) == (
+        None,
+        [(B, GetContent(DATA_HASH, CHUNK_SIZE))],
+    )
+    assert downloads.on_chunk(A, Chunk(DATA_HASH, CHUNK_SIZE, b""), 2) == (None, [])
+
+
+def test_peers_without_the_content_are_not_asked_in_circles() -> None:
+    downloads = Downloads()
+    requests = [*downloads.want(DATA_HASH, len(DATA), A, 0), *downloads.want(DATA_HASH, len(DATA), B, 0)]
+    asked = 0
+    while requests and asked < 100:
+        asked += 1
+        peer, request = requests.pop()
+        requests += downloads.on_chunk(peer, Chunk(DATA_HASH, request.offset, b""), 5)[1]
+    assert asked == 2
+    assert DATA_HASH in downloads, "it is still wanted"
+    assert downloads.on_tick(6) == [(B, GetContent(DATA_HASH, 0))]
+    assert downloads.on_tick(7) == []
+
+
+def test_chunks_that_nobody_asked_for_change_nothing() -> None:
+    downloads = Downloads()
+    assert downloads.on_chunk(A, _chunk(0), 0) == (None, [])
+    assert len(downloads) == 0
+    downloads.want(DATA_HASH, len(DATA), A, 0)
+    for peer, chunk in (
+        (B, _chunk(0)),
+        (A, _chunk(CHUNK_SIZE)),
+        (A, Chunk(sha256(b""), 0, b"1")),
+        (A, Chunk(DATA_HASH, 1, b"")),
+    ):
+        assert downloads.on_chunk(peer, chunk, STALL_MS - 1) == (None, [])
+    assert downloads.on_tick(STALL_MS) == [(A, GetContent(DATA_HASH, 0))], "the clock of the download was not reset"
+
+
+def test_there_is_a_limit_to_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "DOWNLOADS_MAX", 3)
+    downloads = Downloads()
+    for number in range(3):
+        downloads.want(sha256(bytes([number])), 1, A, 0)
+    with pytest.raises(LimitReached, match="3 contents"):
+        downloads.want(DATA_HASH, 1, A, 0)
+    assert len(downloads) == 3
+    assert downloads.want(sha256(b"\x00"), 1, B, 0) == [], "one more provider is no download"
+    downloads.keep_only({sha256(b"\x01")})
+    assert len(downloads) == 1
+    downloads.want(DATA_HASH, 1, A, 0)
+
+
+def test_there_is_a_limit_to_providers() -> None:
+    downloads = Downloads()
+    providers = [sha256(bytes([number])) for number in range(PROVIDERS_MAX + 5)]
+    for provider in providers:
+        downloads.want(DATA_HASH, len(DATA), provider, 0)
+    asked = {downloads.on_tick((turn + 1) * STALL_MS)[0][0] for turn in range(3 * PROVIDERS_MAX)}
+    assert asked == set(providers[:PROVIDERS_MAX])
