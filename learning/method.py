@@ -132,9 +132,8 @@ class Method(ABC):
     local_epochs: int = 0
     """If positive, a client makes this many passes over its data per round, instead of local_steps."""
 
-    momentum: float = 0.5
-    """Momentum of local SGD, as in FedProto's code; 0 is the plain SGD that most papers print. The buffer starts empty
-    in every round."""
+    momentum: float = 0.0
+    """Momentum of local SGD; its buffer starts empty in every round."""
 
     weight_decay: float = 0.0
     """L2 penalty of local SGD."""

@@ -86,6 +86,7 @@ def test_a_missing_file_is_named_with_its_checksum(tmp_path: Path, monkeypatch: 
         ("", bytes((0, 0, 8, 3)) + b"\xff" * 12, "bytes expected, found 16"),
         ("", idx(np.zeros((5, 2, 2))), "5 images but 6 labels"),
     ],
+    ids=["other checksum", "empty", "other rank", "cut off", "impossible size", "images without labels"],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, suffix: str, content: bytes, message: str) -> None:
     write_plain_files(tmp_path)
