@@ -30,6 +30,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
     BLOCKS_MAX,
+    LOCATOR_MAX,
     BlockMessage,
     Chunk,
     GetBlocks,
@@ -92,7 +93,8 @@ class Node:
         self._awaiting_payload: dict[PostKey, Transaction] = {}
         self._unplaced = UnplacedBlocks()
         self._early_votes = EarlyVotes()
-        self._catching_up: dict[PublicKey, tuple[Hash, int]] = {}
+        self._catching_up: dict[PublicKey, tuple[Hash, int, Hash]] = {}  # where to, blocks to come, asked from
+        self._last_placed: Hash = self.tree.root
 
         self._phase_since_ms: int | None = None  # when our head moved last; set by the first event
         self._missing: set[PublicKey] = set()  # expected contributors whose posts are not in
@@ -181,7 +183,7 @@ class Node:
         questions = list(self._answers.questions(status, on_the_way))
         for question in questions:
             if isinstance(question, GetBlocks):
-                self._catching_up[peer] = question.stop, BLOCKS_MAX
+                self._catching_up[peer] = question.stop, BLOCKS_MAX, self.tree.root
         return [Send(peer, question) for question in questions]
 
     # posts
@@ -262,8 +264,8 @@ class Node:
     def _on_block(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
         """A block: judge it as far as possible, keep it if it waits for something, place it otherwise."""
         if peer in self._catching_up:
-            stop, left = self._catching_up[peer]
-            self._catching_up[peer] = stop, left - 1
+            stop, left, start = self._catching_up[peer]
+            self._catching_up[peer] = stop, left - 1, start
         known = self.tree.block(block.hash)
         self._verification.sealed(block)
         if known is not None:
@@ -276,7 +278,7 @@ class Node:
             self._unplaced.add(peer, block)
             if peer in self._catching_up:  # its blocks come in any order; to ask for each again would multiply them
                 return [Refuse(peer, error)]
-            self._catching_up[peer] = block.header.parent_hash, BLOCKS_MAX
+            self._catching_up[peer] = block.header.parent_hash, BLOCKS_MAX, self.tree.root
             return [Send(peer, GetBlocks(locator(self.tree), block.header.parent_hash)), Refuse(peer, error)]
         except MissingPayload as error:
             self._unplaced.add(peer, block)
@@ -294,6 +296,7 @@ class Node:
         knowledge = self._verification.recompute(parent, block.transactions, self.content)
         validate_knowledge(block.header, knowledge)
         reorg = self.tree.add_block(block)
+        self._last_placed = block.hash
         self._unplaced.drop(block.hash)
         self._contents[block.header.knowledge_root] = knowledge
         hashes = {*(post.payload_hash for post in block.transactions), block.header.knowledge_root}
@@ -341,12 +344,14 @@ class Node:
         """Go on asking peers that we are catching up with, once they sent a full batch and it is in the tree."""
         fetching = any(block.header.parent_hash in self.tree for _, block in self._unplaced)
         effects: list[Effect] = []
-        for peer, (stop, left) in list(self._catching_up.items()):
+        for peer, (stop, left, start) in list(self._catching_up.items()):
             if stop in self.tree:
                 del self._catching_up[peer]
-            elif left <= 0 and not fetching:
-                self._catching_up[peer] = stop, BLOCKS_MAX
-                effects.append(Send(peer, GetBlocks(locator(self.tree), stop)))
+            elif left <= 0 and not fetching and start != self._last_placed:
+                # Another branch grows beside ours before it wins: our locator alone would fetch its start again.
+                known = (self._last_placed, *locator(self.tree)[: LOCATOR_MAX - 1])
+                self._catching_up[peer] = stop, BLOCKS_MAX, self._last_placed
+                effects.append(Send(peer, GetBlocks(known, stop)))
         return effects
 
     # votes
