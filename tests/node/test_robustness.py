@@ -106,14 +106,11 @@ def test_any_order_of_delivery_with_duplicates_gives_the_same_head(random: Rando
     now_ms = max(block.header.timestamp_ms for block in builder.blocks.values())
     order = [*messages, *random.sample(messages, 10)]
     random.shuffle(order)
+    # Early votes are kept within bounds, and what was dropped is asked for again: votes come once more at the end.
+    order += random.sample(messages, len(messages))
     for message in order:
         peer.receive(keys(2)[1].public_key, message, now_ms)
-    assert peer.node.head.block_hash == expected or peer.node.head.work == builder.states[expected].work
-    heads.add(peer.node.head.block_hash)
-    assert len(heads) == 1
-
-
-heads: set[Hash] = set()
+    assert peer.node.head.block_hash == expected
 
 
 @cache
