@@ -17,8 +17,12 @@ from fedchain.crypto.keys import PublicKey
 CANDIDATES_MAX = 1_024
 """Valid blocks that are kept while they lack votes; the lowest and oldest goes when there are more."""
 
-CHILDREN_MAX = 64
-"""Candidates kept on one parent: a member could mine any number of siblings of one block."""
+SIBLINGS_MAX = 32
+"""Candidates of one miner on one parent; the one with the oldest timestamp goes when there are more.
+
+A miner whose blocks are not accepted mines again from time to time. Its newest block counts the most posts, and it
+can push out nobody's blocks but its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +101,12 @@ class BlockTree:
             How the head moved, or None if it did not.
 
         Raises:
-            LimitReached: too many blocks without votes stand on the same parent.
+            LimitReached: its miner has enough newer blocks without votes on the same parent.
         """
         if block.hash in self._states:
             return None
         parent_hash = block.header.parent_hash
-        siblings = [child for child in self._children.get(parent_hash, ()) if child in self._candidates]
-        if len(siblings) >= CHILDREN_MAX:
-            raise LimitReached("siblings", f"{len(siblings)} unaccepted blocks on one parent, at most {CHILDREN_MAX}")
+        self._make_room(block)
         self._blocks[block.hash] = block
         self._states[block.hash] = apply_block(self.genesis, self._states[parent_hash], block)
         self._children.setdefault(parent_hash, []).append(block.hash)
@@ -142,18 +144,35 @@ class BlockTree:
         ):
             self.head = state
 
+    def _make_room(self, block: Block) -> None:
+        """Drop the oldest candidate of the block's miner beside it, if there are too many; refuse it if it is that."""
+        header = block.header
+        beside = (self._blocks[child].header for child in self._children.get(header.parent_hash, ()))
+        siblings = [other for other in beside if other.miner == header.miner and other.hash in self._candidates]
+        if len(siblings) < SIBLINGS_MAX:
+            return
+        oldest = min(siblings, key=lambda other: other.timestamp_ms)
+        if header.timestamp_ms <= oldest.timestamp_ms:
+            raise LimitReached(
+                "siblings",
+                f"{len(siblings)} newer unaccepted blocks of its miner on its parent, at most {SIBLINGS_MAX}",
+            )
+        self._drop(oldest.hash)
+
     def _drop_candidates(self) -> None:
         """Forget the lowest unaccepted blocks beyond the limit: old difficulty is cheap, and their time is over.
 
         None of them has children, because a child brings its parent's votes.
         """
         while len(self._candidates) > CANDIDATES_MAX:
-            dropped = min(self._candidates, key=lambda known: self._states[known].height)
-            del self._candidates[dropped]
-            block = self._blocks.pop(dropped)
-            del self._states[dropped]
-            self._votes.pop(dropped, None)
-            self._children[block.header.parent_hash].remove(dropped)
+            self._drop(min(self._candidates, key=lambda known: self._states[known].height))
+
+    def _drop(self, candidate: Hash) -> None:
+        del self._candidates[candidate]
+        del self._states[candidate]
+        self._votes.pop(candidate, None)
+        block = self._blocks.pop(candidate)
+        self._children[block.header.parent_hash].remove(candidate)
 
     def _reorg(self, old: State) -> Reorg | None:
         """Follow the head from ``old`` and keep the list of the canonical chain."""

@@ -46,12 +46,13 @@ class Answers:
     def status(self) -> Status:
         """What this node holds."""
         head = self._tree.head
-        blocks = [head.block_hash, *self._tree.children(head.block_hash)]
+        newest = self._tree.children(head.block_hash)[1 - CANDIDATES_MAX :]
+        blocks = [head.block_hash, *newest]
         return Status(
             head.block_hash,
             head.height,
             self._mark(self._mempool.posts((head.round, head.phase))),
-            tuple((block, self._mark(self._tree.votes(block))) for block in blocks[:CANDIDATES_MAX]),
+            tuple((block, self._mark(self._tree.votes(block))) for block in blocks),
         )
 
     def questions(self, status: Status, on_the_way: Collection[PublicKey]) -> Iterator[Message]:

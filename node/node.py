@@ -198,9 +198,7 @@ class Node:
         latest_ms = now_ms + self.genesis.clock_ahead_max_ms
         if transaction.timestamp_ms > latest_ms:
             raise FutureTimestamp("post's timestamp", f"{transaction.timestamp_ms} found, at most {latest_ms} now")
-        first = self._awaiting_payload.get(transaction.key, transaction) if known is None else known
-        if known is not None:
-            self.mempool.add(transaction, now_ms)  # raises if it is about another payload
+        first = known or self._awaiting_payload.get(transaction.key, transaction)
         if first.hash != transaction.hash:  # the first post counts; others must not be passed on without end
             raise Equivocation("one post per phase", f"{transaction.hash.hex()} found, {first.hash.hex()} is held")
         if payload is None:

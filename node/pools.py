@@ -11,6 +11,9 @@ from fedchain.crypto.keys import PublicKey
 UNPLACED_MAX = 128
 """Sealed blocks kept; the oldest goes when there are more."""
 
+UNPLACED_OF_MINER_MAX = 32
+"""Of these, blocks of one miner, whose difficulty nobody can check yet; its oldest goes when there are more."""
+
 EARLY_VOTES_MAX = 8
 """Votes kept of each member, so that no member can push out another's; the oldest goes when there are more."""
 
@@ -33,6 +36,9 @@ class UnplacedBlocks:
     def add(self, peer: PublicKey, block: Block) -> None:
         """Keep a block."""
         self._blocks[block.hash] = peer, block
+        of_miner = [kept.hash for _, kept in self._blocks.values() if kept.header.miner == block.header.miner]
+        if len(of_miner) > UNPLACED_OF_MINER_MAX:
+            del self._blocks[of_miner[0]]
         if len(self._blocks) > UNPLACED_MAX:
             self._blocks.popitem(last=False)
 

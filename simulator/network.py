@@ -120,8 +120,10 @@ class SimulatedNetwork:
         self._spread(sender, parcel)
 
     def send(self, sender: int, receiver: PublicKey, message: Message) -> None:
-        """Send to one peer, neighbour or not."""
-        self._carry(sender, self._number[receiver], _pack(message, gossip=False))
+        """Send to one peer, neighbour or not; nothing happens if it is unknown."""
+        number = self._number.get(receiver)
+        if number is not None:
+            self._carry(sender, number, _pack(message, gossip=False))
 
     def _spread(self, sender: int, parcel: Parcel, received_from: int = -1) -> None:
         for neighbour in self._neighbours[sender]:

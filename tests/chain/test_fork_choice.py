@@ -15,10 +15,11 @@ from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.fork_choice import BlockTree, Reorg
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
-from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.chain.builders import CREATED_MS, ChainBuilder, genesis, keys
 from tests.chain.peer import Peer
 
-MEMBERS = tuple(key.public_key for key in keys(4))
+KEYS = keys(4)
+MEMBERS = tuple(key.public_key for key in KEYS)
 
 
 class Courier:
@@ -235,21 +236,28 @@ def test_unaccepted_blocks_never_become_head_whatever_their_work() -> None:
     assert tree.head.block_hash == accepted.hash
 
 
-def test_siblings_without_votes_are_limited() -> None:
+def test_a_miners_siblings_are_limited_and_its_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_choice, "SIBLINGS_MAX", 3)
     builder = ChainBuilder(genesis(4))
-    root = builder.genesis.chain_id
-    blocks = [builder.extend(root, payload_of=number) for number in range(fork_choice.CHILDREN_MAX + 1)]
-    peer = Peer(builder.genesis, blocks[0].header.timestamp_ms)
-    for block in blocks[:-1]:
+    root, start_ms = builder.genesis.chain_id, CREATED_MS + 5_000
+    other = builder.extend(root, miner=KEYS[1], timestamp_ms=start_ms)
+    own = [builder.extend(root, miner=KEYS[0], timestamp_ms=start_ms + age) for age in (3, 1, 2, 4)]
+    peer = Peer(builder.genesis, start_ms)
+    for block in (other, *own[:3]):
         peer.tree.add_block(block)
+    peer.tree.add_block(own[3])
+    assert own[1].hash not in peer.tree, "the oldest of the same miner makes room"
+    assert {other.hash, own[0].hash, own[2].hash, own[3].hash} == set(peer.tree.children(root))
     before = peer.snapshot()
-    with pytest.raises(LimitReached, match=r"^siblings: 64 unaccepted blocks on one parent, at most 64$"):
-        peer.tree.add_block(blocks[-1])
+    with pytest.raises(
+        LimitReached, match=r"^siblings: 3 newer unaccepted blocks of its miner on its parent, at most 3$"
+    ):
+        peer.tree.add_block(own[1])
     assert peer.snapshot() == before
-    for vote in builder.votes(blocks[7].hash):  # one is accepted, so there is room again
+    for vote in builder.votes(own[0].hash):  # an accepted block is no candidate, so there is room again
         peer.tree.add_vote(vote)
-    peer.tree.add_block(blocks[-1])
-    assert peer.tree.children(root)[-1] == blocks[-1].hash
+    peer.tree.add_block(own[1])
+    assert own[1].hash in peer.tree
 
 
 def test_candidates_are_limited_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from fedchain.network.messages import (
 )
 from fedchain.node.effects import Refuse, Send
 from fedchain.node.events import MessageReceived
-from fedchain.node.pools import UNPLACED_MAX
+from fedchain.node.pools import UNPLACED_OF_MINER_MAX
 from fedchain.node.verification import Verification
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys
 from tests.node.attacks import Scene, errors, sent
@@ -233,7 +233,7 @@ def test_blocks_that_follow_nothing_fill_bounded_pools() -> None:
         scene.victim.log.clear()
     assert scene.digest() == before
     node = scene.node
-    assert len(node._unplaced) == UNPLACED_MAX
+    assert len(node._unplaced) == UNPLACED_OF_MINER_MAX, "one miner fills its own share and no more"
     assert len(node._catching_up) == 1
     assert len(node._verification._blocks) <= 256
     assert len(node._early_votes) == 0
