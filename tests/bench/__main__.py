@@ -1,0 +1,94 @@
+"""``python -m tests.bench``: what fedchain costs beside bare loops that do the same work.
+
+Every measured thing is a fresh process, so that imports count; what is compared runs in turns, and the median of
+the ratios is shown.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one process cost."""
+
+    cpu_s: float
+    wall_s: float
+    rss_gib: float
+    printed: dict[str, float]
+
+
+def measure(name: str, scenario: dict[str, Any]) -> Cost:
+    """Run one of :mod:`tests.bench.measured` in a process of its own; its children's time is counted too."""
+    command = [sys.executable, "-m", "tests.bench.measured", name, json.dumps(scenario)]
+    begun = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{name} failed")
+    cpu_s, rss_gib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+    return Cost(cpu_s, time.perf_counter() - begun, rss_gib, json.loads(printed))
+
+
+def bench_training(table: Table, data_dir: str, *, quick: bool) -> None:
+    """CPU and wall time of real training against the bare loop."""
+    scenario = {"dataset": "fashion-mnist", "data_dir": data_dir, "peers": 20, "rounds": 2 if quick else 10}
+    shared: list[tuple[Cost, Cost]] = []
+    own: list[tuple[Cost, Cost]] = []
+    for _ in range(1 if quick else 3):
+        bare = measure("bare", scenario)
+        shared.append((measure("simulation", scenario | {"shared_verification": True}), bare))
+        own.append((measure("simulation", scenario), bare))
+    for name, pairs in (("shared verification", shared), ("every peer verifies", own)):
+        cpu = median(ours.cpu_s / bare.cpu_s for ours, bare in pairs)
+        wall = median(ours.wall_s / bare.wall_s for ours, bare in pairs)
+        ours, bare = pairs[-1]
+        table.add_row(f"20 peers, {name}: CPU", f"{ours.cpu_s:.1f} / {bare.cpu_s:.1f} s", "≤ 1.15", f"{cpu:.3f}")
+        table.add_row(f"20 peers, {name}: wall", f"{ours.wall_s:.1f} / {bare.wall_s:.1f} s", "≤ 0.65", f"{wall:.3f}")
+
+
+def main() -> None:
+    """Measure everything and print one table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--data-dir", default=os.environ.get("FEDCHAIN_DATA", ""), help="folder of Fashion-MNIST")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, peers and repetitions")
+    arguments = parser.parse_args()
+    table = Table("measured", "figure", "target", "ratio", title="fedchain beside bare loops", box=None)
+    hashes = measure("scrypt", {}).printed
+    table.add_row("scrypt in search_nonce", f"{hashes['per_s']:,.0f} hashes/s", "≥ 0.95", f"{hashes['ratio']:.3f}")
+    peers = 200 if arguments.quick else 1_000
+    scenario = {
+        "peers": peers,
+        "rounds": 3,
+        "committee_size": 32,
+        "shared_verification": True,
+        "proof_function": "sha256d",
+    }
+    cost = measure("protocol", scenario)
+    rate = f"{cost.printed['events'] / cost.printed['wall_s']:,.0f} events/s"
+    table.add_row(
+        f"{peers:,} peers, 3 rounds: wall", f"{cost.wall_s:.1f} s, {rate}", "< 120 s", f"{cost.wall_s / 120:.3f}"
+    )
+    table.add_row(f"{peers:,} peers, 3 rounds: memory", f"{cost.rss_gib:.2f} GiB", "< 4 GiB", f"{cost.rss_gib / 4:.3f}")
+    if arguments.data_dir:
+        bench_training(table, arguments.data_dir, quick=arguments.quick)
+    else:
+        table.add_row("20 peers of Fashion-MNIST", "skipped: give --data-dir", "", "")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What is measured, each as one fresh process: ``python -m tests.bench.measured NAME SCENARIO``."""
+
+import hashlib
+import json
+import sys
+import time
+from dataclasses import replace
+
+from fedchain.simulator.scenario import Scenario, scenario_from_dict
+
+HASHES = 20_000
+
+
+def scenario_of(text: str) -> Scenario:
+    """Read a scenario that was handed over as JSON."""
+    return scenario_from_dict(json.loads(text))
+
+
+def simulation(scenario: Scenario) -> None:
+    """A simulation with real training, as ``fedchain simulate`` runs it."""
+    from fedchain.simulator.run import load_learner, simulate
+
+    outcome = simulate(scenario, load_learner(scenario))
+    assert not outcome.violations, outcome.violations
+
+
+def bare(scenario: Scenario) -> None:
+    """The bare loop."""
+    from tests.bench.bare import run
+
+    run(scenario)
+
+
+def protocol(scenario: Scenario) -> dict[str, float]:
+    """The protocol alone."""
+    from tests.simulator.trivial import run_trivial
+
+    begun = time.perf_counter()
+    outcome = run_trivial(scenario)
+    assert not outcome.violations, outcome.violations
+    return {"events": outcome.events, "wall_s": time.perf_counter() - begun}
+
+
+def scrypt(scenario: Scenario) -> dict[str, float]:
+    """Hashes per second through ``search_nonce`` and in a bare loop, in turns; the median of the ratios."""
+    from fedchain.chain.proof_of_work import search_nonce
+    from tests.chain.builders import ChainBuilder, genesis
+
+    header = replace(ChainBuilder(genesis()).extend().header, bits=0x03000001)  # nobody meets this target
+    seal, ours, theirs = header.seal(), list[float](), list[float]()
+    for _ in range(7):
+        begun = time.perf_counter()
+        assert search_nonce("scrypt", header, 0, HASHES // 7) is None
+        middle = time.perf_counter()
+        for nonce in range(HASHES // 7):
+            data = seal + nonce.to_bytes(8, "big")
+            hashlib.scrypt(data, salt=data, n=1024, r=1, p=1, dklen=32)
+        ours.append(HASHES // 7 / (middle - begun))
+        theirs.append(HASHES // 7 / (time.perf_counter() - middle))
+    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
+    return {"ratio": ratios[3], "per_s": sorted(ours)[3]}
+
+
+def main() -> None:
+    """Run one and print what it measured itself."""
+    measured = globals()[sys.argv[1]](scenario_of(sys.argv[2]))
+    print(json.dumps(measured or {}))
+
+
+if __name__ == "__main__":
+    main()

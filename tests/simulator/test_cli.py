@@ -1,0 +1,139 @@
+"""``fedchain simulate``: exit code 2 and one line for what cannot be run, 130 for Ctrl-C, a folder that verifies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.__main__ import app
+
+QUICK = ("--peers", "4", "--rounds", "2", "--mining-attempts", "8")
+FILES = "train-images-idx3-ubyte"
+
+
+def refused(*arguments: str) -> str:
+    """The one line that a refused command prints."""
+    result = CliRunner().invoke(app, ["simulate", *arguments])
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    (line,) = result.stderr.strip().splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--peers", "0"), "peers is 0"),
+        (("--classes-avg", "11"), "classes_avg must be between 1 and 10, not 11"),
+        (("--peers", "3", "--contribution-quorum", "4"), "contribution_quorum is 4"),
+        (("--method", "dfpll"), "dfpl"),
+        (("--set", "local_stepz=3"), "local_steps"),
+        (("--set", "nonsense"), "NAME=VALUE"),
+        (("none.toml",), "none.toml cannot be read"),
+        (("--dataset", "fashion-mnist", "--data-dir", "nowhere"), "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+    ],
+)
+def test_what_cannot_be_run_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert words in refused(*arguments, "--out", "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "words"), [("peeers = 3", "'peers'"), ("peers = '3'", "of type int"), ("=", "TOML")])
+def test_a_bad_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(text, encoding="utf-8")
+    assert words in refused(str(path), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_data_file_is_refused_with_its_checksum(tmp_path: Path) -> None:
+    (tmp_path / f"{FILES}.gz").write_bytes(b"not these")
+    line = refused("--dataset", "fashion-mnist", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert "8d4fb7e6c68d591d4c3dfef9ec88bf0d" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_existing_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine", encoding="utf-8")
+    assert "exists already" in refused(*QUICK, "--out", str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_help_imports_no_torch() -> None:
+    code = (
+        "import sys; sys.argv = ['fedchain', 'simulate', '--help']\n"
+        "from fedchain.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert not {'torch', 'sklearn', 'matplotlib', 'numpy'} & sys.modules.keys()"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert finished.returncode == 0, finished.stderr
+    assert "--peers" in finished.stdout
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    command = [sys.executable, "-m", "fedchain", "simulate", *QUICK, "--out", str(folder)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+def test_a_run_leaves_its_files(run_folder: Path) -> None:
+    names = {path.name for path in run_folder.iterdir()}
+    assert names >= {"scenario.toml", "metrics.jsonl", "result.json", "curves.png", "classes.png", "timeline.png"}
+    rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [1, 2]
+    assert all(0 < row["taa"] <= 1 for row in rows)
+    for name in ("curves", "classes", "timeline"):
+        data = (run_folder / f"{name}.png").read_bytes()
+        assert data.startswith(b"\x89PNG")
+        width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
+        assert 200 < height < 4_000
+        assert 400 < width < 4_000
+
+
+def test_the_explorer_verifies_a_run_and_notices_a_flipped_byte(run_folder: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    status = runner.invoke(app, ["explorer", "status", str(run_folder), "--json"])
+    assert status.exit_code == 0
+    assert json.loads(status.stdout)["height"] == 2
+    assert runner.invoke(app, ["explorer", "verify", str(run_folder)]).exit_code == 0
+    database = next(run_folder.rglob("chain.sqlite"))
+    copy = tmp_path / "chain" / database.name
+    copy.parent.mkdir()
+    data = bytearray(database.read_bytes())
+    data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+    copy.write_bytes(data)
+    result = runner.invoke(app, ["explorer", "verify", str(copy.parent)])
+    assert result.exit_code in (1, 2)
+    assert "Traceback" not in result.output
+
+
+def test_ctrl_c_ends_the_run_and_its_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "fedchain", "simulate", "--rounds", "100000", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if line.startswith("round 2/"):
+                break
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        errors = process.stderr.read()
+        assert process.wait(timeout=60) == 130
+    assert errors.strip().splitlines() == ["fedchain: interrupted"]
+    with pytest.raises(ProcessLookupError):  # the whole process group is gone
+        os.killpg(process.pid, 0)

@@ -1,0 +1,58 @@
+"""The same scenario and seed give the same run, whatever the process, its hash seed and its number of workers."""
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.simulator.trivial import run_trivial, trivial_scenario
+
+_RUN = """
+import json, sys
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import scenario_from_dict
+
+scenario = scenario_from_dict(json.loads(sys.argv[1]))
+outcome = simulate(scenario, load_learner(scenario))
+print(json.dumps([outcome.trace_hash, outcome.tip, [row.to_dict() for row in outcome.rows]]))
+"""
+
+
+def play(hash_seed: str, **values: object) -> list[object]:
+    """A small run on the digits, in a process of its own."""
+    scenario = {"peers": 4, "rounds": 2, "loss": 0.1, "replay": 0.1, "mining_attempts": 8} | values
+    finished = subprocess.run(
+        [sys.executable, "-c", _RUN, json.dumps(scenario)],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    result: list[object] = json.loads(finished.stdout)
+    return result
+
+
+def test_neither_hash_seed_nor_workers_change_a_run() -> None:
+    first = play("1", workers=2)
+    assert play("2", workers=1) == first
+    trace, tip, rows = play("1", workers=2, seed=1)
+    assert trace != first[0]
+    assert tip != first[1]
+    assert rows != first[2]
+
+
+def test_a_repeated_run_in_one_process_is_the_same_run() -> None:
+    scenario = trivial_scenario(peers=6, loss=0.2, replay=0.2, degree=3)
+    first, second = run_trivial(scenario), run_trivial(scenario)
+    assert first.trace_hash == second.trace_hash
+    assert (first.tip, first.rows, first.totals) == (second.tip, second.rows, second.totals)
+
+
+def test_sharing_verification_changes_no_event() -> None:
+    runs = [run_trivial(trivial_scenario(peers=6, loss=0.1, shared_verification=shared)) for shared in (False, True)]
+    assert runs[0].trace_hash == runs[1].trace_hash
+
+
+def test_another_seed_is_another_run() -> None:
+    assert run_trivial(trivial_scenario(seed=1)).trace_hash != run_trivial(trivial_scenario(seed=2)).trace_hash

@@ -1,0 +1,296 @@
+"""The simulated network keeps the promises of `fedchain.network.network.Network`, and breaks no others than it says."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fedchain.chain.vote import sign_vote
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.gossip import Verdict
+from fedchain.network.messages import GetContent, Message, VoteMessage, encode_message
+from fedchain.simulator.loop import VirtualTimeLoop
+from fedchain.simulator.network import SEEN_MAX, Conditions, Parcel, SimulatedNetwork, _build_mesh
+from tests.chain import builders
+
+
+def request(number: int = 0) -> GetContent:
+    return GetContent(sha256(b"%d" % number), 0)
+
+
+def gossip(number: int = 0) -> VoteMessage:
+    return VoteMessage(sign_vote(builders.keys(1)[0], bytes(32), sha256(b"%d" % number), 1, 0))
+
+
+class Scene:
+    """Peers that note what arrives, and when."""
+
+    def __init__(self, loop: VirtualTimeLoop, peers: int, seed: int, **conditions: Any) -> None:
+        self.loop = loop
+        self.members: list[PublicKey] = [key.public_key for key in builders.keys(peers)]
+        self.delivered: list[tuple[int, int, Parcel]] = []
+        self.received: list[tuple[int, int, PublicKey, Message]] = []  # (time, peer, sender, message)
+        self.verdicts: dict[int, Verdict] = {}
+        self.network = SimulatedNetwork(loop, self.members, Conditions(**conditions), seed, self._note)
+        for number in range(peers):
+            self.attach(number)
+
+    def attach(self, number: int) -> None:
+        def receive(sender: PublicKey, message: Message) -> Verdict:
+            self.received.append((self.loop.now_ms(), number, sender, message))
+            return self.verdicts.get(number, Verdict.ACCEPT)
+
+        self.network.attach(number, receive)
+
+    def run(self, seconds: float = 60.0) -> None:
+        self.loop.call_later(seconds, self.loop.stop)
+        self.loop.run_forever()
+
+    def receivers(self) -> list[int]:
+        return sorted(number for _, number, _, _ in self.received)
+
+    def times(self) -> list[int]:
+        return [time for time, *_ in self.received]
+
+    def _note(self, receiver: int, sender: int, parcel: Parcel) -> None:
+        self.delivered.append((receiver, sender, parcel))
+
+
+@contextmanager
+def scene(peers: int = 2, seed: int = 1, **conditions: Any) -> Iterator[Scene]:
+    loop = VirtualTimeLoop()
+    try:
+        yield Scene(loop, peers, seed, **conditions)
+    finally:
+        loop.close()
+
+
+def test_a_message_arrives_from_whom_it_names() -> None:
+    with scene(3) as it:
+        it.network.send(2, it.members[1], request())
+        it.run()
+        assert [entry[1:] for entry in it.received] == [(1, it.members[2], request())]
+        assert [(receiver, sender) for receiver, sender, _ in it.delivered] == [(1, 2)]
+
+
+def test_what_arrives_is_what_the_wire_carried() -> None:
+    with scene() as it:
+        sent = gossip()
+        it.network.publish(0, sent)
+        it.run()
+        (_, _, _, message), (_, _, parcel) = it.received[0], it.delivered[0]
+        assert message == sent
+        assert message is not sent, "it was decoded, not handed over"
+        assert parcel.size_bytes == len(encode_message(sent))
+        assert parcel.identity == sha256(encode_message(sent))[:8]
+
+
+def test_delays_are_spread_between_their_bounds() -> None:
+    with scene(delay_min_ms=20, delay_max_ms=70) as it:
+        for number in range(500):
+            it.network.send(0, it.members[1], request(number))
+        it.run()
+        times = it.times()
+        assert len(times) == 500
+        assert min(times) >= 20
+        assert max(times) <= 71
+        assert min(times) <= 25 <= 65 <= max(times)
+        assert sum(times) / 500 == pytest.approx(45.5, abs=3)
+        assert times == sorted(times)
+
+
+def test_nothing_arrives_at_the_moment_it_is_sent() -> None:
+    with scene(delay_min_ms=0, delay_max_ms=0) as it:
+        it.network.send(0, it.members[1], request())
+        assert it.received == []
+        it.run()
+        assert it.times() == [1]
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.3, 0.9])
+def test_as_many_messages_are_lost_as_was_asked_for(loss: float) -> None:
+    with scene(loss=loss) as it:
+        for number in range(4_000):
+            it.network.send(0, it.members[1], request(number))
+        it.run()
+        assert len(it.received) == pytest.approx(4_000 * (1 - loss), abs=0 if loss == 0 else 120)
+        assert it.network.sent_bytes[0] == 4_000 * len(encode_message(request())), "lost bytes were sent all the same"
+
+
+def test_replayed_messages_arrive_twice_and_are_sent_once() -> None:
+    with scene(replay=0.5) as it:
+        for number in range(2_000):
+            it.network.send(0, it.members[1], request(number))
+        it.run()
+        assert len(it.received) == pytest.approx(3_000, abs=120)
+        assert len({entry[3] for entry in it.received}) == 2_000
+        assert it.network.sent_bytes[0] == 2_000 * len(encode_message(request()))
+
+
+def test_two_copies_are_lost_independently() -> None:
+    with scene(replay=1.0, loss=0.5) as it:
+        for number in range(2_000):
+            it.network.send(0, it.members[1], request(number))
+        it.run()
+        assert len({entry[3] for entry in it.received}) == pytest.approx(1_500, abs=100)
+
+
+def test_a_partition_separates_and_heals() -> None:
+    with scene(4) as it:
+        it.network.split([(0, 1)])
+        it.network.publish(0, gossip(1))
+        it.network.publish(2, gossip(2))
+        it.run()
+        assert [(number, message) for _, number, _, message in it.received] == [(1, gossip(1)), (3, gossip(2))]
+        it.network.heal()
+        it.network.publish(0, gossip(3))
+        it.run()
+        assert it.receivers() == [1, 1, 2, 3, 3]
+
+
+def test_a_partition_can_have_many_sides() -> None:
+    with scene(5) as it:
+        it.network.split([(0, 1), (2,)])
+        for number in range(5):
+            it.network.publish(number, gossip(number))
+        it.run()
+        pairs = {(receiver, it.members.index(sender)) for _, receiver, sender, _ in it.received}
+        assert pairs == {(0, 1), (1, 0), (3, 4), (4, 3)}
+
+
+def test_what_is_under_way_when_the_network_splits_is_lost() -> None:
+    with scene() as it:
+        it.network.send(0, it.members[1], request())
+        it.network.split([(0,)])
+        it.run()
+        assert it.received == []
+
+
+def test_a_peer_that_is_down_receives_nothing() -> None:
+    with scene() as it:
+        it.network.attach(1, None)
+        it.network.send(0, it.members[1], request(1))
+        it.run()
+        assert not it.received
+        assert not it.delivered
+        it.attach(1)
+        it.network.send(0, it.members[1], request(2))
+        it.run()
+        assert [entry[3] for entry in it.received] == [request(2)]
+
+
+def test_a_slow_uplink_sends_one_message_after_the_other() -> None:
+    size = len(encode_message(request()))
+    mbit_s = size * 8 / 1e6 / 0.1  # one message takes 100 ms
+    with scene(3, delay_min_ms=0, delay_max_ms=0, bandwidth_mbit_s=mbit_s) as it:
+        for number in range(4):
+            it.network.send(0, it.members[1 + number % 2], request(number))
+        it.network.send(1, it.members[2], request(9))
+        it.run()
+        assert [entry[3] for entry in it.received if entry[2] == it.members[0]] == [request(n) for n in range(4)]
+        assert it.times() == pytest.approx([101, 101, 201, 301, 401], abs=1)
+        it.received.clear()
+        it.network.send(0, it.members[1], request(5))
+        it.run()
+        assert it.times() == pytest.approx([60_101], abs=1), "an idle uplink is free again"
+
+
+def test_bytes_are_counted_for_every_neighbour() -> None:
+    with scene(4) as it:
+        it.network.publish(1, gossip())
+        assert it.network.sent_bytes == [0, 3 * len(encode_message(gossip())), 0, 0]
+
+
+def test_the_same_seed_gives_the_same_times_and_losses() -> None:
+    def play(seed: int) -> list[tuple[int, int, PublicKey, Message]]:
+        with scene(5, seed, loss=0.2, replay=0.2) as it:
+            for number in range(50):
+                it.network.publish(number % 5, gossip(number))
+            it.run()
+            return it.received
+
+    assert play(7) == play(7)
+    assert play(7) != play(8)
+
+
+# gossip
+
+
+def test_in_a_mesh_everyone_hears_what_everyone_accepts() -> None:
+    with scene(30, degree=3) as it:
+        it.network.publish(4, gossip())
+        it.run()
+        assert it.receivers() == [number for number in range(30) if number != 4], "and each of them once"
+
+
+@pytest.mark.parametrize("refusal", [Verdict.IGNORE, Verdict.REJECT])
+def test_what_a_peer_did_not_accept_is_not_passed_on(refusal: Verdict) -> None:
+    with scene(30, degree=3) as it:
+        it.verdicts = dict.fromkeys(range(30), refusal)
+        it.network.publish(4, gossip())
+        it.run()
+        assert it.receivers() == sorted(it.network.neighbours(4))
+
+
+def test_what_was_ignored_may_come_again_and_what_was_rejected_may_not() -> None:
+    with scene(12, degree=2) as it:
+        first, second = it.network.neighbours(0)[:2]
+        it.verdicts = dict.fromkeys(range(12), Verdict.ACCEPT)
+        it.verdicts |= {first: Verdict.IGNORE, second: Verdict.REJECT}
+        for _ in range(2):
+            it.network.publish(0, gossip())
+            it.run()
+        assert it.receivers().count(second) == 1
+        assert it.receivers().count(first) >= 2
+
+
+def test_without_a_mesh_nothing_is_passed_on() -> None:
+    with scene(6) as it:
+        it.network.publish(0, gossip())
+        it.run()
+        assert {sender for _, _, sender, _ in it.received} == {it.members[0]}
+        assert len(it.received) == 5
+
+
+def test_a_direct_message_is_never_passed_on() -> None:
+    with scene(12, degree=2) as it:
+        it.network.send(0, it.members[7], gossip())
+        it.run()
+        assert it.receivers() == [7]
+
+
+def test_the_memory_of_gossip_is_bounded() -> None:
+    with scene(4, degree=2) as it:
+        vote = gossip().vote
+        for number in range(SEEN_MAX + 10):
+            it.network._remember(0, b"%08d" % number)
+        assert len(it.network._seen[0]) == SEEN_MAX
+        assert it.network._remember(0, b"%08d" % 0), "the oldest was forgotten"
+        assert not it.network._remember(0, b"%08d" % (SEEN_MAX + 9))
+        assert vote == gossip().vote
+
+
+@pytest.mark.parametrize(("count", "degree"), [(4, 2), (20, 3), (100, 6), (500, 8)])
+def test_a_mesh_is_in_one_piece_and_of_bounded_degree(count: int, degree: int) -> None:
+    for seed in range(5):
+        mesh = _build_mesh(count, degree, random.Random(seed))
+        reached, edge = {0}, [0]
+        while edge:
+            edge = [other for number in edge for other in mesh[number] if other not in reached]
+            reached.update(edge)
+        assert len(reached) == count
+        for number, links in enumerate(mesh):
+            assert links == sorted(set(links))
+            assert number not in links
+            assert all(number in mesh[other] for other in links), "neighbours know each other"
+            assert degree <= len(links) <= 4 * degree
+        assert sum(map(len, mesh)) / count <= 2 * degree
+
+
+@pytest.mark.parametrize("degree", [0, 5, 9])
+def test_few_peers_are_all_neighbours(degree: int) -> None:
+    mesh = _build_mesh(6, degree, random.Random(0))
+    assert mesh == [[other for other in range(6) if other != number] for number in range(6)]

@@ -1,0 +1,58 @@
+"""A simulated peer crashes and comes back with what it had stored, and mines as fast as its pace says."""
+
+from fedchain.chain.store import MemoryStore
+from fedchain.simulator.scenario import Fault
+from tests.simulator.trivial import TrivialCompute, posts_counted, run_trivial, trivial_scenario, trivial_simulation
+
+
+def test_every_post_is_counted_when_nothing_goes_wrong() -> None:
+    simulation = trivial_simulation(trivial_scenario(peers=4, rounds=3))
+    outcome = simulation.run()
+    assert outcome.violations == []
+    for peer in simulation.peers:
+        assert peer.node is not None
+        assert posts_counted(peer.node.knowledge()) == 12
+
+
+def test_mining_takes_as_long_as_asked_however_few_the_attempts() -> None:
+    """With fewer attempts than peers, whole attempts would have most peers find their blocks at one moment."""
+    outcome = run_trivial(trivial_scenario(peers=16, rounds=30, mining_s=4.0, mining_attempts=4, seed=3))
+    mined = [row.mining_s for row in outcome.rows]
+    assert 2.0 < sum(mined) / len(mined) < 8.0
+    assert outcome.totals["forks"] <= 3
+
+
+def test_a_peer_that_crashed_comes_back_with_its_promises() -> None:
+    """Peer 1 posts at 1 s, crashes at once and returns: its post must be the same, and nobody else may notice."""
+    faults = (Fault(at_s=1.5, kind="crash", peers=(1,)), Fault(at_s=2.5, kind="restart", peers=(1,)))
+    compute = TrivialCompute()
+    simulation = trivial_simulation(trivial_scenario(faults=faults), compute=compute)
+    outcome = simulation.run()
+    assert outcome.violations == []
+    assert compute.asked.count((1, 1)) == 1, "what was promised is sent again, not computed again"
+
+
+def test_a_peer_that_crashed_before_it_posted_computes_again() -> None:
+    faults = (Fault(at_s=0.5, kind="crash", peers=(1,)), Fault(at_s=0.6, kind="restart", peers=(1,)))
+    compute = TrivialCompute()
+    outcome = trivial_simulation(trivial_scenario(faults=faults), compute=compute).run()
+    assert outcome.violations == []
+    assert compute.asked.count((1, 1)) == 2
+
+
+def test_a_crashed_peer_takes_no_part_and_its_storage_stays() -> None:
+    store = MemoryStore()
+    faults = (Fault(at_s=2.0, kind="crash", peers=(0,)),)
+    simulation = trivial_simulation(trivial_scenario(faults=faults, phase_timeout_s=5.0), store=store)
+    outcome = simulation.run()
+    assert outcome.violations == []
+    assert simulation.peers[0].node is None
+    assert simulation.peers[0].tree is None
+    assert len(list(store.records())) >= 1
+    assert outcome.rows[-1].posts == 3
+
+
+def test_a_slow_peer_delays_the_round() -> None:
+    usual = run_trivial(trivial_scenario(rounds=1))
+    slow = run_trivial(trivial_scenario(rounds=1, faults=(Fault(at_s=0.0, kind="slow", peers=(2,), factor=10.0),)))
+    assert slow.rows[0].virtual_s >= usual.rows[0].virtual_s

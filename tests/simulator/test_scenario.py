@@ -1,0 +1,154 @@
+"""Scenarios: what a file says is what is run, and what cannot be run is refused in one clear line."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from fedchain.learning.exceptions import LearningError
+from fedchain.simulator.scenario import (
+    Fault,
+    Scenario,
+    ScenarioError,
+    field_help,
+    load_scenario,
+    nearest,
+    scenario_from_dict,
+)
+
+FAULTS = (Fault(at_s=3.5, kind="crash", peers=(0, 2)), Fault(at_s=9.0, kind="slow", peers=(1,), factor=2.5))
+
+
+def test_a_scenario_survives_its_file(tmp_path: Path) -> None:
+    scenario = Scenario(name="x", peers=5, loss=0.25, hyperparameters={"local_steps": 3}, faults=FAULTS)
+    path = tmp_path / "x.toml"
+    path.write_text(tomli_w.dumps(scenario.to_dict()), encoding="utf-8")
+    assert load_scenario(path, {}) == scenario
+
+
+def test_every_field_of_every_table_has_help() -> None:
+    for kind in (Scenario, Fault):
+        assert set(field_help(kind)) == {item.name for item in fields(kind)}
+        assert all(field_help(kind).values())
+
+
+def test_an_option_overrides_the_file_and_the_file_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text("peers = 7\nrounds = 3\n", encoding="utf-8")
+    scenario = load_scenario(path, {"peers": 9})
+    assert (scenario.peers, scenario.rounds, scenario.seed) == (9, 3, Scenario().seed)
+
+
+def test_an_unknown_key_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(ScenarioError, match=r"no key 'peeers'; did you mean 'peers'\?"):
+        scenario_from_dict({"peeers": 3})
+    with pytest.raises(ScenarioError, match=r"faults\[0\] has no key 'when'; known are at_s, kind, peers, factor"):
+        scenario_from_dict({"faults": [{"when": 3}]})
+    assert nearest("zzzz", ("one", "two")) == "; known are one, two"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"peers": "5"}, "peers is '5', it must be of type int"),
+        ({"peers": 5.0}, "must be of type int"),
+        ({"peers": True}, "must be of type int"),
+        ({"loss": "a lot"}, "must be of type float"),
+        ({"centralized": 1}, "must be of type bool"),
+        ({"name": 3}, "must be of type str"),
+        ({"hyperparameters": 3}, "must be a table"),
+        ({"faults": 3}, "must be an array of tables"),
+        ({"faults": [3]}, "must be a table"),
+        ({"faults": [{"at_s": 1.0}]}, "lacks the key 'kind'"),
+        ({"faults": [{"at_s": 1.0, "kind": "crash", "peers": 1}]}, "must be an array of peer numbers"),
+        ({"faults": [{"at_s": 1.0, "kind": "crash", "peers": ["a"]}]}, "must be an array of peer numbers"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario_from_dict(values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_integer_stands_for_a_float() -> None:
+    assert isinstance(scenario_from_dict({"mining_s": 4}).mining_s, float)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("peers", 0),
+        ("peers", 10_001),
+        ("rounds", 0),
+        ("workers", 0),
+        ("workers", 65),
+        ("seed", -1),
+        ("test_every", 0),
+        ("iteration_s", -0.1),
+        ("iteration_s", float("nan")),
+        ("mining_s", 0.0),
+        ("mining_attempts", 1),
+        ("proof_function", "md5"),
+        ("aggregator", "somebody"),
+        ("vote_quorum_percent", 49),
+        ("vote_quorum_percent", 100),
+        ("contribution_quorum", 0),
+        ("contribution_quorum", 21),
+        ("contributors_per_round", 21),
+        ("committee_size", 21),
+        ("inactive_after", 0),
+        ("phase_timeout_s", 0.0),
+        ("degree", 20),
+        ("degree", -1),
+        ("delay_min_ms", 101),
+        ("delay_max_ms", -1),
+        ("loss", 1.0),
+        ("loss", -0.1),
+        ("loss", float("nan")),
+        ("replay", 1.1),
+        ("bandwidth_mbit_s", -1.0),
+        ("max_virtual_s", 0.0),
+        ("max_virtual_s", 1e10),
+        ("method", "dfpll"),
+        ("dataset", "imagenet"),
+        ("model", "gpt"),
+        ("partition", "fair"),
+        ("classes_avg", 11),
+        ("classes_std", -1),
+        ("shots", 0),
+        ("test_shots", 0),
+        ("dirichlet_alpha", 0.0),
+        ("hyperparameters", {"local_stepz": 3}),
+        ("hyperparameters", {"local_steps": 0}),
+        ("centralized", True),
+        ("faults", [{"at_s": -1.0, "kind": "crash", "peers": [0]}]),
+        ("faults", [{"at_s": 1.0, "kind": "crahs", "peers": [0]}]),
+        ("faults", [{"at_s": 1.0, "kind": "crash", "peers": [20]}]),
+        ("faults", [{"at_s": 1.0, "kind": "crash"}]),
+        ("faults", [{"at_s": 1.0, "kind": "slow", "peers": [0], "factor": 0.0}]),
+    ],
+)
+def test_an_impossible_value_is_refused_in_one_line(name: str, value: Any) -> None:
+    with pytest.raises((ScenarioError, LearningError)) as caught:
+        load_scenario(None, {name: value})
+    assert "\n" not in str(caught.value)
+    assert str(caught.value)
+
+
+def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        load_scenario(tmp_path / "none.toml", {})
+    path = tmp_path / "bad.toml"
+    path.write_bytes(b"peers = = 3")
+    with pytest.raises(ScenarioError, match="is not TOML"):
+        load_scenario(path, {})
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ScenarioError, match="is not TOML"):
+        load_scenario(path, {})
+
+
+def test_the_default_scenario_is_possible() -> None:
+    Scenario().validate()

@@ -1,0 +1,128 @@
+"""A learning task that costs nothing: what is simulated with it is the protocol alone.
+
+Payloads are a few bytes that depend on the peer, the round and the knowledge it saw; knowledge is an exact sum over
+all of them, so a peer that lost, doubled or reordered anything ends up with other bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+from fedchain.chain.store import Storage
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.learning.learner import Contribution
+from fedchain.learning.metrics import Evaluation
+from fedchain.learning.rules import Rules
+from fedchain.simulator.metrics import RoundMetrics
+from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.simulation import Outcome, Simulation, found_federation, simulation_keys
+from fedchain.simulator.worker import Job
+
+_PAYLOAD = Struct("<3I")  # client + 1, round, first bytes of the hash of the knowledge
+_KNOWLEDGE = Struct("<4Q")  # posts so far, and the sums of the three numbers
+
+LOCAL_STEPS = 20
+
+
+class TrivialRules:
+    """Adds up what was posted since the first round."""
+
+    def check(self, phase: str, payload: bytes) -> None:
+        if len(payload) != _PAYLOAD.size:
+            raise ValueError(f"{len(payload)} bytes found, {phase} has {_PAYLOAD.size}")
+
+    def aggregate(
+        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+    ) -> bytes:
+        count, *sums = _KNOWLEDGE.unpack(knowledge) if knowledge else (0, 0, 0, 0)
+        rows = [_PAYLOAD.unpack(payload) for _, payload in posts]
+        return _KNOWLEDGE.pack(count + len(rows), *(sum(column) for column in zip(sums, *rows, strict=True)))
+
+
+def posts_counted(knowledge: bytes) -> int:
+    """How many posts the knowledge is made of."""
+    return int(_KNOWLEDGE.unpack(knowledge)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A job that was never work."""
+
+    value: Any
+
+    def result(self) -> Any:
+        return self.value
+
+
+class TrivialCompute:
+    """Answers at once, in this process. Peers with higher numbers are measured to be better.
+
+    Attributes:
+        asked: (client, round) of every contribution that was asked for, in order.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def planned_steps(self, client: int) -> int:
+        return LOCAL_STEPS
+
+    def contribute(
+        self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Contribution]:
+        self.asked.append((client, round_number))
+        return Done(contribution(client, round_number, knowledge))
+
+    def evaluate_received(
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Evaluation | None]:
+        return Done(None)
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+def contribution(client: int, round_number: int, knowledge: bytes) -> Contribution:
+    """What a client makes of a round."""
+    seen = int.from_bytes(sha256(knowledge)[:4], "little")
+    accuracy = client / (client + round_number)
+    return Contribution(
+        payload=_PAYLOAD.pack(client + 1, round_number, seen),
+        steps=LOCAL_STEPS,
+        local=Evaluation(local_accuracy=accuracy, local_loss=1.0 / round_number),
+        received=None,
+    )
+
+
+def trivial_scenario(**values: Any) -> Scenario:
+    """A scenario whose proof of work costs next to nothing; four peers and three rounds unless given."""
+    quick: dict[str, Any] = {
+        "name": "trivial",
+        "peers": 4,
+        "rounds": 3,
+        "proof_function": "sha256d",
+        "mining_attempts": 4,
+    }
+    scenario = Scenario(**(quick | values))
+    scenario.validate()
+    return scenario
+
+
+def trivial_simulation(
+    scenario: Scenario,
+    *,
+    compute: TrivialCompute | None = None,
+    store: Storage | None = None,
+    on_round: Callable[[RoundMetrics], None] = lambda row: None,
+) -> Simulation:
+    """A simulation of the protocol alone, ready to run."""
+    keys = simulation_keys(scenario)
+    genesis = found_federation(scenario, Rules(scenario.learning_config()), keys)
+    return Simulation(scenario, genesis, keys, TrivialRules(), compute or TrivialCompute(), store, on_round)
+
+
+def run_trivial(scenario: Scenario, **arguments: Any) -> Outcome:
+    """Run :func:`trivial_simulation` to its end."""
+    return trivial_simulation(scenario, **arguments).run()
