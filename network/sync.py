@@ -69,9 +69,11 @@ def to_bitmap(places: Iterable[int], size: int) -> Bitmap:
 
 def from_bitmap(bitmap: Bitmap, size: int) -> Iterator[int]:
     """Marked places below ``size``; what lies beyond is not looked at."""
-    for place in range(min(size, 8 * len(bitmap))):
-        if bitmap[place >> 3] >> (place & 7) & 1:
-            yield place
+    marked = int.from_bytes(bitmap[: (size + 7) // 8], "little") & (1 << size) - 1
+    while marked:  # costs as much as is marked, which often is nothing
+        lowest = marked & -marked
+        yield lowest.bit_length() - 1
+        marked ^= lowest
 
 
 @dataclass(slots=True)

@@ -44,9 +44,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._clock = _VirtualSelector()
         super().__init__(self._clock)
-        # asyncio runs what is due within its clock's resolution. With the real one, a nanosecond, a timer of late
-        # virtual time, where floats lie further apart than that, would never be due and the loop would spin.
-        self._clock_resolution = 1e-6
         # Timers this close are due: after a year of virtual time, a float tells no shorter spans apart.
         self._clock_resolution = 1e-6
 

@@ -144,7 +144,7 @@ class Scenario:
         _expect_range("loss", self.loss, 0, 0.99)
         _expect_range("replay", self.replay, 0, 1)
         _expect_range("bandwidth_mbit_s", self.bandwidth_mbit_s, 0, 1e6)
-        _expect_range("max_virtual_s", self.max_virtual_s, 1, 1e12)
+        _expect_range("max_virtual_s", self.max_virtual_s, 1, 1e9)
         if self.centralized and self.aggregator == "none":
             raise ScenarioError("centralized is true but aggregator is none; use fixed or rotating")
         for place, fault in enumerate(self.faults):

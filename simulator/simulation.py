@@ -15,6 +15,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, mining_time_ms
 from fedchain.chain.store import MemoryStore, Storage
 from fedchain.crypto.hashing import sha256
@@ -74,7 +75,7 @@ class Outcome:
     knowledge_root: str
     """Hash of the final knowledge, in hexadecimal."""
     trace_hash: str
-    """SHA-256 over every event that every node took, in order, in hexadecimal."""
+    """SHA-256 over every delivery, contribution, seal, head and fault, in order, in hexadecimal."""
     virtual_s: float
     """How long it took, in virtual seconds."""
     events: int
@@ -136,7 +137,7 @@ class Simulation:
         scenario: Scenario,
         genesis: Genesis,
         keys: list[PrivateKey],
-        rules: Rules,
+        rules: ChainRules,
         compute: Compute,
         store: Storage | None = None,
         on_round: Callable[[RoundMetrics], None] = lambda row: None,
@@ -221,7 +222,8 @@ class Simulation:
                 case Mine(header):
                     self._span(peer, header.round).mining = self._loop.time()
                 case Publish(PostMessage(transaction, _)):
-                    self._span(peer, transaction.round).trained = self._loop.time()
+                    span = self._span(peer, transaction.round)
+                    span.trained = self._loop.time() if span.trained is None else span.trained  # it may be sent again
                 case Publish(VoteMessage(vote)):
                     self._span(peer, vote.round).voted = self._loop.time()
 
@@ -286,6 +288,7 @@ class Simulation:
             peer = self.peers[number]
             if fault.kind == "crash":
                 peer.crash()
+                self._timeline.pop((number, self.progress.round), None)
             elif fault.kind == "restart":
                 peer.start()
             elif fault.kind == "slow":
