@@ -57,10 +57,22 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """What ``peer`` sent was not taken; :func:`fedchain.network.gossip.verdict` says what that means for it."""
+    """The message just received was not taken; :func:`fedchain.network.gossip.verdict` says what that means."""
 
     peer: PublicKey
     error: Refused
 
 
-Effect = Publish | Send | Contribute | Mine | Persist | Refuse
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Something that was held for later, or made here, turned out to be bad.
+
+    It says nothing about the message just received, whose sender must not suffer for it.
+    """
+
+    peer: PublicKey
+    """32 bytes: who wrote or sent it."""
+    error: Refused
+
+
+Effect = Publish | Send | Contribute | Mine | Persist | Refuse | Blame

@@ -41,7 +41,7 @@ from fedchain.network.messages import (
 )
 from fedchain.network.sync import Downloads, Request, from_bitmap, locator
 from fedchain.node.answers import Answers
-from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Send
+from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
 from fedchain.node.policy import Opinion, judge
 from fedchain.node.pools import EarlyVotes, UnplacedBlocks
@@ -232,7 +232,7 @@ class Node:
         try:
             self._verification.payload(own, payload)
         except Refused as error:  # nobody would take it: a model that diverged, say
-            return [Refuse(self._me, error)]
+            return [Blame(self._me, error)]
         self._own_posts[own.key] = own
         persist = Persist((Content(own.payload_hash, payload), own))
         return [persist, *self._publish_own(own, payload, now_ms)]
@@ -254,7 +254,7 @@ class Node:
             try:
                 effects += self._keep_post(transaction, content, now_ms)
             except Refused as error:
-                effects.append(Refuse(transaction.sender, error))
+                effects.append(Blame(transaction.sender, error))
         return effects + self._place_ready(now_ms) + self._ask_for_more()
 
     # blocks
@@ -306,7 +306,7 @@ class Node:
                 validate_vote_on(parent, block, vote)
                 effects += self._count_vote(parent, block, vote, now_ms)
             except Refused as error:
-                effects.append(Refuse(vote.voter, error))
+                effects.append(Blame(vote.voter, error))
         return effects + self._vote(parent, block, now_ms)
 
     def _fetch_payloads(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
@@ -335,7 +335,7 @@ class Node:
                     effects += self._fetch_payloads(peer, block, now_ms)
                 except Refused as error:
                     self._unplaced.drop(block.hash)
-                    effects.append(Refuse(peer, error))
+                    effects.append(Blame(peer, error))
         return effects
 
     def _ask_for_more(self) -> list[Effect]:
@@ -478,7 +478,7 @@ class Node:
         try:
             knowledge = self._verification.recompute(self.head, transactions, self.content)
         except Refused as error:
-            return [Refuse(self._me, error)]
+            return [Blame(self._me, error)]
         votes = self._certificate()
         header = draft_header(self.head, self._me, transactions, votes, knowledge, now_ms)
         self._draft = Draft(header, transactions, votes)
@@ -503,7 +503,7 @@ class Node:
             persist, *effects = self._place(self._me, block, now_ms)
         except Refused as error:
             self._draft = None  # another one is made at the next tick
-            return [Refuse(self._me, error)]
+            return [Blame(self._me, error)]
         return [persist, Publish(BlockMessage(block)), *effects]
 
     def _held(self, content_hash: Hash) -> bytes:

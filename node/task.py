@@ -10,6 +10,7 @@ from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.registry import build_method
 from fedchain.learning.rules import Rules
 
 LOCAL_FIELDS = frozenset({"data_dir"})
@@ -17,9 +18,14 @@ LOCAL_FIELDS = frozenset({"data_dir"})
 
 
 def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
-    """Write the agreed part of ``config`` as the genesis document's (name, JSON) pairs."""
-    names = sorted(item.name for item in fields(config) if item.name not in LOCAL_FIELDS)
-    return tuple((name, json.dumps(getattr(config, name), sort_keys=True)) for name in names)
+    """Write the agreed part of ``config`` as the genesis document's (name, JSON) pairs.
+
+    Hyper-parameters are written in full: two versions of the program may have different defaults.
+    """
+    method = build_method(config.method, dict(config.hyperparameters))
+    values = {item.name: getattr(config, item.name) for item in fields(config) if item.name not in LOCAL_FIELDS}
+    values["hyperparameters"] = sorted((item.name, getattr(method, item.name)) for item in fields(method))
+    return tuple((name, json.dumps(values[name], sort_keys=True)) for name in sorted(values))
 
 
 def learning_from_genesis(genesis: Genesis, data_dir: str = "") -> LearningConfig:

@@ -9,7 +9,7 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import BlockMessage, Message, PostMessage, VoteMessage
-from fedchain.node.effects import Effect, Publish, Refuse, Send
+from fedchain.node.effects import Blame, Effect, Publish, Refuse, Send
 from fedchain.node.events import Tick
 from fedchain.node.node import Node
 from tests.chain.builders import CREATED_MS, ChainBuilder, keys
@@ -89,7 +89,7 @@ class Scene:
 
 def errors(effects: Iterable[Effect]) -> list[str]:
     """Names of the errors that messages were refused with."""
-    return [type(effect.error).__name__ for effect in effects if isinstance(effect, Refuse)]
+    return [type(effect.error).__name__ for effect in effects if isinstance(effect, Refuse | Blame)]
 
 
 def sent(effects: Iterable[Effect]) -> list[Message]:

@@ -23,7 +23,7 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
-from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Send
+from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.node import Node
 from fedchain.node.verification import Verification
@@ -106,7 +106,7 @@ class Peer:
 
     def refusals(self) -> list[Refused]:
         """Everything that this peer did not take."""
-        return [effect.error for effect in self.effects if isinstance(effect, Refuse)]
+        return [effect.error for effect in self.effects if isinstance(effect, Refuse | Blame)]
 
 
 class Federation:

@@ -22,7 +22,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.sync import to_bitmap
-from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse
+from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse
 from fedchain.node.events import Contributed, Mined
 from tests.chain.builders import CREATED_MS, GLOBAL, UPDATE, genesis, keys, payload
 from tests.node.attacks import Scene, errors, own_votes, published, sent
@@ -101,9 +101,11 @@ def test_a_vote_for_another_phase_does_not_count_whenever_it_comes(early: bool) 
     if early:
         assert errors(scene.receive(VoteMessage(bad))) == ["UnknownBlock"]
         effects = scene.block(block)
+        assert _verdict(effects) is Verdict.ACCEPT, "whoever sent the block is not to blame for the vote"
     else:
         scene.block(block)
         effects = scene.receive(VoteMessage(bad))
+        assert _verdict(effects) is Verdict.REJECT
     assert "InvalidVote" in errors(effects)
     assert keys(1)[0].public_key not in scene.node.tree.votes(block.hash)
 
@@ -245,7 +247,7 @@ def test_a_payload_of_nonsense_is_its_signers_fault_and_not_its_providers() -> N
     post = sign_transaction(key, scene.genesis.chain_id, 1, 0, junk, CREATED_MS)
     scene.receive(PostMessage(post, None))
     effects = scene.receive(Chunk(post.payload_hash, 0, junk))
-    assert [(effect.peer, type(effect.error).__name__) for effect in effects if isinstance(effect, Refuse)] == [
+    assert [(effect.peer, type(effect.error).__name__) for effect in effects if isinstance(effect, Blame)] == [
         (key.public_key, "InvalidPayload")
     ]
     assert len(scene.node.mempool) == 0

@@ -1,0 +1,47 @@
+"""What the genesis document says about learning is complete, and can be read back."""
+
+import json
+
+import pytest
+
+from fedchain.chain.exceptions import InvalidGenesis
+from fedchain.learning.config import LearningConfig
+from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, rules_of, setup_phases
+from tests.chain.builders import genesis
+
+CONFIG = LearningConfig(method="dfpl", hyperparameters={"momentum": 0.5}, data_dir="somewhere", clients=4)
+
+
+def test_every_hyperparameter_is_agreed_on_and_not_left_to_a_program_s_defaults() -> None:
+    agreed = dict(json.loads(dict(learning_to_genesis(CONFIG))["hyperparameters"]))
+    assert agreed["momentum"] == 0.5
+    assert agreed["aggregation"] == "holders"
+    assert {"learning_rate", "batch_size", "local_steps", "regularizer"} <= agreed.keys()
+
+
+def test_what_each_peer_chooses_is_left_out() -> None:
+    assert "data_dir" not in dict(learning_to_genesis(CONFIG))
+
+
+def test_the_configuration_is_read_back() -> None:
+    document = genesis(4, learning=learning_to_genesis(CONFIG))
+    config = learning_from_genesis(document, "here")
+    assert dict(config.hyperparameters)["momentum"] == 0.5
+    assert (config.method, config.clients, config.data_dir) == ("dfpl", 4, "here")
+    assert learning_to_genesis(config) == document.learning
+
+
+def test_the_rules_know_the_phases() -> None:
+    rules = rules_of(genesis(4, learning=learning_to_genesis(CONFIG)))
+    assert [phase.name for phase in round_phases(rules)] == ["update"]
+    assert setup_phases(rules) == ()
+
+
+@pytest.mark.parametrize(
+    "learning",
+    [(("method", "dfpl"),), (("method", '"dfplx"'),), (("unknown", "1"),), (("clients", '"four"'),)],
+    ids=["not JSON", "unknown method", "unknown field", "wrong type"],
+)
+def test_a_task_that_cannot_be_read_is_named(learning: tuple[tuple[str, str], ...]) -> None:
+    with pytest.raises(InvalidGenesis, match="^learning cannot be read: "):
+        learning_from_genesis(genesis(4, learning=learning))
