@@ -59,6 +59,47 @@ def blocks_towards(tree: BlockTree, request: GetBlocks) -> list[Block]:
     return [block for block in blocks if block is not None]
 
 
+class CatchUp:
+    """Peers that are being asked for blocks, batch after batch, until what they told of is in the tree."""
+
+    def __init__(self) -> None:
+        # by peer: the block to arrive at, how much of the batch is to come, and the last block placed before it
+        self._targets: dict[PublicKey, tuple[Hash, int, Hash]] = {}
+
+    def __contains__(self, peer: PublicKey) -> bool:
+        return peer in self._targets
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    def begin(self, peer: PublicKey, stop: Hash, last_placed: Hash) -> None:
+        """A peer was just asked for the blocks up to ``stop``."""
+        self._targets[peer] = stop, BLOCKS_MAX, last_placed
+
+    def drop(self, peer: PublicKey) -> None:
+        """Expect nothing more of a peer."""
+        self._targets.pop(peer, None)
+
+    def on_block(self, peer: PublicKey) -> None:
+        """A peer sent a block."""
+        if peer in self._targets:
+            stop, left, start = self._targets[peer]
+            self._targets[peer] = stop, left - 1, start
+
+    def next_requests(self, tree: BlockTree, last_placed: Hash) -> list[tuple[PublicKey, GetBlocks]]:
+        """Ask for the next batch where the last one has come and led to progress."""
+        requests = []
+        for peer, (stop, left, start) in list(self._targets.items()):
+            if stop in tree:
+                del self._targets[peer]
+            elif left <= 0 and start != last_placed:
+                # Another branch grows beside ours before it wins: our locator alone would fetch its start again.
+                known = (last_placed, *locator(tree)[: LOCATOR_MAX - 1])
+                self.begin(peer, stop, last_placed)
+                requests.append((peer, GetBlocks(known, stop)))
+        return requests
+
+
 def to_bitmap(places: Iterable[int], size: int) -> Bitmap:
     """Mark ``places`` among ``size`` members."""
     bits = bytearray((size + 7) // 8)

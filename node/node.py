@@ -29,8 +29,6 @@ from fedchain.chain.vote import Vote, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
-    BLOCKS_MAX,
-    LOCATOR_MAX,
     BlockMessage,
     Chunk,
     GetBlocks,
@@ -39,8 +37,9 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.network.sync import Downloads, Request, from_bitmap, locator
+from fedchain.network.sync import CatchUp, from_bitmap, locator
 from fedchain.node.answers import Answers
+from fedchain.node.contents import Contents
 from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
 from fedchain.node.policy import Opinion, judge
@@ -81,19 +80,16 @@ class Node:
         self._key = key
         self._me: PublicKey = key.public_key
         self._verification = verification
-        self._stored = stored
-        self._contents: dict[Hash, bytes] = {}
+        self._contents = Contents(stored)
         self._answers = Answers(genesis, self.tree, self.mempool, self.content)
-        self._downloads = Downloads()
         self._peers: list[PublicKey] = []
         self._turn = genesis.index.get(self._me, 0)
 
         self._own_posts: dict[PostKey, Transaction] = {post.key: post for post in kept if isinstance(post, Transaction)}
         self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
-        self._awaiting_payload: dict[PostKey, Transaction] = {}
         self._unplaced = UnplacedBlocks()
         self._early_votes = EarlyVotes()
-        self._catching_up: dict[PublicKey, tuple[Hash, int, Hash]] = {}  # where to, blocks to come, asked from
+        self._catch_up = CatchUp()
         self._last_placed: Hash = self.tree.root
 
         self._phase_since_ms: int | None = None  # when our head moved last; set by the first event
@@ -108,13 +104,12 @@ class Node:
 
     def content(self, content_hash: Hash) -> bytes | None:
         """A payload or knowledge by its hash, from memory or from the store."""
-        held = self._contents.get(content_hash)
-        return self._stored(content_hash) if held is None else held
+        return self._contents.get(content_hash)
 
     def knowledge(self) -> bytes:
         """What the federation knows at the head."""
         root = self.head.knowledge_root
-        return EMPTY_KNOWLEDGE if root == EMPTY_ROOT else self._held(root)
+        return EMPTY_KNOWLEDGE if root == EMPTY_ROOT else self._contents.require(root)
 
     def waiting_for(self) -> frozenset[PublicKey]:
         """Expected contributors of the open phase whose posts are not in."""
@@ -140,7 +135,7 @@ class Node:
                 return [Send(peer, self._answers.status())]
             case PeerDisconnected(peer):
                 self._peers = [other for other in self._peers if other != peer]
-                self._catching_up.pop(peer, None)
+                self._catch_up.drop(peer)
                 return []
             case Contributed(round_number, phase, payload):
                 return self._on_contributed(round_number, phase, payload, now_ms)
@@ -165,25 +160,22 @@ class Node:
                 return [Send(peer, answer) for answer in self._answers.answer(request)]
 
     def _on_tick(self, now_ms: int) -> list[Effect]:
-        effects = _to_sends(self._downloads.on_tick(now_ms))
+        effects = _to_sends(self._contents.on_tick(now_ms))
         for _ in range(min(STATUS_PEERS, len(self._peers))):
             self._turn = (self._turn + 1) % len(self._peers)
             effects.append(Send(self._peers[self._turn], self._answers.status()))
         return effects + self._vote_again(now_ms) + self._advance(now_ms)
 
     def _on_status(self, peer: PublicKey, status: Status, now_ms: int) -> list[Effect]:
-        on_the_way = {post.sender: post for post in self._awaiting_payload.values()}
         if status.head_hash == self.head.block_hash:
             members = self.genesis.members
             for place in from_bitmap(status.posts, len(members)):
-                post = on_the_way.get(members[place])
-                if post is not None and post.payload_hash in self._downloads:  # one more peer that has it
-                    self._downloads.want(post.payload_hash, post.payload_size, peer, now_ms)
-        self._catching_up.pop(peer, None)
-        questions = list(self._answers.questions(status, on_the_way))
+                self._contents.add_provider(members[place], peer, now_ms)
+        self._catch_up.drop(peer)
+        questions = list(self._answers.questions(status, self._contents.senders_waited_for()))
         for question in questions:
             if isinstance(question, GetBlocks):
-                self._catching_up[peer] = question.stop, BLOCKS_MAX, self.tree.root
+                self._catch_up.begin(peer, question.stop, self.tree.root)
         return [Send(peer, question) for question in questions]
 
     # posts
@@ -198,22 +190,20 @@ class Node:
         latest_ms = now_ms + self.genesis.clock_ahead_max_ms
         if transaction.timestamp_ms > latest_ms:
             raise FutureTimestamp("post's timestamp", f"{transaction.timestamp_ms} found, at most {latest_ms} now")
-        first = known or self._awaiting_payload.get(transaction.key, transaction)
+        first = known or self._contents.waiting(transaction.key) or transaction
         if first.hash != transaction.hash:  # the first post counts; others must not be passed on without end
             raise Equivocation("one post per phase", f"{transaction.hash.hex()} found, {first.hash.hex()} is held")
         if payload is None:
             payload = self.content(transaction.payload_hash)
         if payload is not None:
             return self._keep_post(transaction, payload, now_ms)
-        requests = self._downloads.want(transaction.payload_hash, transaction.payload_size, peer, now_ms)
-        self._awaiting_payload[transaction.key] = transaction
-        return _to_sends(requests)
+        return _to_sends(self._contents.await_payload(transaction, peer, now_ms))
 
     def _keep_post(self, transaction: Transaction, payload: bytes, now_ms: int) -> list[Effect]:
         self._verification.payload(transaction, payload)
         if not self.mempool.add(transaction, now_ms):
             return []
-        self._contents[transaction.payload_hash] = payload
+        self._contents.put(transaction.payload_hash, payload)
         if (transaction.round, transaction.phase) != (self.head.round, self.head.phase):
             return []
         self._missing.discard(transaction.sender)
@@ -238,19 +228,16 @@ class Node:
         return [persist, *self._publish_own(own, payload, now_ms)]
 
     def _publish_own(self, own: Transaction, payload: bytes, now_ms: int) -> list[Effect]:
-        self._contents[own.payload_hash] = payload
+        self._contents.put(own.payload_hash, payload)
         return [Publish(self._answers.post(own)), *self._keep_post(own, payload, now_ms)]
 
     def _on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> list[Effect]:
         """A part of a payload; when it is the last one, go on with whatever waited for it."""
-        content, requests = self._downloads.on_chunk(peer, chunk, now_ms)
+        content, requests = self._contents.on_chunk(peer, chunk, now_ms)
         if content is None:
             return _to_sends(requests)
-        self._contents[chunk.content_hash] = content
         effects: list[Effect] = []
-        waiting = [post for post in self._awaiting_payload.values() if post.payload_hash == chunk.content_hash]
-        for transaction in waiting:
-            del self._awaiting_payload[transaction.key]
+        for transaction in self._contents.take_waiting(chunk.content_hash):
             try:
                 effects += self._keep_post(transaction, content, now_ms)
             except Refused as error:
@@ -261,9 +248,7 @@ class Node:
 
     def _on_block(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
         """A block: judge it as far as possible, keep it if it waits for something, place it otherwise."""
-        if peer in self._catching_up:
-            stop, left, start = self._catching_up[peer]
-            self._catching_up[peer] = stop, left - 1, start
+        self._catch_up.on_block(peer)
         known = self.tree.block(block.hash)
         self._verification.sealed(block)
         if known is not None:
@@ -274,13 +259,14 @@ class Node:
             effects = self._place(peer, block, now_ms)
         except UnknownParent as error:
             self._unplaced.add(peer, block)
-            if peer in self._catching_up:  # its blocks come in any order; to ask for each again would multiply them
+            if peer in self._catch_up:  # its blocks come in any order; to ask for each again would multiply them
                 return [Refuse(peer, error)]
-            self._catching_up[peer] = block.header.parent_hash, BLOCKS_MAX, self.tree.root
+            self._catch_up.begin(peer, block.header.parent_hash, self.tree.root)
             return [Send(peer, GetBlocks(locator(self.tree), block.header.parent_hash)), Refuse(peer, error)]
         except MissingPayload as error:
             self._unplaced.add(peer, block)
-            return [*self._fetch_payloads(peer, block, now_ms), Refuse(peer, error)]
+            requests = self._contents.fetch_missing(block.transactions, peer, now_ms)
+            return [*_to_sends(requests), Refuse(peer, error)]
         return effects + self._place_ready(now_ms) + self._ask_for_more()
 
     def _place(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
@@ -296,9 +282,9 @@ class Node:
         reorg = self.tree.add_block(block)
         self._last_placed = block.hash
         self._unplaced.drop(block.hash)
-        self._contents[block.header.knowledge_root] = knowledge
+        self._contents.put(block.header.knowledge_root, knowledge)
         hashes = {*(post.payload_hash for post in block.transactions), block.header.knowledge_root}
-        contents = (Content(item, self._held(item)) for item in sorted(hashes))
+        contents = (Content(item, self._contents.require(item)) for item in sorted(hashes))
         effects: list[Effect] = [Persist((*contents, block))]
         effects += self._on_reorg(reorg, now_ms)
         for vote in self._early_votes.take(block.hash):
@@ -308,16 +294,6 @@ class Node:
             except Refused as error:
                 effects.append(Blame(vote.voter, error))
         return effects + self._vote(parent, block, now_ms)
-
-    def _fetch_payloads(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
-        requests: list[Request] = []
-        for post in block.transactions:
-            if self.content(post.payload_hash) is None:
-                try:
-                    requests += self._downloads.want(post.payload_hash, post.payload_size, peer, now_ms)
-                except LimitReached:
-                    break  # the block comes again with a later status
-        return _to_sends(requests)
 
     def _place_ready(self, now_ms: int) -> list[Effect]:
         """Place blocks that waited for a parent or a payload which is here now."""
@@ -332,25 +308,17 @@ class Node:
                     effects += self._place(peer, block, now_ms)
                     progress = True
                 except MissingPayload:
-                    effects += self._fetch_payloads(peer, block, now_ms)
+                    effects += _to_sends(self._contents.fetch_missing(block.transactions, peer, now_ms))
                 except Refused as error:
                     self._unplaced.drop(block.hash)
                     effects.append(Blame(peer, error))
         return effects
 
     def _ask_for_more(self) -> list[Effect]:
-        """Go on asking peers that we are catching up with, once they sent a full batch and it is in the tree."""
-        fetching = any(block.header.parent_hash in self.tree for _, block in self._unplaced)
-        effects: list[Effect] = []
-        for peer, (stop, left, start) in list(self._catching_up.items()):
-            if stop in self.tree:
-                del self._catching_up[peer]
-            elif left <= 0 and not fetching and start != self._last_placed:
-                # Another branch grows beside ours before it wins: our locator alone would fetch its start again.
-                known = (self._last_placed, *locator(self.tree)[: LOCATOR_MAX - 1])
-                self._catching_up[peer] = stop, BLOCKS_MAX, self._last_placed
-                effects.append(Send(peer, GetBlocks(known, stop)))
-        return effects
+        """Go on asking peers that we are catching up with, unless a block still waits for its payloads."""
+        if any(block.header.parent_hash in self.tree for _, block in self._unplaced):
+            return []
+        return _to_sends(self._catch_up.next_requests(self.tree, self._last_placed))
 
     # votes
 
@@ -431,17 +399,14 @@ class Node:
     def _forget(self) -> None:
         """Drop what no open phase, candidate or recent block refers to."""
         current = self.head.round, self.head.phase
-        self._awaiting_payload = {key: post for key, post in self._awaiting_payload.items() if key[:2] >= current}
         unplaced = self._unplaced.payload_hashes()
-        awaited = {post.payload_hash for post in self._awaiting_payload.values()}
-        self._downloads.keep_only({*awaited, *unplaced})
         needed = {*unplaced, *self.mempool.payload_hashes()}
         for block_hash in self._recent_blocks():
             block = self.tree.block(block_hash)
             if block is not None:
                 needed.add(block.header.knowledge_root)
                 needed.update(post.payload_hash for post in block.transactions)
-        self._contents = {item: data for item, data in self._contents.items() if item in needed}
+        self._contents.forget(needed, unplaced, current)
 
     def _recent_blocks(self) -> list[Hash]:
         heights = range(max(0, self.head.height - CONTENT_WINDOW), self.head.height + 1)
@@ -455,7 +420,7 @@ class Node:
         if owes_post(head, self._me) and self.mempool.get(step, self._me) is None:
             own = self._own_posts.get((*step, self._me))
             if own is not None:
-                effects += self._publish_own(own, self._held(own.payload_hash), now_ms)
+                effects += self._publish_own(own, self._contents.require(own.payload_hash), now_ms)
             elif self._asked != step:
                 self._asked = step
                 effects.append(Contribute(*step, phase_rule(self.genesis, head).name, self.knowledge()))
@@ -506,11 +471,6 @@ class Node:
             return [Blame(self._me, error)]
         return [persist, Publish(BlockMessage(block)), *effects]
 
-    def _held(self, content_hash: Hash) -> bytes:
-        content = self.content(content_hash)
-        assert content is not None, "what the tree and our own posts refer to is held or stored"
-        return content
-
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -521,5 +481,5 @@ class Draft:
     votes: tuple[Vote, ...]
 
 
-def _to_sends(requests: Iterable[Request]) -> list[Effect]:
+def _to_sends(requests: Iterable[tuple[PublicKey, Message]]) -> list[Effect]:
     return [Send(peer, request) for peer, request in requests]

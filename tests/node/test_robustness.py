@@ -218,7 +218,7 @@ def test_a_hundred_thousand_headers_without_work_leave_no_trace() -> None:
     for _ in range(MANY):
         node.handle(event, now_ms)
     assert scene.digest() == before
-    assert len(node._unplaced) == len(node._downloads) == len(node._verification._blocks) == 0
+    assert len(node._unplaced) == len(node._contents._downloads) == len(node._verification._blocks) == 0
 
 
 MANY = 100_000
@@ -234,7 +234,7 @@ def test_blocks_that_follow_nothing_fill_bounded_pools() -> None:
     assert scene.digest() == before
     node = scene.node
     assert len(node._unplaced) == UNPLACED_OF_MINER_MAX, "one miner fills its own share and no more"
-    assert len(node._catching_up) == 1
+    assert len(node._catch_up) == 1
     assert len(node._verification._blocks) <= 256
     assert len(node._early_votes) == 0
 
