@@ -104,10 +104,7 @@ def test_an_experiment_runs_what_is_missing_and_nothing_twice(
     (results / f"{missing.key}.json").unlink()
     entries = reproduce(experiment, tmp_path / "out", 1, {})
     assert "2 runs, 1 of them done already" in capsys.readouterr().out
-    assert [entry.values for entry in entries if entry.cell == "more"] == [
-        (pytest.approx(60.0),),
-        (pytest.approx(50.0),),
-    ]
+    assert [entry.mean for entry in entries if entry.cell == "more"] == pytest.approx([60.0, 50.0])
     result = json.loads((results / f"{missing.key}.json").read_text())
     assert len(result["rows"]) == 1
     assert result["violations"] == []
