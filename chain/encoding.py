@@ -31,6 +31,7 @@ def decode(data: bytes, size_max: int) -> Any:
     if len(data) > size_max:
         raise InvalidEncoding("size", f"{len(data)} bytes, at most {size_max} are allowed")
     try:
+        _validate_lengths(data)
         value = msgpack.unpackb(data, raw=False, use_list=True, strict_map_key=True)
         foreign = _foreign_type(value, 0)
         canonical = foreign is None and encode(value) == data
@@ -47,6 +48,16 @@ def decode(data: bytes, size_max: int) -> Any:
     if not canonical:
         raise InvalidEncoding("canonical form", f"{len(data)} bytes differ from their re-encoding")
     return value
+
+
+def _validate_lengths(data: bytes) -> None:
+    """Walk over ``data`` without building anything: a list that announces more items than follow raises here.
+
+    Unpacking allocates what a list announces before it looks for the items, once for every level of nesting.
+    """
+    unpacker = msgpack.Unpacker(max_buffer_size=len(data) or 1)
+    unpacker.feed(data)
+    unpacker.skip()
 
 
 def _foreign_type(value: Any, depth: int) -> str | None:
