@@ -35,4 +35,6 @@ def public_key_from_address(text: str) -> PublicKey:
         raise InvalidAddress(f"{text!r} is not base58") from None
     if len(data) != len(_PREFIX) + PUBLIC_KEY_SIZE or not data.startswith(_PREFIX):
         raise InvalidAddress(f"{text!r} is not the peer id of an Ed25519 key")
+    if text != address(data[len(_PREFIX) :]):  # base58 overlooks spaces at the end
+        raise InvalidAddress(f"{text!r} is not how that key's address is written")
     return data[len(_PREFIX) :]
