@@ -39,7 +39,7 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "") -> LearningConfi
         values["hyperparameters"] = tuple((name, value) for name, value in values.get("hyperparameters", ()))
         config = LearningConfig(data_dir=data_dir, **values)
         config.validate()
-    except (TypeError, ValueError, ConfigurationError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, ConfigurationError) as error:
         raise InvalidGenesis(f"learning cannot be read: {error}") from None
     return config
 

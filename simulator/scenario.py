@@ -184,7 +184,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ScenarioError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # beside TOML's own: no UTF-8, endless digits, endless brackets
         raise ScenarioError(f"{path} is not TOML: {error}") from None
 
 
@@ -239,6 +239,9 @@ def nearest(word: str, known: Any) -> str:
 
 def _convert(name: str, expected: Any, value: Any) -> Any:
     """Accept ``value`` if it is of the field's type; an integer may stand for a float."""
+    for item in value.values() if isinstance(value, Mapping) else (value,):
+        if type(item) is int and item.bit_length() > 64:
+            raise ScenarioError(f"{name} holds an integer of {item.bit_length()} bits, at most 64 are allowed")
     if expected is float and type(value) is int:
         return float(value)
     if expected in (int, float, str, bool):
