@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate test check format bench reproduce clean
+.PHONY: help install simulate test check format bench fuzz reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ format: install ## rewrite the files as `make check` wants them
 
 bench: install ## measure cost against bare loops (minutes; give the data folder as ARGS='--data-dir …')
 	$(BIN)/python -m tests.bench $(ARGS)
+
+fuzz: install ## feed damaged input to every decoder and to a node for a minute (ARGS='--seconds 600 --seed 2')
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 reproduce: install ## the experiments of the papers (long; give the data folder as ARGS='--data-dir …')
 	$(BIN)/fedchain reproduce experiments/dfpl_table1_fmnist.toml $(ARGS)

@@ -1,0 +1,214 @@
+"""Every decoder: it raises nothing but its documented errors, and what it takes it writes back to the same bytes."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from fedchain.chain.block import Block
+from fedchain.chain.encoding import decode, encode
+from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
+from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
+from fedchain.chain.state import genesis_state
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import Vote
+from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.learning import codec
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
+from fedchain.learning.registry import METHODS
+from fedchain.learning.rules import Rules
+from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
+from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
+from fedchain.simulator.scenario import FAULT_KINDS, Fault, Scenario, ScenarioError, load_scenario, scenario_from_dict
+from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.fuzz.engine import Session, Target
+from tests.fuzz.victim import messages
+
+ELEMENTS = (0.0, 1.5, -3.4028235e38, 3.4028235e38, 1e-45)
+"""Elements of the tensors that mutations start from."""
+
+
+def _decoder(seeds: list[bytes], read: Callable[[bytes], Any], write: Callable[[Any], bytes]) -> Session:
+    """A canonical decoder that raises InvalidEncoding or InvalidGenesis."""
+
+    def check(data: bytes) -> str:
+        try:
+            value = read(data)
+        except (InvalidEncoding, InvalidGenesis) as error:
+            return f"{type(error).__name__}: {error}"
+        assert write(value) == data, f"{data[:80]!r} is taken but is not canonical"
+        return f"taken: {type(value).__name__}"
+
+    return Session(seeds, check)
+
+
+def _blocks() -> list[Block]:
+    builder = ChainBuilder(genesis(3))
+    return [*builder.extend_many(2), builder.extend(posts=())]
+
+
+def _open_encoding() -> Session:
+    nested = [[1, b"x"], "y", [[[[[[[7]]]]]]]]
+    values: tuple[Any, ...] = (0, 2**64 - 1, b"", "text", [], nested, [0] * 20, [b"x" * 300, "x" * 40])
+    return _decoder([encode(value) for value in values], partial(decode, size_max=2**15), encode)
+
+
+def _open_message() -> Session:
+    return _decoder([encode_message(item) for item in messages()], decode_message, encode_message)
+
+
+def _open_block() -> Session:
+    seeds = [block.encode() for block in _blocks()]
+    return _decoder(seeds, partial(Block.decode, size_max=MESSAGE_SIZE_MAX), Block.encode)
+
+
+def _open_transaction() -> Session:
+    seeds = [encode(post.to_record()) for block in _blocks() for post in block.transactions]
+    return _decoder(seeds, lambda data: Transaction.from_record(decode(data, 2**15)), _write_record)
+
+
+def _open_vote() -> Session:
+    seeds = [encode(vote.to_record()) for block in _blocks() for vote in block.votes]
+    return _decoder(seeds, lambda data: Vote.from_record(decode(data, 2**15)), _write_record)
+
+
+def _write_record(value: Any) -> bytes:
+    return encode(value.to_record())
+
+
+def _open_genesis() -> Session:
+    """A document that is taken also gives a first state, and its learning part is read or refused."""
+    seeds = [genesis(4).encode(), genesis(1, rounds=3, committee_size=1).encode()]
+    two_phases = (PhaseRule("a", Contributor.PARTICIPANT), PhaseRule("b", Contributor.AGGREGATOR))
+    seeds.append(genesis(2, setup=two_phases, phases=two_phases, aggregator=_rotating(), centralized=True).encode())
+    for method in sorted(METHODS):
+        config = LearningConfig(method=method, clients=2)
+        rules = Rules(config)
+        phases = {"setup": setup_phases(rules), "phases": round_phases(rules)}
+        seeds.append(genesis(2, learning=learning_to_genesis(config), **phases).encode())
+
+    def read(data: bytes) -> Genesis:
+        found = Genesis.decode(data)
+        assert genesis_state(found).block_hash == found.chain_id
+        with suppress(InvalidGenesis):
+            learning_from_genesis(found).validate()
+        return found
+
+    return _decoder(seeds, read, Genesis.encode)
+
+
+def _rotating() -> Any:
+    return type(genesis(1).aggregator)("rotating")
+
+
+def _tensors(specs: tuple[TensorSpec, ...], size: int) -> dict[str, Any]:
+    """Tensors that fit ``specs``, with ``size`` in the free dimensions."""
+    tensors = {}
+    for spec in specs:
+        shape = tuple(min(size, spec.free_max) if item == -1 else item for item in spec.shape)
+        if spec.dtype == "int64":
+            tensors[spec.name] = np.arange(np.prod(shape), dtype=np.int64).reshape(shape) + (spec.minimum or 0)
+        else:
+            tensors[spec.name] = np.resize(np.array(ELEMENTS, dtype=np.float32), shape)
+    return tensors
+
+
+def _open_payload(method: str) -> Session:
+    """A payload that is taken can also be aggregated, and what it leaves behind can be read."""
+    rules = Rules(LearningConfig(method=method))
+    cases = [
+        (phase, rules.method.payload_spec(phase, rules.info)) for phase in (*rules.method.setup, *rules.method.phases)
+    ]
+    seeds = [codec.encode(_tensors(specs, size)) for _, specs in cases for size in (1, 3, 10)]
+
+    def check(data: bytes) -> str:
+        endings = []
+        for phase, specs in cases:
+            try:
+                rules.check(phase.name, data)
+            except InvalidPayload as error:
+                endings.append(str(error))
+                continue
+            assert codec.encode(codec.decode(data, specs)) == data, "taken but not canonical"
+            left = rules.aggregate(phase.name, 1, b"", [(b"a", data), (b"b", seeds[0])])
+            assert rules.read_knowledge(left) is not None
+            rules.summary(left)
+            endings.append("taken")
+        return "; ".join(endings)
+
+    return Session(seeds, check)
+
+
+def _open_knowledge(method: str) -> Session:
+    rules = Rules(LearningConfig(method=method))
+    phases = (*rules.method.setup, *rules.method.phases)
+    specs = [rules.method.knowledge_spec(phase, rules.info) for phase in phases]
+    seeds = [b"", *(codec.encode(_tensors(spec, size)) for spec in specs for size in (1, 3, 10))]
+
+    def check(data: bytes) -> str:
+        try:
+            tensors = rules.read_knowledge(data)
+        except InvalidPayload as error:
+            return str(error)
+        assert (tensors is None) == (data == b"")
+        assert tensors is None or codec.encode(tensors) == data, "taken but not canonical"
+        rules.summary(data)
+        return "taken"
+
+    return Session(seeds, check)
+
+
+def _open_address() -> Session:
+    def check(data: bytes) -> str:
+        text = data.decode("utf-8", "surrogateescape")
+        try:
+            key = public_key_from_address(text)
+        except InvalidAddress as error:
+            return str(error).rpartition("is not")[2]
+        assert address(key) == text, f"{text!r} is taken, but the address is {address(key)!r}"
+        return "taken"
+
+    return Session([address(key.public_key).encode() for key in keys(4)], check)
+
+
+def _open_scenario() -> Session:
+    """A scenario that is taken is the same again when it is written and read."""
+    faults = tuple(Fault(at_s=1.0 + place, kind=kind, peers=(place,)) for place, kind in enumerate(FAULT_KINDS))
+    full = Scenario(hyperparameters={"learning_rate": 0.5, "local_steps": 3}, faults=faults, loss=0.1, degree=4)
+    seeds = [b"", b"peers = 3\nrounds = 1\nname = 'x'\n", tomli_w.dumps(full.to_dict()).encode()]
+    folder = TemporaryDirectory(prefix="fedchain-fuzz-")
+    path = Path(folder.name, "scenario.toml")
+
+    def check(data: bytes) -> str:
+        assert folder is not None, "the folder lives as long as the check"
+        path.write_bytes(data)
+        try:
+            scenario = load_scenario(path, {})
+        except (ScenarioError, ConfigurationError) as error:
+            return f"{type(error).__name__}: {error}".replace(folder.name, "")
+        assert scenario_from_dict(scenario.to_dict()) == scenario
+        return "taken"
+
+    return Session(seeds, check)
+
+
+DECODERS = (
+    Target("encoding", _open_encoding),
+    Target("message", _open_message),
+    Target("block", _open_block),
+    Target("transaction", _open_transaction),
+    Target("vote", _open_vote),
+    Target("genesis", _open_genesis, allocated_base=2**22),
+    *(Target(f"payload-{name}", partial(_open_payload, name), allocated_base=2**21) for name in sorted(METHODS)),
+    *(Target(f"knowledge-{name}", partial(_open_knowledge, name), allocated_base=2**21) for name in sorted(METHODS)),
+    Target("address", _open_address, is_text=True),
+    Target("scenario", _open_scenario, is_text=True, allocated_base=2**24),
+)
