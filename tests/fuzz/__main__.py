@@ -1,6 +1,7 @@
 """``python -m tests.fuzz``: feed damaged input to everything that reads what strangers send."""
 
 import argparse
+import subprocess
 import sys
 from hashlib import sha256
 
@@ -21,7 +22,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="for all targets together (%(default)s)")
     parser.add_argument("--target", choices=names, action="append", metavar="NAME", help=f"one of {', '.join(names)}")
     parser.add_argument("--seed", type=int, default=0, help="of the mutations (%(default)s)")
+    parser.add_argument("--engine", choices=("own", "atheris"), default="own", help="atheris is installed separately")
     options = parser.parse_args()
+    if options.engine == "atheris":
+        if options.target is None or len(options.target) != 1:
+            parser.error("atheris runs one --target")
+        arguments = [options.target[0], str(options.seconds), str(options.seed)]
+        sys.exit(subprocess.run([sys.executable, "-m", "tests.fuzz.guided", *arguments], check=False).returncode)
     chosen = [target for target in TARGETS if options.target is None or target.name in options.target]
     share = options.seconds / sum(target.weight for target in chosen)
     console, table = Console(), Table("target", "executions", "per second", "behaviours", "findings")

@@ -13,6 +13,7 @@ from tests.chain.builders import genesis
 from tests.fuzz.__main__ import TARGETS, report
 from tests.fuzz.engine import CORPUS, FINDINGS_MAX, Finding, Outcome, Session, Target, fuzz, replay
 from tests.fuzz.mutation import mutate, mutate_text
+from tests.fuzz.victim import NODE, Victim
 
 EXECUTIONS = {"node": 150, "payload": 300, "knowledge": 300, "genesis": 400, "scenario": 200}
 STORED = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
@@ -48,6 +49,18 @@ def test_what_is_too_long_for_a_file_does_no_harm(name: str, data: bytes) -> Non
     (target,) = (target for target in TARGETS if target.name == name)
     finding = replay(target, data)
     assert finding is None, finding.trace
+
+
+def test_the_valid_stories_lead_somewhere() -> None:
+    victim = Victim()
+    heights = [victim.run(story).partition(":")[0] for story in NODE.open().seeds[:8]]
+    assert heights == ["3", "3", "3", "3", "4", "4", "3", "3"]
+
+
+def test_a_node_that_checks_no_signatures_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.node.verification.is_valid_signature", lambda *_: True)
+    outcome = fuzz(NODE, 1, executions_max=600)
+    assert any("damaged" in finding.what for finding in outcome.findings.values())
 
 
 def _careless(data: bytes) -> str:

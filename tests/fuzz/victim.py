@@ -10,7 +10,6 @@ from fedchain.chain.block import Block
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import Invalid, InvalidEncoding, Refused, Unready
 from fedchain.chain.store import Content, Record, load_tree
-from fedchain.crypto.hashing import Hash
 from fedchain.network.gossip import verdict
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
@@ -185,17 +184,10 @@ def _stories() -> list[bytes]:
         [span, *posts, *block, *votes, span, *after],
         [span, span, *said[fourth.hash][1], *posts, *block, *votes, *after],
         [span, *beside, *posts, *block, *votes],
-        [61_000, *posts[:1], 61_000, *block, *votes],
+        [61_000, *posts[:1], 61_000, *block, *votes, *posts[1:], *chunks],
     ]
     stories += [[encode_message(message), 1_000] for message in messages()]
     return [encode(story) for story in stories]
-
-
-def head_after(data: bytes) -> Hash:
-    """The victim's head after an input."""
-    victim = Victim()
-    victim.run(data)
-    return victim.node.head.block_hash
 
 
 def _open() -> Session:
