@@ -15,10 +15,8 @@ from libp2p.custom_types import TProtocol
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
-from libp2p.pubsub.mcache import MessageCache
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
-from libp2p.pubsub.rpc_queue import RpcQueue
 from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 from libp2p.utils import encode_varint_prefixed
 
@@ -26,25 +24,12 @@ from fedchain.crypto.keys import PublicKey, is_valid_signature
 from fedchain.network.gate import Gate
 from fedchain.network.gossip import Verdict
 from fedchain.network.identity import public_key_of
+from fedchain.network.libp2p_bounds import RPC_SIZE_MAX, BoundedCache, BoundedQueue, SeenIds
 from fedchain.network.libp2p_log import log
+from fedchain.network.libp2p_messenger import Blame
 from fedchain.network.libp2p_streams import FrameReader, FrameTooLarge
 from fedchain.network.libp2p_swarm import reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
-
-RPC_SIZE_MAX = 2**20
-"""Bytes of one gossip frame, as in other implementations."""
-
-SEEN_MAX = 2**16
-"""Ids of messages remembered, so that each is taken once."""
-
-CACHE_BYTES_MAX = 32 * 2**20
-"""Bytes of recent messages kept for those who missed them."""
-
-QUEUE_BYTES_MAX = 16 * 2**20
-"""Bytes of gossip that wait for one peer."""
-
-QUEUE_FRAMES_MAX = 1_024
-"""Frames of gossip that wait for one peer."""
 
 IHAVE_IDS_MAX = 1_000
 IWANT_IDS_MAX = 128
@@ -55,71 +40,6 @@ SEQUENCE_SIZE = 8
 
 Judge = Callable[[PublicKey, bytes], Verdict]
 """Called with the peer that passed a message on and the message's bytes."""
-
-Blame = Callable[[PublicKey, float, str], None]
-"""Holds something against a peer."""
-
-
-class BoundedQueue(RpcQueue):
-    """A peer's outgoing gossip, bounded in bytes too."""
-
-    def __init__(self) -> None:
-        super().__init__(max_size=QUEUE_FRAMES_MAX, max_message_size=RPC_SIZE_MAX)
-        self._bytes = 0
-
-    def push(self, rpc: rpc_pb2.RPC, priority: bool = False) -> bool:
-        """Add a frame; False: it does not fit."""
-        size = rpc.ByteSize()
-        if self._bytes + size > QUEUE_BYTES_MAX or not super().push(rpc, priority):
-            return False
-        self._bytes += size
-        return True
-
-    async def pop(self) -> rpc_pb2.RPC | None:
-        """The next frame; None at the end."""
-        rpc = await super().pop()
-        if rpc is not None:
-            self._bytes -= rpc.ByteSize()
-        return rpc
-
-
-class BoundedCache(MessageCache):
-    """Recent messages, bounded in bytes: what does not fit is passed on, but not kept."""
-
-    def __init__(self, window_size: int, history_size: int) -> None:
-        super().__init__(window_size, history_size)
-        self._bytes = 0
-
-    def put(self, msg: rpc_pb2.Message) -> None:
-        """Keep a message."""
-        if self._bytes + len(msg.data) <= CACHE_BYTES_MAX:
-            self._bytes += len(msg.data)
-            super().put(msg)
-
-    def shift(self) -> None:
-        """Forget the oldest."""
-        super().shift()
-        self._bytes = sum(len(msg.data) for msg in self.msgs.values())
-
-
-class SeenIds:
-    """Message ids seen, oldest forgotten first. The library's own has a thread and no bound."""
-
-    def __init__(self) -> None:
-        self._ids: dict[bytes, None] = {}
-
-    def has(self, message_id: bytes) -> bool:
-        """Whether an id was seen."""
-        return message_id in self._ids
-
-    def add(self, message_id: bytes) -> bool:
-        """Remember an id; False: it was known."""
-        if message_id in self._ids:
-            return False
-        self._ids[message_id] = None
-        if len(self._ids) > SEEN_MAX:
-            del self._ids[next(iter(self._ids))]
-        return True
 
 
 class GuardedRouter(GossipSub):

@@ -81,6 +81,13 @@ class FrameReader:
                 if not byte & 0x80:
                     return await self._body(place, size)
 
+    async def end(self) -> None:
+        """Wait until the other side is done with the stream."""
+        try:
+            await self._fill(len(self._buffer) + 1)
+        except Exception:
+            return
+
     async def _body(self, start: int, size: int) -> bytes:
         if size > self._size_max:
             raise FrameTooLarge(f"a frame of {size} bytes, at most {self._size_max} are allowed")
@@ -142,8 +149,8 @@ class Outbox:
         self._filled.set()
         return True
 
-    async def take(self) -> bytes:
-        """Frames to be written now, once there are some; a keepalive after ``keepalive_s`` without any."""
+    async def take(self) -> tuple[bytes, int]:
+        """Frames to be written now, and their number, once there are some; a keepalive if there are none for long."""
         with trio.move_on_after(self._limits.keepalive_s):
             await self._filled.wait()
         taken, size = [], 0
@@ -157,4 +164,4 @@ class Outbox:
         self._size -= size
         if not self._frames:
             self._filled = trio.Event()
-        return b"".join(taken) or KEEPALIVE
+        return b"".join(taken) or KEEPALIVE, len(taken)

@@ -43,6 +43,9 @@ BUFFERED_MAX = 8 * 2**20
 COLLISION_S = 5.0
 """Two connections to one peer opened within this time were dialled from both ends at once."""
 
+CLOSE_TIMEOUT_S = 2.0
+"""How long closing something may take."""
+
 Admits = Callable[[ID], bool]
 
 
@@ -212,7 +215,7 @@ class ConnectionWatch(INotifee):
 
     async def disconnected(self, network: INetwork, conn: Connection) -> None:
         """A connection closed; there may be another one."""
-        if not network.get_connections(conn.muxed_conn.peer_id):  # type: ignore[attr-defined]
+        if not network.get_connections(conn.muxed_conn.peer_id):
             self._disconnected(conn.muxed_conn.peer_id)
 
     async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
@@ -230,7 +233,7 @@ class ConnectionWatch(INotifee):
 
 async def close_quietly(connection: Any) -> None:
     """Close a connection; it may be broken already, and we may be in the middle of stopping."""
-    with trio.move_on_after(2.0, shield=True):
+    with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
         try:
             await connection.close()
         except Exception as error:
@@ -239,7 +242,7 @@ async def close_quietly(connection: Any) -> None:
 
 async def reset_quietly(stream: Any) -> None:
     """Reset a stream, without which its other end would wait for ever."""
-    with trio.move_on_after(2.0, shield=True):
+    with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
         try:
             await stream.reset()
         except Exception as error:
