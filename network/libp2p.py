@@ -29,7 +29,7 @@ from fedchain.network.libp2p_gossip import GuardedPubsub, GuardedRouter
 from fedchain.network.libp2p_log import log, quieten_library
 from fedchain.network.libp2p_messenger import Counters, Messenger
 from fedchain.network.libp2p_streams import Outbox
-from fedchain.network.libp2p_swarm import ConnectionWatch, build_host
+from fedchain.network.libp2p_swarm import ConnectionWatch, build_host, close_quietly
 from fedchain.network.limits import Limits
 from fedchain.network.messages import (
     BlockMessage,
@@ -99,7 +99,7 @@ async def open_network(
         try:
             yield network
         finally:
-            network.stop()
+            await network.stop()
             nursery.cancel_scope.cancel()
 
 
@@ -213,11 +213,15 @@ class Libp2pNetwork:
         nursery.start_soon(self._publish_all)
         nursery.start_soon(self._finder.run)
 
-    def stop(self) -> None:
-        """Take and send nothing any more."""
+    async def stop(self) -> None:
+        """Take and send nothing any more, and close what is open: libp2p would leave the sockets to themselves."""
         self._nursery = None
         self._receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer = lambda peer, connected: None
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                for connection in self.host.get_network().get_connections():
+                    nursery.start_soon(close_quietly, connection)
 
     def _admits(self, peer: ID) -> bool:
         key = public_key_of(peer)
