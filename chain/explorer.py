@@ -5,28 +5,34 @@ counts, it counts on the head's chain, unless its field says otherwise.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from fedchain.chain.audit import Verification, audit_chain
 from fedchain.chain.block import Block, Header
 from fedchain.chain.difficulty import work_from_bits
-from fedchain.chain.exceptions import ChainError, InvalidPayload, NotFound
+from fedchain.chain.exceptions import InvalidPayload, NotFound
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules, missing_contents, recompute
-from fedchain.chain.merkle import MerkleProof, is_in_tree, merkle_proof
+from fedchain.chain.knowledge import Rules
+from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, mining_time_ms, votes_required
 from fedchain.chain.store import Storage, load_tree
 from fedchain.chain.transaction import Transaction
-from fedchain.chain.validation import (
-    validate_knowledge,
-    validate_on,
-    validate_sealed,
-    validate_vote,
-    validate_vote_on,
+from fedchain.chain.views import (
+    Absence,
+    BlockSummary,
+    BlockView,
+    KnowledgeView,
+    PeerView,
+    PostView,
+    Prototype,
+    RoundView,
+    Status,
+    TransactionProof,
+    TransactionView,
 )
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import PublicKey, is_valid_signature
+from fedchain.crypto.keys import PublicKey
 
 PREFIX_SIZE_MIN = 4
 """Hexadecimal digits of a hash, or letters at the end of an address, that are enough to ask for it."""
@@ -62,260 +68,6 @@ class KnowledgeRules(Rules, Protocol):
         """``knowledge`` as a file that other programs read. Raises ValueError."""
 
 
-# --- answers
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The chain at a glance."""
-
-    chain_id: Hash
-    """32 bytes: hash of the genesis document."""
-    name: str
-    """What people call the federation."""
-    created_ms: int
-    """When it was founded, in milliseconds since the Unix epoch."""
-    height: int
-    """Blocks on the head's chain."""
-    head: Hash
-    """32 bytes: the newest accepted block."""
-    timestamp_ms: int
-    """The head's timestamp, in milliseconds since the Unix epoch."""
-    round: int
-    """Round that the next block belongs to."""
-    phase: str
-    """Phase that the next block closes."""
-    finished: bool
-    """Whether the last round is closed."""
-    work: int
-    """Expected number of hashes behind the head's chain."""
-    bits: int
-    """Difficulty of the next block, in compact form."""
-    hashes_per_block: int
-    """The same as the expected number of hashes."""
-    members: int
-    """Members in the genesis document."""
-    electorate: int
-    """Members whose votes count for the next block."""
-    votes: int
-    """Votes for the head."""
-    votes_required: int
-    """Votes it took to accept the head."""
-    forks: int
-    """Valid blocks that are not on the head's chain."""
-    posts: int
-    """Posts on the head's chain."""
-    payload_bytes: int
-    """Bytes of their payloads, kept or not."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockSummary:
-    """A block in a list."""
-
-    height: int
-    """Blocks before it, the genesis document included."""
-    hash: Hash
-    """32 bytes: its identity."""
-    round: int
-    """Round that it belongs to."""
-    phase: str
-    """Phase that it closes."""
-    miner: str
-    """Address of the member that mined it."""
-    timestamp_ms: int
-    """The miner's clock, in milliseconds since the Unix epoch."""
-    mining_time_ms: int
-    """From its newest post to its timestamp, in milliseconds."""
-    posts: int
-    """Posts that it counts."""
-    votes: int
-    """Votes for it that are known."""
-
-
-@dataclass(frozen=True, slots=True)
-class PostView:
-    """A post."""
-
-    hash: Hash
-    """32 bytes: identity of the transaction."""
-    round: int
-    """Round that it contributes to."""
-    phase: str
-    """Phase that it contributes to."""
-    sender: str
-    """Address of the member that posted."""
-    timestamp_ms: int
-    """The sender's clock, in milliseconds since the Unix epoch."""
-    payload_hash: Hash
-    """32 bytes: SHA-256 of the payload."""
-    payload_size: int
-    """Bytes of the payload."""
-    payload_kept: bool
-    """Whether the payload is held here."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockView:
-    """A block in full."""
-
-    summary: BlockSummary
-    """What a list shows of it."""
-    header: Header
-    """What the proof of work seals."""
-    on_head_chain: bool
-    """False for a fork."""
-    accepted: bool
-    """Whether it has its quorum of votes."""
-    transactions: tuple[PostView, ...]
-    """Posts, in sender order."""
-    missing: tuple[str, ...]
-    """Addresses of the members that were due and whose posts it does not count."""
-    voters: tuple[str, ...]
-    """Addresses of the members that voted for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionView:
-    """A post and where it stands."""
-
-    post: PostView
-    """The post itself."""
-    block: BlockSummary
-    """The block that counts it."""
-    on_head_chain: bool
-    """Whether that block is on the head's chain."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerView:
-    """What a member did."""
-
-    address: str
-    """Its libp2p peer id."""
-    public_key: PublicKey
-    """32 bytes."""
-    elector: bool
-    """Whether its vote counts for the next block."""
-    posts: int
-    """Posts of it that were counted."""
-    payload_bytes: int
-    """Bytes of their payloads."""
-    blocks_mined: int
-    """Blocks that it mined."""
-    votes: int
-    """Blocks that it voted for, as far as its votes are known."""
-    last_round: int | None
-    """Round of its last counted post; None if it never posted."""
-    missed: int
-    """Phases in a row, up to the head, in which it was due and did not post."""
-
-
-@dataclass(frozen=True, slots=True)
-class Absence:
-    """A post that was due and that the block does not count."""
-
-    phase: str
-    """The phase."""
-    member: str
-    """Address of the member."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoundView:
-    """A round."""
-
-    round: int
-    """Its number; 0 holds the setup."""
-    finished: bool
-    """Whether all of its phases are closed."""
-    blocks: tuple[BlockSummary, ...]
-    """One for each closed phase."""
-    transactions: tuple[PostView, ...]
-    """Posts, by phase and sender."""
-    missing: tuple[Absence, ...]
-    """Who was due and is not among them, by phase and address."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prototype:
-    """A class prototype."""
-
-    label: int
-    """The class."""
-    holders: int
-    """Members behind it."""
-    norm: float
-    """L2 norm."""
-    cosines: tuple[float, ...]
-    """Cosine with each prototype, in order of the labels."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnowledgeView:
-    """What a finished round left behind."""
-
-    round: int
-    """The round."""
-    height: int
-    """Height of the block that closed it."""
-    knowledge_root: Hash
-    """32 bytes: SHA-256 of the knowledge."""
-    size_bytes: int
-    """Bytes of the knowledge."""
-    prototypes: tuple[Prototype, ...] | None
-    """By label; None for a method without class prototypes."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionProof:
-    """That a block counts a post, for somebody who holds nothing but headers."""
-
-    block_hash: Hash
-    """32 bytes: the block."""
-    header: Header
-    """Its header, whose hash is ``block_hash``."""
-    merkle: MerkleProof
-    """From the transaction's hash to the header's ``transactions_root``."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockCheck:
-    """What the verification of one block found."""
-
-    height: int
-    """The block's height."""
-    hash: Hash
-    """32 bytes: the block."""
-    verdict: str
-    """``ok``; ``unchecked``: its knowledge could not be recomputed; ``invalid``."""
-    missing: tuple[Hash, ...]
-    """Payloads or knowledge that recomputing needs and that are not kept."""
-    error: str
-    """The rule that it breaks, by the name of the error; empty if it breaks none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What the verification of the head's chain found."""
-
-    chain_id: Hash
-    """32 bytes: hash of the genesis document."""
-    is_valid: bool
-    """Whether nothing is invalid; blocks may still be unchecked."""
-    blocks: tuple[BlockCheck, ...]
-    """From height 1 to the head."""
-    votes: int
-    """Valid votes for the head."""
-    votes_required: int
-    """Votes that the head needs."""
-    invalid_votes: tuple[str, ...]
-    """The rule that each of the head's other votes breaks."""
-
-
-# --- questions
-
-
 class Explorer:
     """Answers about one chain. It reads the records once, at the start."""
 
@@ -338,8 +90,8 @@ class Explorer:
             height=head.height,
             head=head.block_hash,
             timestamp_ms=head.timestamp_ms,
-            round=head.round,
-            phase=self._phase(head.round, head.phase),
+            round=genesis.rounds if head.finished else head.round,
+            phase=None if head.finished else self._phase(head.round, head.phase),
             finished=head.finished,
             work=head.work,
             bits=head.bits,
@@ -395,7 +147,7 @@ class Explorer:
         """A round that has a block. Raises NotFound."""
         views = [self._view(block) for block in self._chain if block.header.round == number]
         if not views:
-            raise NotFound(f"no block of round {number}: the chain is in round {self._tree.head.round}")
+            raise NotFound(f"no block of round {number}: {self._progress()}")
         return RoundView(
             round=number,
             finished=len(views) == len(self.genesis.phases_of(number)),
@@ -442,46 +194,7 @@ class Explorer:
 
     def verify(self, rules: Rules) -> Verification:
         """Judge every block of the head's chain again, as a member would that saw it for the first time."""
-        head, parent = self._tree.head, self._tree.parent_state(self._tree.head)
-        checks, knowledge = [], EMPTY_KNOWLEDGE
-        for block in self._chain:
-            check, knowledge = self._check(rules, block, knowledge)
-            checks.append(check)
-        errors = [] if parent is None else [error for error in self._vote_errors(parent) if error]
-        votes = len(self._tree.votes(head.block_hash)) - len(errors)
-        required = 0 if parent is None else votes_required(self.genesis, parent)
-        sound = all(check.verdict != "invalid" for check in checks) and not errors
-        return Verification(self.genesis.chain_id, sound, tuple(checks), votes, required, tuple(errors))
-
-    def _check(self, rules: Rules, block: Block, before: bytes) -> tuple[BlockCheck, bytes]:
-        """The verdict on a block, and the knowledge after it: ``before`` if it could not be recomputed."""
-        genesis, header, parent = self.genesis, block.header, self._state(block.header.parent_hash)
-        root = sha256(before)
-
-        def content(content_hash: Hash) -> bytes | None:
-            return before if content_hash == root else self._content(content_hash)
-
-        try:
-            validate_sealed(genesis, block, is_valid_signature)
-            # Its time has come: it is on the chain.
-            validate_on(genesis, self._tree.parent_state(parent), parent, block, header.timestamp_ms)
-            if missing := missing_contents(parent, block.transactions, content):
-                return BlockCheck(header.height, block.hash, "unchecked", tuple(missing), ""), before
-            after = recompute(genesis, rules, parent, block.transactions, content)
-            validate_knowledge(header, after)
-        except ChainError as error:
-            reason = f"{type(error).__name__}: {error}"
-            return BlockCheck(header.height, block.hash, "invalid", (), reason), before
-        return BlockCheck(header.height, block.hash, "ok", (), ""), after
-
-    def _vote_errors(self, parent: State) -> Iterator[str]:
-        head = self._block(self._tree.head.block_hash)
-        for vote in self._tree.votes(head.hash).values():
-            try:
-                validate_vote(self.genesis, vote, is_valid_signature)
-                validate_vote_on(parent, head, vote)
-            except ChainError as error:
-                yield f"{type(error).__name__}: {error}"
+        return audit_chain(self._tree, self._chain, rules, self._content)
 
     def _summarize(self, block: Block) -> BlockSummary:
         header = block.header
@@ -546,13 +259,17 @@ class Explorer:
         # The setup prepares the learning, it teaches nothing: round 0 must be asked for.
         wanted = max((1, *closing)) if round_number is None else round_number
         if wanted not in closing:
-            state = f"round {self._tree.head.round} is open"
-            raise NotFound(f"no knowledge of round {wanted}: it is not finished, {state}")
+            raise NotFound(f"no knowledge of round {wanted}: {self._progress()}")
         header = closing[wanted]
         data = self._content(header.knowledge_root)
         if data is None:
             raise NotFound(f"the knowledge of round {wanted}, {header.knowledge_root.hex()}, is not kept here")
         return header, data
+
+    def _progress(self) -> str:
+        if self._tree.head.finished:
+            return f"the chain ended with round {self.genesis.rounds}"
+        return f"the chain is in round {self._tree.head.round}"
 
     def _content(self, content_hash: Hash) -> bytes | None:
         # What a federation knows at the start is nothing, and nobody has to keep it.
@@ -581,11 +298,6 @@ class Explorer:
     def _phase(self, round_number: int, phase: int) -> str:
         phases = self.genesis.phases_of(round_number)
         return phases[phase].name if phase < len(phases) else f"phase {phase}"
-
-
-def is_proven(proof: TransactionProof) -> bool:
-    """Whether the proof holds. That the header is on the chain is for its reader to know."""
-    return proof.header.hash == proof.block_hash and is_in_tree(proof.merkle, proof.header.transactions_root)
 
 
 def _expect_one(name: str, hashes: Sequence[Hash], what: str) -> Hash:

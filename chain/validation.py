@@ -80,12 +80,8 @@ def validate_window(state: State, transaction: Transaction) -> None:
     """Whether a post is worth keeping now: its phase is open, or one of the next round. Raises OutOfWindow."""
     step, current = (transaction.round, transaction.phase), (state.round, state.phase)
     # Closed phases take no posts, and a bounded pool holds no far future.
-    _check(
-        current <= step and transaction.round <= state.round + 1,
-        OutOfWindow,
-        "window",
-        f"round and phase {step} found, {current} is open",
-    )
+    if not (current <= step and transaction.round <= state.round + 1):
+        raise OutOfWindow("window", f"round and phase {step} found, {current} is open")
 
 
 def validate_payload(transaction: Transaction, payload: bytes, check: Callable[[bytes], None]) -> None:
@@ -103,15 +99,13 @@ def validate_payload(transaction: Transaction, payload: bytes, check: Callable[[
 
 def validate_content(expected_hash: Hash, expected_size: int, content: bytes) -> None:
     """Content-addressed bytes against the address. Raises InvalidPayload."""
+    found = sha256(content)
+    # Every payload passes here; the messages are built only when they are needed.
+    if found == expected_hash and len(content) == expected_size:
+        return
     size = len(content)
     _check(size == expected_size, InvalidPayload, "payload size", f"{size} bytes found, {expected_size} signed")
-    found = sha256(content)
-    _check(
-        found == expected_hash,
-        InvalidPayload,
-        "payload hash",
-        f"{found.hex()} found, {expected_hash.hex()} signed",
-    )
+    raise InvalidPayload("payload hash", f"{found.hex()} found, {expected_hash.hex()} signed")
 
 
 def validate_vote(genesis: Genesis, vote: Vote, is_valid_signature: SignatureCheck) -> None:

@@ -50,6 +50,9 @@ from fedchain.node.verification import Verification
 STATUS_PEERS = 2
 """Peers that hear our status at every tick."""
 
+GREETED_PEERS = 8
+"""Peers that hear our status as soon as they are connected."""
+
 CONTENT_WINDOW = 8
 """Blocks below the head whose payloads are kept in memory; older ones come from the store."""
 
@@ -82,7 +85,7 @@ class Node:
         self._verification = verification
         self._contents = Contents(stored)
         self._answers = Answers(genesis, self.tree, self.mempool, self.content)
-        self._peers: list[PublicKey] = []
+        self._peers: dict[PublicKey, None] = {}  # in order of connection
         self._turn = genesis.index.get(self._me, 0)
 
         self._own_posts: dict[PostKey, Transaction] = {post.key: post for post in kept if isinstance(post, Transaction)}
@@ -130,11 +133,11 @@ class Node:
                 except Refused as error:
                     return [Refuse(peer, error)]
             case PeerConnected(peer):
-                if peer not in self._peers:
-                    self._peers.append(peer)
-                return [Send(peer, self._answers.status())]
+                self._peers[peer] = None
+                # The first few tell us at once what we lack; the others hear from us at the ticks.
+                return [Send(peer, self._answers.status())] if len(self._peers) <= GREETED_PEERS else []
             case PeerDisconnected(peer):
-                self._peers = [other for other in self._peers if other != peer]
+                self._peers.pop(peer, None)
                 self._catch_up.drop(peer)
                 return []
             case Contributed(round_number, phase, payload):
@@ -161,18 +164,20 @@ class Node:
 
     def _on_tick(self, now_ms: int) -> list[Effect]:
         effects = _to_sends(self._contents.on_tick(now_ms))
-        for _ in range(min(STATUS_PEERS, len(self._peers))):
-            self._turn = (self._turn + 1) % len(self._peers)
-            effects.append(Send(self._peers[self._turn], self._answers.status()))
+        peers = list(self._peers)
+        for _ in range(min(STATUS_PEERS, len(peers))):
+            self._turn = (self._turn + 1) % len(peers)
+            effects.append(Send(peers[self._turn], self._answers.status()))
         return effects + self._vote_again(now_ms) + self._advance(now_ms)
 
     def _on_status(self, peer: PublicKey, status: Status, now_ms: int) -> list[Effect]:
-        if status.head_hash == self.head.block_hash:
+        waited_for = self._contents.senders_waited_for()
+        if waited_for and status.head_hash == self.head.block_hash:
             members = self.genesis.members
             for place in from_bitmap(status.posts, len(members)):
                 self._contents.add_provider(members[place], peer, now_ms)
         self._catch_up.drop(peer)
-        questions = list(self._answers.questions(status, self._contents.senders_waited_for()))
+        questions = list(self._answers.questions(status, waited_for))
         for question in questions:
             if isinstance(question, GetBlocks):
                 self._catch_up.begin(peer, question.stop, self.tree.root)
@@ -207,6 +212,8 @@ class Node:
         if (transaction.round, transaction.phase) != (self.head.round, self.head.phase):
             return []
         self._missing.discard(transaction.sender)
+        if self._missing and self._draft is None:
+            return []  # not yet; a timeout is noticed at the ticks
         return self._advance(now_ms)
 
     def _on_contributed(self, round_number: int, phase: int, payload: bytes, now_ms: int) -> list[Effect]:

@@ -6,7 +6,6 @@ on its way, once for all that it goes to, so what arrives is what the wire would
 
 import asyncio
 import heapq
-import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,8 +84,8 @@ class SimulatedNetwork:
         self._side = [0] * len(members)
         self._uplink_free_ms = [0.0] * len(members)
         self._seen: list[dict[bytes, None]] = [{} for _ in members]
-        self._queue: list[tuple[int, int, int, int, Parcel]] = []  # (time, sequence, to, from, parcel)
-        self._sequence = itertools.count()
+        self._arrivals: dict[int, list[tuple[int, int, Parcel]]] = {}  # by time: (to, from, parcel), in order
+        self._times_ms: list[int] = []  # a heap of the times that have arrivals
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ms = 0
 
@@ -146,24 +145,27 @@ class SimulatedNetwork:
             if conditions.loss and draw() < conditions.loss:
                 continue
             arrival = int(start_ms + delay_ms) + 1
-            heapq.heappush(self._queue, (arrival, next(self._sequence), receiver, sender, parcel))
+            if arrival not in self._arrivals:
+                self._arrivals[arrival] = []
+                heapq.heappush(self._times_ms, arrival)
+            self._arrivals[arrival].append((receiver, sender, parcel))
         self._set_timer()
 
     def _set_timer(self) -> None:
         """Have the loop call us at the first arrival. One timer serves a million parcels."""
-        if not self._queue or (self._timer is not None and self._queue[0][0] >= self._wake_ms):
+        if not self._times_ms or (self._timer is not None and self._times_ms[0] >= self._wake_ms):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._wake_ms = self._queue[0][0]
+        self._wake_ms = self._times_ms[0]
         self._timer = self._loop.call_at(self._wake_ms / 1000, self._deliver_due)
 
     def _deliver_due(self) -> None:
         now_ms = self._loop.now_ms()
-        while self._queue and self._queue[0][0] <= now_ms:
-            _, _, receiver, sender, parcel = heapq.heappop(self._queue)
-            if self._side[sender] == self._side[receiver]:
-                self._deliver(receiver, sender, parcel)
+        while self._times_ms and self._times_ms[0] <= now_ms:
+            for receiver, sender, parcel in self._arrivals.pop(heapq.heappop(self._times_ms)):
+                if self._side[sender] == self._side[receiver]:
+                    self._deliver(receiver, sender, parcel)
         self._timer = None
         self._set_timer()
 

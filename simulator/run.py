@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedchain.chain.store import Storage, Store
+from fedchain.chain.sqlite import Store
+from fedchain.chain.store import Storage
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
 from fedchain.simulator.display import Display, round_table, summary

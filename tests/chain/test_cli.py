@@ -8,8 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fedchain.chain.cli import MATRIX_SIZE_MAX, explorer_app
-from fedchain.chain.store import DATABASE, Content, Store
+from fedchain.chain.cli import explorer_app
+from fedchain.chain.sqlite import DATABASE, Store
+from fedchain.chain.store import Content
+from fedchain.chain.tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, genesis
@@ -104,6 +106,20 @@ def test_times_of_a_simulated_chain_count_from_its_start(tmp_path: Path) -> None
     output = explore("status", tmp_path).stdout
     assert "timestamp       +1:02:03 " in output
     assert "GMT" not in output
+
+
+def test_a_finished_federation_shows_its_last_round(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4, rounds=2))
+    chain.extend_many(2)
+    write(tmp_path, chain)
+    lines = [line.split() for line in explore("status", tmp_path).stdout.splitlines()]
+    assert [line for line in lines if line[0] in ("round", "phase", "finished")] == [
+        ["round", "2"],
+        ["phase", "–"],
+        ["finished", "yes"],
+    ]
+    assert_refused(explore("round", tmp_path, 3), "no block of round 3: the chain ended with round 2")
+    assert_refused(explore("knowledge", tmp_path, 3), "no knowledge of round 3: the chain ended with round 2")
 
 
 def test_an_empty_chain_has_no_blocks(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from fedchain.chain.audit import Verification
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, NotFound
-from fedchain.chain.explorer import Explorer, Verification, is_proven
+from fedchain.chain.explorer import Explorer
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.store import Content, MemoryStore
+from fedchain.chain.views import is_proven
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import Hash, sha256
@@ -94,6 +96,17 @@ def test_an_empty_chain_has_a_status_and_no_blocks() -> None:
     assert (status.height, status.head, status.round, status.votes_required) == (0, GENESIS.chain_id, 1, 0)
     assert explorer.blocks(10) == ()
     assert explorer.verify(SumRules()) == Verification(GENESIS.chain_id, True, (), 0, 0, ())
+
+
+def test_a_finished_federation_is_in_its_last_round() -> None:
+    two = genesis(3, rounds=2)
+    chain = ChainBuilder(two)
+    chain.extend_many(2)
+    explorer = Explorer(two, stored(chain))
+    status = explorer.status()
+    assert (status.round, status.phase, status.finished) == (2, None, True)
+    with pytest.raises(NotFound, match="no block of round 3: the chain ended with round 2"):
+        explorer.round(3)
 
 
 def test_blocks_are_listed_from_the_head_down(explorer: Explorer, chain: ChainBuilder) -> None:
@@ -240,7 +253,7 @@ def test_a_round_of_two_phases_is_finished_by_the_second() -> None:
     assert explorer.status().phase == "global"
     assert explorer.knowledge(FakeRules()).round == 1
     assert explorer.knowledge(FakeRules(), 0).round == 0
-    with pytest.raises(NotFound, match="no knowledge of round 2: it is not finished, round 2 is open"):
+    with pytest.raises(NotFound, match="no knowledge of round 2: the chain is in round 2"):
         explorer.knowledge(FakeRules(), 2)
 
 
