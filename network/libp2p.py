@@ -89,18 +89,30 @@ async def open_network(
     network = Libp2pNetwork(key, chain_id, members, limits or Limits(), folder)
     for peer, place in starts:
         network.book.add_fixed(peer, place)
-    async with (
-        network.host.run([Multiaddr(listen)]),
-        background_trio_service(network.pubsub),
-        background_trio_service(network.router),
-        trio.open_nursery() as nursery,
-    ):
-        await network.start(nursery, list(announce))
-        try:
-            yield network
-        finally:
-            await network.stop()
-            nursery.cancel_scope.cancel()
+    failure: Exception | None = None
+    has_ended = False
+    try:
+        async with (
+            network.host.run([Multiaddr(listen)]),
+            background_trio_service(network.pubsub),
+            background_trio_service(network.router),
+            trio.open_nursery() as nursery,
+        ):
+            try:
+                await network.start(nursery, list(announce))
+                yield network
+                has_ended = True
+            except Exception as error:
+                failure, has_ended = error, True  # raised below, without four groups around it
+            finally:
+                await network.stop()
+                nursery.cancel_scope.cancel()
+    except Exception as error:
+        if not has_ended:
+            raise
+        log.debug("end", "libp2p did not end quietly: %r", error)
+    if failure is not None:
+        raise failure
 
 
 class Libp2pNetwork:
@@ -218,10 +230,11 @@ class Libp2pNetwork:
         self._nursery = None
         self._receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer = lambda peer, connected: None
+        swarm = self.host.get_network()
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
-                for connection in self.host.get_network().get_connections():
-                    nursery.start_soon(close_quietly, connection)
+                for opened in [*swarm.listeners.values(), *swarm.get_connections()]:
+                    nursery.start_soon(close_quietly, opened)
 
     def _admits(self, peer: ID) -> bool:
         key = public_key_of(peer)

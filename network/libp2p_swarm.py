@@ -14,11 +14,13 @@ from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.io.abc import ReadWriteCloser
+from libp2p.network.auto_connector import AutoConnector
 from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
+from libp2p.protocol_muxer.exceptions import MultiselectError
 from libp2p.rcmgr import Direction
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as Noise
@@ -72,9 +74,17 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
         outbound_upgrade_timeout=limits.handshake_timeout_s,
     )
     swarm = GuardedSwarm(own_id, peerstore, upgrader, [BufferedTcp()], RetryConfig(max_retries=0), config)
+    swarm.auto_connector = NoConnector(swarm)
     # Who has not said yet who it is must not take the place of those who are in.
     swarm._inbound_limiter = trio.CapacityLimiter(2 * count_max)
     return GuardedHost(swarm, limits)
+
+
+class NoConnector(AutoConnector):
+    """Dials nobody: whom to connect is decided elsewhere."""
+
+    async def maybe_connect(self) -> None:
+        """Nothing, where libp2p's would dial 32 of those it ever heard of as soon as nobody is connected."""
 
 
 class GatedUpgrader(TransportUpgrader):
@@ -83,11 +93,15 @@ class GatedUpgrader(TransportUpgrader):
     admits: Admits
 
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
-        """As libp2p's, for peers that are admitted."""
+        """As libp2p's, for peers that are admitted, and with our yamux: libp2p would ignore it for its own."""
         if not self.admits(peer_id):
             log.info("stranger", "%s is not admitted", peer_id)
             raise MuxerUpgradeFailure(f"{peer_id} is not admitted")
-        return await super().upgrade_connection(conn, peer_id)
+        try:
+            await self.muxer_multistream.select_transport(conn)
+        except MultiselectError as error:
+            raise MuxerUpgradeFailure(f"no multiplexer in common with {peer_id}") from error
+        return BoundedYamux(conn, peer_id, is_initiator=conn.is_initiator)
 
 
 class BoundedYamux(Yamux):

@@ -119,7 +119,10 @@ async def attacker(target: Libp2pNetwork, key: PrivateKey = KEYS[9]) -> AsyncIte
     host = build_host(key, lambda _: True, Limits())
     async with host.run([Multiaddr("/ip4/127.0.0.1/tcp/0")]):
         await host.connect(info_from_p2p_addr(Multiaddr(target.listen_addresses()[0])))
-        yield Attacker(host, target.host.get_id())
+        try:
+            yield Attacker(host, target.host.get_id())
+        finally:
+            await host.disconnect(target.host.get_id())
 
 
 async def works(network: Libp2pNetwork, number: int = 8) -> None:

@@ -89,7 +89,7 @@ class Libp2pWire:
             for stop in self._stops:
                 stop.set()
 
-    async def _run_peer(self, number: int, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def _run_peer(self, number: int, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         earlier = [self._networks[other] for other in self.neighbours(number) if other < number]
         async with peer(number, *earlier, members=self.members, limits=Limits(peers_wanted=0)) as network:
             self._networks.append(network)
