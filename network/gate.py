@@ -5,6 +5,7 @@ there are members, so nothing here grows.
 """
 
 import json
+import math
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -110,9 +111,9 @@ class Gate:
         try:
             entries = json.loads(self._path.read_text(encoding="utf-8"))
             bans = {public_key_from_address(text): float(until_s) for text, until_s in entries.items()}
-        except (OSError, ValueError, TypeError, AttributeError, InvalidAddress):
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError, InvalidAddress):
             return {}
-        return {peer: until_s for peer, until_s in bans.items() if peer in self.members}
+        return {peer: until_s for peer, until_s in bans.items() if peer in self.members and math.isfinite(until_s)}
 
     def _save(self, now_s: float) -> None:
         if self._path is None:
