@@ -2,15 +2,13 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-EXIT_DIFFERENT = 1
-EXIT_BAD_INPUT = 2
+from fedchain.node.command import EXIT_DIFFERENT, clear_errors, free_folder
+
 PASSPHRASE_VARIABLE = "FEDCHAIN_PASSPHRASE"
 
 keys_app = typer.Typer(help="Make and show key files.", no_args_is_help=True)
@@ -201,7 +199,7 @@ def run_local(
             seed=seed,
         )
         config.validate()
-        folder = out or _default_folder()
+        folder = out or free_folder("testnet")
         if not run_testnet(folder, config, rounds, mining_s=mining_s, attempts=4_000, timeout_s=timeout_s):
             raise typer.Exit(EXIT_DIFFERENT)
 
@@ -217,33 +215,7 @@ def load_key(path: Path) -> Any:
     return PrivateKey.load(path, passphrase if encrypted else None)
 
 
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """Turn what the user can mend into one line and exit code 2."""
-    from fedchain.chain.exceptions import ChainError
-    from fedchain.crypto.exceptions import CryptoError
-    from fedchain.learning.exceptions import LearningError
-    from fedchain.node.config import NodeConfigError
-
-    try:
-        yield
-    except (NodeConfigError, ChainError, CryptoError, LearningError) as error:
-        print(f"fedchain: {error}", file=sys.stderr)
-        raise typer.Exit(EXIT_BAD_INPUT) from None
-    except KeyboardInterrupt:
-        print("fedchain: interrupted", file=sys.stderr)
-        raise typer.Exit(130) from None
-
-
 def _new_passphrase() -> str:
     given = os.environ.get(PASSPHRASE_VARIABLE)
     passphrase: str = given or typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
     return passphrase
-
-
-def _default_folder() -> Path:
-    path, count = Path("runs") / "testnet", 1
-    while path.exists():
-        count += 1
-        path = Path("runs") / f"testnet-{count}"
-    return path

@@ -78,9 +78,8 @@ async def _serve(
     folder: Path,
     watch: Watch | None,
 ) -> None:
-    from fedchain.network.libp2p_addresses import InvalidBootstrap
-
     from fedchain.network.libp2p import ListenError, open_network  # trio and libp2p, only where they are needed
+    from fedchain.network.libp2p_addresses import InvalidBootstrap
 
     training = TrainingWorker(Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir)
     try:
