@@ -36,8 +36,15 @@ class BoundedQueue(RpcQueue):
         return True
 
     async def pop(self) -> rpc_pb2.RPC | None:
-        """The next frame; None at the end."""
+        """The next frame, once there is one; None at the end."""
         rpc = await super().pop()
+        if rpc is not None:
+            self._bytes -= rpc.ByteSize()
+        return rpc
+
+    def pop_now(self) -> rpc_pb2.RPC | None:
+        """The next frame if there is one."""
+        rpc = self._queue.pop()
         if rpc is not None:
             self._bytes -= rpc.ByteSize()
         return rpc

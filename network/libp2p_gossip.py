@@ -27,7 +27,7 @@ from fedchain.network.identity import public_key_of
 from fedchain.network.libp2p_bounds import RPC_SIZE_MAX, BoundedCache, BoundedQueue, SeenIds
 from fedchain.network.libp2p_log import log
 from fedchain.network.libp2p_messenger import Blame
-from fedchain.network.libp2p_streams import FrameReader, FrameTooLarge
+from fedchain.network.libp2p_streams import BATCH_SIZE, FrameReader, FrameTooLarge
 from fedchain.network.libp2p_swarm import reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
 
@@ -50,8 +50,8 @@ class GuardedRouter(GossipSub):
         super().__init__(
             protocols=[TProtocol(PROTOCOL_ID_V11)],
             degree=degree,
-            degree_low=max(1, degree * 2 // 3),
-            degree_high=2 * degree,
+            degree_low=max(1, degree - 1),
+            degree_high=degree + 1,
             time_to_live=60,
             gossip_window=3,
             gossip_history=5,
@@ -254,6 +254,18 @@ class GuardedPubsub(Pubsub):
         queue = self.peer_queues[peer_id] = BoundedQueue()
         self.manager.run_task(self.handle_sending_messages, peer_id, stream, queue)
         await self._send_recent_messages_to_new_peer(peer_id)
+
+    async def handle_sending_messages(self, peer_id: ID, stream: INetStream, queue: BoundedQueue) -> None:  # type: ignore[override]
+        """Write what waits for a neighbour, many frames at once in a burst, until its queue is closed."""
+        try:
+            while (rpc := await queue.pop()) is not None:
+                data = bytearray(encode_varint_prefixed(rpc.SerializeToString()))
+                while len(data) < BATCH_SIZE and (rpc := queue.pop_now()) is not None:
+                    data += encode_varint_prefixed(rpc.SerializeToString())
+                await stream.write(bytes(data))
+        except Exception as error:
+            log.debug("gossip out", "gossip to %s ended: %r", peer_id, error)
+            self._handle_dead_peer(peer_id)
 
     def _handle_dead_peer(self, peer_id: ID) -> None:
         """Forget a neighbour whose stream broke, and the stream."""

@@ -184,8 +184,9 @@ async def test_control_messages_about_other_topics_leave_nothing_behind() -> Non
         await stream.write(rpc(signed(POST)))
         await until(lambda: inbox.messages)
         router = network.router
-        for table in (router.back_off, *router.graft_flood_tracking.values(), *router.ihave_message_limits.values()):
-            assert len(table) <= 1
+        assert len(router.back_off) <= 1
+        for peers in (router.graft_flood_tracking, router.ihave_message_limits):
+            assert all(len(topics) <= 1 for topics in peers.values())
 
 
 @on_trio
@@ -222,7 +223,7 @@ async def test_whoever_claims_to_be_us_is_not_believed() -> None:
 
 @pytest.mark.parametrize("way", ["gossip", "message"])
 @on_trio
-async def test_a_receiver_that_fails_ends_nothing(way: str) -> None:
+async def test_a_receiver_that_fails_ends_nothing_not_even_the_stream(way: str) -> None:
     async with peer(0) as network, attacker(network) as bad:
         failures = list[Message]()
 
@@ -231,21 +232,44 @@ async def test_a_receiver_that_fails_ends_nothing(way: str) -> None:
             raise RuntimeError("a fault of ours")
 
         network.attach(fail)
-        await bad.send(*((GOSSIP, rpc(signed(POST))) if way == "gossip" else (MESSAGES, framed(POST))))
-        await until(lambda: failures)
+        stream = await bad.open(GOSSIP if way == "gossip" else MESSAGES)
+        for number in range(3):
+            message = signed(POST, seqno=number.to_bytes(8, "big"))
+            await stream.write(rpc(message) if way == "gossip" else framed(POST))
+        await until(lambda: len(failures) == 3)
         assert blame_of(network) == 0
         await works(network)
 
 
-@on_trio
-async def test_a_watcher_that_fails_ends_nothing() -> None:
-    async with peer(0) as network:
+def test_a_watcher_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(who: PublicKey, is_connected: bool) -> None:
+        raise RuntimeError("a fault of ours")
 
-        def fail(who: PublicKey, is_connected: bool) -> None:
-            raise RuntimeError("a fault of ours")
+    @on_trio
+    async def watch() -> None:
+        async with peer(0) as network, peer(1, network):
+            await until(network.peers)
+            network.watch(fail)
+            await works(network)
 
-        network.watch(fail)
-        await works(network)
+    watch()
+    assert len([line for line in caplog.messages if "could not be handled" in line]) >= 3
+
+
+def test_a_peer_that_comes_and_goes_is_worth_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    @on_trio
+    async def come_and_go() -> None:
+        async with peer(0) as one:
+            async with peer(1, one) as two:
+                await meshed(one, two)
+                inbox = Inbox(two)
+                one.publish(gossip())
+                one.send(MEMBERS[1], gossip(2))
+                await until(lambda: len(inbox.messages) == 2)
+            await until(lambda: not one.peers())
+
+    come_and_go()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 @on_trio

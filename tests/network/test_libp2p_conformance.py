@@ -22,6 +22,10 @@ STEPS = (1, 3)
 """Peers that far apart, on a ring, are neighbours."""
 
 
+LIMITS = Limits(peers_wanted=0, gossip_degree=6)
+"""No neighbours but those, and gossip with each of them."""
+
+
 class Proxy:
     """A network used from another thread than its own, or from its own."""
 
@@ -91,7 +95,7 @@ class Libp2pWire:
 
     async def _run_peer(self, number: int, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         earlier = [self._networks[other] for other in self.neighbours(number) if other < number]
-        async with peer(number, *earlier, members=self.members, limits=Limits(peers_wanted=0)) as network:
+        async with peer(number, *earlier, members=self.members, limits=LIMITS) as network:
             self._networks.append(network)
             task_status.started()
             await self._stops[number].wait()

@@ -193,8 +193,8 @@ def test_other_names_have_no_key(data: bytes) -> None:
 
 
 def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(monotonic=lambda: now[0])
     now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
     monkeypatch.setattr("fedchain.network.libp2p_log.time", clock)
     caplog.set_level(logging.DEBUG, "fedchain.network")
     lines = LimitedLog()
