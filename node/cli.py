@@ -132,10 +132,13 @@ def start(
     listen: Annotated[str | None, typer.Option(help="Address to listen on [default: /ip4/0.0.0.0/tcp/4001].")] = None,
     bootstrap: Annotated[list[str] | None, typer.Option(help="Member to connect to first; repeat it.")] = None,
     announce: Annotated[list[str] | None, typer.Option(help="Address to tell others; repeat it.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="HOST:PORT to serve Prometheus metrics on [default: none].")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what was refused, and why.")] = False,
 ) -> None:
     """Run a peer until Ctrl-C. Started again, it continues where it was."""
-    given = {"genesis": genesis, "key": key, "data": data, "data_dir": data_dir, "listen": listen}
+    given = {"genesis": genesis, "key": key, "data": data, "data_dir": data_dir, "listen": listen, "metrics": metrics}
     lists = {"bootstrap": bootstrap, "announce": announce}
     with clear_errors():
         from fedchain.node.config import load_config
@@ -158,7 +161,7 @@ def status(
         import json
 
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.testnet import ask_status
+        from fedchain.node.status import ask_status
 
         answer = ask_status(folder)
         if answer is None:

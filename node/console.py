@@ -39,10 +39,14 @@ async def show_service(service: "Service") -> None:
 def _panel(service: "Service") -> Panel:
     now = service.status()
     facts = Table.grid(padding=(0, 2))
-    accuracy = "-" if now["accuracy"] is None else f"{100 * now['accuracy']:.2f} %"
     facts.add_row("head", f"{now['head'][:16]} at height {now['height']}")
     facts.add_row("round", f"{now['round']}, phase {now['phase']}")
     facts.add_row("peers", f"{len(now['peers'])} of {now['members'] - 1}")
-    facts.add_row("accuracy", Text(accuracy, style="bold green"))
+    facts.add_row("accuracy", Text(percent(now["accuracy"]), style="bold green"))
     facts.add_row("waiting for", now["waiting_for"])
     return Panel(facts, title=now["address"], border_style="blue", width=78)
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction for people; a dash where there is none yet."""
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"

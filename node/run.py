@@ -1,30 +1,31 @@
 """Running a node: key, genesis document, store, network, workers and service put together."""
 
-import json
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import TaskStatus
 
-from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, NotFound
+from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesis, NotFound
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.metrics import answer_metrics
 from fedchain.node.service import Service
+from fedchain.node.status import answer_status
 from fedchain.node.task import rules_of
 from fedchain.node.verification import Verification
-from fedchain.node.workers import TrainingWorker
+from fedchain.node.workers import TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
 
-CHAIN_FOLDER, STATUS_SOCKET = "chain", "status.sock"
+CHAIN_FOLDER = "chain"
 
 Watch = Callable[[Service], Coroutine[Any, Any, None]]
 
@@ -78,55 +79,60 @@ async def _serve(
     folder: Path,
     watch: Watch | None,
 ) -> None:
-    from fedchain.network.libp2p import ListenError, open_network  # trio and libp2p, only where they are needed
+    # trio and libp2p, only where they are needed
+    from fedchain.network.libp2p import ListenError, open_network
     from fedchain.network.libp2p_addresses import InvalidBootstrap
 
     training = TrainingWorker(Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir)
     try:
-        async with (
-            open_network(
-                key,
-                genesis.chain_id,
-                genesis.members,
-                listen=config.listen,
-                bootstrap=config.bootstrap,
-                announce=config.announce,
-                folder=folder,
-            ) as network,
-            anyio.create_task_group() as tasks,
-        ):
-            service = Service(genesis, key, verification, store, network, training)
-            log.info("listening on %s", ", ".join(network.listen_addresses()))
-            network.watch(service.on_peer)
-            tasks.start_soon(_stop_on_signal, tasks.cancel_scope)
-            tasks.start_soon(_answer_status, folder / STATUS_SOCKET, service)
-            if watch is not None:
-                tasks.start_soon(watch, service)
-            await service.run()
-    except* (ListenError, InvalidBootstrap) as group:
-        raise NodeConfigError(str(group.exceptions[0])) from None
+        async with anyio.create_task_group() as starting:
+            scopes = [starting.cancel_scope]
+            await starting.start(_stop_on_signal, scopes)
+            async with (
+                open_network(
+                    key,
+                    genesis.chain_id,
+                    genesis.members,
+                    listen=config.listen,
+                    bootstrap=config.bootstrap,
+                    announce=config.announce,
+                    folder=folder,
+                ) as network,
+                anyio.create_task_group() as tasks,
+            ):
+                scopes.append(tasks.cancel_scope)
+                service = Service(genesis, key, verification, store, network, training)
+                log.info("listening on %s", ", ".join(network.listen_addresses()))
+                network.watch(service.on_peer)
+                tasks.start_soon(training.prepare)
+                tasks.start_soon(answer_status, folder, service)
+                if config.metrics:
+                    tasks.start_soon(answer_metrics, config.metrics, service, network.counters)
+                if watch is not None:
+                    tasks.start_soon(watch, service)
+                await service.run()
+            starting.cancel_scope.cancel()
+    except* (ListenError, InvalidBootstrap, WorkerFailed) as group:
+        raise NodeConfigError(str(_first(group))) from None
+    except* (NodeConfigError, ChainError) as group:
+        raise _first(group) from None
     finally:
-        training.close()
+        await training.close()
 
 
-async def _stop_on_signal(scope: anyio.CancelScope) -> None:
+async def _stop_on_signal(
+    scopes: Sequence[anyio.CancelScope], *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Cancel the innermost scope at the first signal, and the one around it should that take too long for someone."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
         async for _ in signals:
             log.info("stopping")
+            scope = next((scope for scope in reversed(scopes) if not scope.cancel_called), scopes[0])
             scope.cancel()
 
 
-async def _answer_status(path: Path, service: Service) -> None:
-    """Answer every connection to a local socket with the node's status, as one JSON object."""
-    path.unlink(missing_ok=True)
-    listener = await anyio.create_unix_listener(path, mode=0o600)
-
-    async def answer(stream: SocketStream) -> None:
-        async with stream:
-            await stream.send(json.dumps(service.status()).encode())
-
-    try:
-        async with listener:
-            await listener.serve(answer)
-    finally:
-        path.unlink(missing_ok=True)
+def _first(group: BaseExceptionGroup[Exception]) -> Exception:
+    """One of the errors in a group: they are shown one at a time."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -48,20 +48,31 @@ class Training(Protocol):
 class Activity:
     """What a running node is doing, for people and metrics."""
 
-    training: bool = False
-    """Whether a contribution is being computed."""
-    mining: bool = False
-    """Whether a nonce is being searched."""
+    trainings: int = 0
+    """Contributions that are being computed, or wait for their turn."""
+    mining_since_s: float | None = None
+    """When the search for a nonce began, by the monotonic clock; None: nothing is being mined."""
     accuracy: float | None = None
     """Of the model after its last training, on the peer's own test set; a fraction."""
     training_s: float = 0.0
-    """How long the last training took."""
+    """Seconds spent training, in all."""
+    mined_s: float = 0.0
+    """Seconds of the searches that ended, in all."""
     validation_s: float = 0.0
     """Seconds spent in the state machine, in all."""
     failure: str = ""
     """Why the last contribution failed; empty when it did not."""
     refused: dict[str, int] = field(default_factory=dict)
     """Messages that were not taken, by the name of the error."""
+
+    def mining_s(self) -> float:
+        """Seconds spent searching nonces, in all."""
+        return self.mined_s + (0.0 if self.mining_since_s is None else time.monotonic() - self.mining_since_s)
+
+    def mine(self, is_mining: bool) -> None:
+        """A search has begun or ended."""
+        self.mined_s = self.mining_s()
+        self.mining_since_s = time.monotonic() if is_mining else None
 
 
 class Service:
@@ -126,7 +137,7 @@ class Service:
         self._waiting.extend(effects)
         self._wake.set()
         if self.node.head is not old:
-            self.activity.mining = False
+            self.activity.mine(False)
             self._log_head()
             self._on_head()
         return verdict(refused)
@@ -146,8 +157,8 @@ class Service:
             "finished": head.finished,
             "peers": sorted(address(peer) for peer in self.peers),
             "members": len(self._genesis.members),
-            "training": self.activity.training,
-            "mining": self.activity.mining,
+            "training": self.activity.trainings > 0,
+            "mining": self.activity.mining_since_s is not None,
             "accuracy": self.activity.accuracy,
             "waiting_for": self._waiting_for(missing),
             "missing_posts": missing,
@@ -156,14 +167,14 @@ class Service:
 
     def _waiting_for(self, missing: list[str]) -> str:
         if self.node.head.finished:
-            return "nothing: the last round is closed"
+            return "nothing, it is finished"
         if self.activity.failure:
             return f"the next phase: {self.activity.failure}"
-        if self.activity.training:
+        if self.activity.trainings:
             return "its own training"
         if missing:
-            return f"posts of {len(missing)} members (until the phase times out)"
-        return "a nonce" if self.activity.mining else "votes for a block"
+            return f"{len(missing)} posts, or the phase's timeout"
+        return "a nonce" if self.activity.mining_since_s is not None else "votes for a block"
 
     # effects
 
@@ -171,6 +182,7 @@ class Service:
         return self.handle(MessageReceived(peer, message))
 
     def _on_sealed(self, header: Header) -> None:
+        self.activity.mine(False)
         self.handle(Mined(header))
 
     async def _carry_out_all(self) -> None:
@@ -194,7 +206,7 @@ class Service:
             case Send(peer, message):
                 self._network.send(peer, message)
             case Mine(header):
-                self.activity.mining = True
+                self.activity.mine(True)
                 self._miner.mine(header)
             case Contribute():
                 assert self._tasks is not None, "effects are carried out while the service runs"
@@ -202,7 +214,7 @@ class Service:
 
     async def _contribute(self, effect: Contribute) -> None:
         begun = time.perf_counter()
-        self.activity.training, self.activity.failure = True, ""
+        self.activity.trainings, self.activity.failure = self.activity.trainings + 1, ""
         try:
             trained = await self._training.contribute(effect.phase_name, effect.round, effect.knowledge)
         except WorkerFailed as error:
@@ -210,8 +222,8 @@ class Service:
             log.error("nothing is contributed to round %d: %s", effect.round, error)
             return
         finally:
-            self.activity.training = False
-            self.activity.training_s = time.perf_counter() - begun
+            self.activity.trainings -= 1
+            self.activity.training_s += time.perf_counter() - begun
         self.activity.accuracy = trained.measured["local_accuracy"]
         log.info("trained round=%d steps=%d accuracy=%.4f", effect.round, trained.steps, self.activity.accuracy)
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
