@@ -73,6 +73,8 @@ def new_genesis(
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
+        if attempts < 1:
+            raise NodeConfigError(f"attempts is {attempts}, must be at least 1")
         config = LearningConfig(
             method=method,
             hyperparameters=read_settings(setting or []),
@@ -93,7 +95,11 @@ def new_genesis(
             phase_timeout_ms=round(phase_timeout_s * 1000),
             contribution_quorum=contribution_quorum,
         )
-        path.write_bytes(genesis.encode())
+        try:
+            with path.open("xb") as file:
+                file.write(genesis.encode())
+        except OSError as error:
+            raise NodeConfigError(f"{path} cannot be written: {error.strerror}") from None
         typer.echo(genesis.chain_id.hex())
 
 
@@ -210,8 +216,12 @@ def run_local(
 def load_key(path: Path) -> Any:
     """Read a key file; the passphrase comes from FEDCHAIN_PASSPHRASE or, on a terminal, from the operator."""
     from fedchain.crypto.keys import PrivateKey
+    from fedchain.node.config import NodeConfigError
 
-    encrypted = path.exists() and b"ENCRYPTED" in path.read_bytes()[:64]
+    try:
+        encrypted = path.exists() and b"ENCRYPTED" in path.read_bytes()[:64]
+    except OSError as error:
+        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
     passphrase = os.environ.get(PASSPHRASE_VARIABLE)
     if encrypted and passphrase is None and sys.stdin.isatty():
         passphrase = typer.prompt("Passphrase", hide_input=True, err=True)

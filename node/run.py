@@ -62,11 +62,14 @@ def read_genesis(path: Path) -> Genesis:
 
 
 def open_store(folder: Path, genesis: Genesis) -> Store:
-    """Open the chain in ``folder``, or begin it; raises StoreError."""
+    """Open the chain in ``folder``, or begin it; raises StoreError or NodeConfigError."""
     try:
         return Store.open(folder, genesis)
     except NotFound:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NodeConfigError(f"{folder.parent} cannot be made: {error.strerror}") from None
         return Store.create(folder, genesis)
 
 

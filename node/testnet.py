@@ -109,6 +109,8 @@ def found_testnet(
         folder.mkdir(parents=True)
     except FileExistsError:
         raise NodeConfigError(f"{folder} exists already; name another folder with --out") from None
+    except OSError as error:
+        raise NodeConfigError(f"{folder} cannot be made: {error.strerror}") from None
     keys = [PrivateKey.generate() for _ in range(config.clients)]
     genesis = found_federation(
         config,

@@ -43,5 +43,5 @@ def test_the_rules_know_the_phases() -> None:
     ids=["not JSON", "unknown method", "unknown field", "wrong type"],
 )
 def test_a_task_that_cannot_be_read_is_named(learning: tuple[tuple[str, str], ...]) -> None:
-    with pytest.raises(InvalidGenesis, match="^learning cannot be read: "):
+    with pytest.raises(InvalidGenesis, match=r"^learning cannot be read: "):
         learning_from_genesis(genesis(4, learning=learning))
