@@ -271,7 +271,7 @@ class Libp2pNetwork:
         if (known := self._peers.get(peer)) is not None:
             outbox, scope = known
             with scope:
-                await self._messenger.write(peer, outbox)
+                await self._messenger.serve(peer, outbox)
 
     async def _close(self, peer: ID) -> None:
         with trio.move_on_after(self._limits.handshake_timeout_s):

@@ -72,10 +72,23 @@ class Messenger:
     ) -> None:
         self._host, self._protocol, self._gate, self._limits = host, protocol, gate, limits
         self._counters, self._receive, self._blame, self._disconnect = counters, receive, blame, disconnect
+        self._heard_s: dict[PublicKey, float] = {}
         host.set_stream_handler(protocol, self._read)
 
-    async def write(self, peer: PublicKey, outbox: Outbox) -> None:
-        """Write what is put into ``outbox`` until cancelled; a stream that breaks is opened again."""
+    async def serve(self, peer: PublicKey, outbox: Outbox) -> None:
+        """Write what is put into ``outbox`` until cancelled, and disconnect a peer that says nothing for too long."""
+        self._heard_s[peer] = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write, peer, outbox)
+            while True:
+                silence_s = trio.current_time() - self._heard_s[peer]
+                if silence_s >= self._limits.idle_timeout_s:
+                    log.info("silent", "%s was silent for %.0f s", peer_id(peer), silence_s)
+                    self._disconnect(peer)
+                await trio.sleep(max(self._limits.idle_timeout_s - silence_s, 0.1 * self._limits.idle_timeout_s))
+
+    async def _write(self, peer: PublicKey, outbox: Outbox) -> None:
+        """Write to a stream; one that breaks is opened again."""
         while True:
             stream: Any = None
             try:
@@ -109,7 +122,7 @@ class Messenger:
         except FrameTooLarge as error:
             self._blame(peer, BLAME_MALFORMED, str(error))
         except trio.TooSlowError:
-            log.info("slow", "%s was silent for too long", peer_id(peer))
+            log.info("slow", "%s did not finish a message in time", peer_id(peer))
             self._disconnect(peer)
         except Exception as error:
             log.debug("read", "messages of %s ended: %r", peer_id(peer), error)
@@ -118,7 +131,7 @@ class Messenger:
 
     def _take(self, peer: PublicKey, data: bytes) -> bool:
         """Take a frame; False: its sender is not wanted any more."""
-        now_s = time.time()
+        now_s, self._heard_s[peer] = time.time(), trio.current_time()
         if not self._gate.pays(peer, len(data), now_s):
             self._counters.dropped += 1
             self._blame(peer, 0.0, "over its budget")

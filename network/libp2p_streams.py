@@ -55,19 +55,15 @@ class FrameReader:
         Raises:
             FrameTooLarge: the frame is announced with more than ``size_max`` bytes.
             StreamEnded: there is none.
-            trio.TooSlowError: nothing came for ``idle_timeout_s``, or the rest not within ``frame_timeout_s``.
+            trio.TooSlowError: its first byte came, and the rest not within ``frame_timeout_s``.
         """
-        with trio.fail_after(self._limits.idle_timeout_s):
-            await self._fill(1)
+        await self._fill(1)
         with trio.fail_after(self._limits.frame_timeout_s):
             await self._fill(LENGTH_SIZE)
             return await self._body(LENGTH_SIZE, int.from_bytes(self._buffer[:LENGTH_SIZE], "big"))
 
     async def varint_frame(self) -> bytes:
-        """The next frame behind a varint, as libp2p's own protocols have it; raises as :meth:`frame` does.
-
-        Silence is not held against the peer: gossip may have nothing to say.
-        """
+        """The next frame behind a varint, as libp2p's own protocols have it; raises as :meth:`frame` does."""
         await self._fill(1)
         with trio.fail_after(self._limits.frame_timeout_s):
             size = shift = place = 0

@@ -1,17 +1,16 @@
 """Peers on loopback: who may connect, what arrives, and what happens when one goes and comes back."""
 
 import random
-import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gossip import Verdict
-from fedchain.network.libp2p import ListenError
+from fedchain.network.libp2p import Libp2pNetwork, ListenError
 from fedchain.network.libp2p_addresses import InvalidBootstrap
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
@@ -162,20 +161,24 @@ async def test_what_is_sent_while_the_stream_opens_arrives_and_only_the_newest_s
 
 
 @on_trio
-async def test_both_may_dial_at_once() -> None:
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        names = [f"/ip4/127.0.0.1/tcp/{free.getsockname()[1]}" for free in (one, two)]
-    full = [f"{name}/p2p/{address(MEMBERS[number])}" for number, name in enumerate(names)]
-    async with peer(0, full[1], listen=names[0]) as first, peer(1, full[0], listen=names[1]) as second:
-        await meshed(first, second)
-        inbox = Inbox(second)
-        first.send(MEMBERS[1], GetContent(bytes(32), 1))
-        first.publish(gossip())
-        await until(lambda: len(inbox.messages) == 2)
-        for network in (first, second):
+async def test_both_may_dial_at_once_and_keep_the_same_connection() -> None:
+    async with peer(0) as one, peer(1) as two:
+
+        async def dial(network: Libp2pNetwork, other: Libp2pNetwork) -> None:
+            swarm: Any = network.host.get_network()
+            await swarm.dial_addr(other.host.get_transport_addrs()[0], other.host.get_id())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dial, one, two)
+            nursery.start_soon(dial, two, one)
+        for network in (one, two):
             await until(lambda network=network: len(network.host.get_network().get_connections()) == 1)  # type: ignore[misc]
+        await meshed(one, two)
+        inboxes = Inbox(one), Inbox(two)
+        for network, other in ((one, MEMBERS[1]), (two, MEMBERS[0])):
+            network.send(other, GetContent(bytes(32), 1))
+            network.publish(gossip(MEMBERS.index(other)))
+        await until(lambda: [len(inbox.messages) for inbox in inboxes] == [2, 2])
 
 
 @on_trio

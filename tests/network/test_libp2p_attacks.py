@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from libp2p.custom_types import TProtocol
 from libp2p.peer.peerinfo import info_from_p2p_addr
 from libp2p.pubsub.pb import rpc_pb2
@@ -22,7 +23,7 @@ from fedchain.network.gossip import Verdict
 from fedchain.network.identity import peer_id
 from fedchain.network.libp2p import Libp2pNetwork
 from fedchain.network.libp2p_bounds import RPC_SIZE_MAX
-from fedchain.network.libp2p_swarm import BUFFERED_MAX, build_host
+from fedchain.network.libp2p_swarm import BUFFERED_MAX, BoundedYamux, build_host
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 from fedchain.network.messages import MESSAGE_SIZE_MAX, GetContent, Message, Status, VoteMessage, encode_message
 from tests.chain.builders import ChainBuilder, genesis
@@ -216,9 +217,9 @@ async def test_whoever_claims_to_be_us_is_not_believed() -> None:
         inbox = Inbox(network)
         ours = signed(POST, KEYS[0])
         stream = await bad.send(GOSSIP, rpc(ours))
-        await stream.write(rpc(signed(POST)))
+        await stream.write(rpc(signed(encode_message(gossip(2)))))
         await until(lambda: inbox.messages)
-        assert len(inbox.messages) == 1
+        assert inbox.messages == [gossip(2)]
 
 
 @pytest.mark.parametrize("way", ["gossip", "message"])
@@ -288,6 +289,69 @@ async def test_a_stream_handler_that_fails_ends_nothing() -> None:
         await works(network)
 
 
+@on_trio
+async def test_a_connection_that_fails_inside_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, failed = BoundedYamux.handle_incoming, list[bool]()
+
+    async def fail(yamux: BoundedYamux) -> None:
+        if yamux.peer_id == peer_id(ATTACKER.public_key):
+            failed.append(True)
+            raise RuntimeError("a fault of the library's")
+        await original(yamux)
+
+    monkeypatch.setattr(BoundedYamux, "handle_incoming", fail)
+    async with peer(0) as network:
+        with suppress(Exception):
+            async with attacker(network):
+                await until(lambda: failed)
+        await works(network)
+
+
+@on_trio
+async def test_a_mesh_that_fails_to_be_kept_ends_nothing() -> None:
+    async with peer(0) as network:
+        original, failed = network.router.mesh_heartbeat, list[bool]()
+
+        def fail() -> Any:
+            network.router.mesh_heartbeat = original  # type: ignore[method-assign]
+            failed.append(True)
+            raise RuntimeError("a fault of the library's")
+
+        network.router.mesh_heartbeat = fail  # type: ignore[method-assign]
+        await until(lambda: failed)
+        await works(network)
+
+
+@on_trio
+async def test_a_neighbour_that_cannot_be_forgotten_ends_nothing() -> None:
+    async with peer(0) as network:
+        failed = list[bool]()
+
+        def fail(peer_id: Any) -> None:
+            failed.append(True)
+            raise RuntimeError("a fault of the library's")
+
+        network.router.remove_peer = fail  # type: ignore[method-assign]
+        async with peer(1, network) as other:
+            await meshed(network, other)
+        await until(lambda: failed)
+        await works(network)
+
+
+@on_trio
+async def test_gossip_is_offered_again_to_who_did_not_want_it() -> None:
+    async with peer(0) as network, attacker(network) as late:
+        wanted = list[object]()
+
+        async def read(stream: object) -> None:
+            wanted.append(stream)
+
+        await until(lambda: network.pubsub.manager.is_running and network.peers())
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        late.host.set_stream_handler(GOSSIP, read)
+        await until(lambda: wanted, "a gossip stream")
+
+
 @pytest.mark.parametrize("data", [b"\x00", b"\x00\x00\x10\x00", framed(POST)[:-1]], ids=["1", "4", "most"])
 @on_trio
 async def test_half_a_frame_is_not_waited_for_long(data: bytes) -> None:
@@ -308,11 +372,13 @@ async def test_half_a_gossip_frame_ends_the_stream() -> None:
         await works(network)
 
 
+@pytest.mark.parametrize("opens_a_stream", [False, True])
 @on_trio
-async def test_a_peer_that_says_nothing_is_gone() -> None:
+async def test_a_peer_that_says_nothing_is_gone(opens_a_stream: bool) -> None:
     async with peer(0, limits=HASTY) as network, attacker(network) as bad:
         await until(network.peers)
-        await bad.open(MESSAGES)
+        if opens_a_stream:
+            await bad.open(MESSAGES)
         await until(lambda: not network.peers(), "a disconnection")
 
 
