@@ -48,8 +48,8 @@ class Training(Protocol):
 class Activity:
     """What a running node is doing, for people and metrics."""
 
-    trainings: int = 0
-    """Contributions that are being computed, or wait for their turn."""
+    training: bool = False
+    """Whether a contribution is being computed."""
     mining_since_s: float | None = None
     """When the search for a nonce began, by the monotonic clock; None: nothing is being mined."""
     accuracy: float | None = None
@@ -107,6 +107,7 @@ class Service:
         self._waiting: deque[Effect] = deque()
         self._wake = anyio.Event()
         self._tasks: TaskGroup | None = None
+        self._turn = anyio.Lock()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -157,7 +158,7 @@ class Service:
             "finished": head.finished,
             "peers": sorted(address(peer) for peer in self.peers),
             "members": len(self._genesis.members),
-            "training": self.activity.trainings > 0,
+            "training": self.activity.training,
             "mining": self.activity.mining_since_s is not None,
             "accuracy": self.activity.accuracy,
             "waiting_for": self._waiting_for(missing),
@@ -170,7 +171,7 @@ class Service:
             return "nothing, it is finished"
         if self.activity.failure:
             return f"the next phase: {self.activity.failure}"
-        if self.activity.trainings:
+        if self.activity.training:
             return "its own training"
         if missing:
             return f"{len(missing)} posts, or the phase's timeout"
@@ -213,8 +214,16 @@ class Service:
                 self._tasks.start_soon(self._contribute, effect)
 
     async def _contribute(self, effect: Contribute) -> None:
+        async with self._turn:
+            head = self.node.head
+            if (effect.round, effect.phase) == (head.round, head.phase) and not head.finished:
+                await self._train(effect)
+            else:  # who catches up passes phases faster than anyone could train; the node hears that this one is done
+                self.handle(Contributed(effect.round, effect.phase, b""))
+
+    async def _train(self, effect: Contribute) -> None:
         begun = time.perf_counter()
-        self.activity.trainings, self.activity.failure = self.activity.trainings + 1, ""
+        self.activity.training, self.activity.failure = True, ""
         try:
             trained = await self._training.contribute(effect.phase_name, effect.round, effect.knowledge)
         except WorkerFailed as error:
@@ -222,7 +231,7 @@ class Service:
             log.error("nothing is contributed to round %d: %s", effect.round, error)
             return
         finally:
-            self.activity.trainings -= 1
+            self.activity.training = False
             self.activity.training_s += time.perf_counter() - begun
         self.activity.accuracy = trained.measured["local_accuracy"]
         log.info("trained round=%d steps=%d accuracy=%.4f", effect.round, trained.steps, self.activity.accuracy)

@@ -125,7 +125,7 @@ def found_testnet(
     )
     (folder / GENESIS_FILE).write_bytes(genesis.encode())
     nodes: list[LocalNode] = []
-    for number, (key, port) in enumerate(zip(keys, _free_ports(len(keys)), strict=True)):
+    for number, (key, port) in enumerate(zip(keys, free_ports(len(keys)), strict=True)):
         own = folder / f"node-{number}"
         own.mkdir()
         key.save(own / "key.pem")
@@ -194,7 +194,7 @@ def _last_line(path: Path) -> str:
     return lines[-1] if lines else "no reason was given"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now. All are held until the last is found, so no two are the same."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -10,17 +10,17 @@ import pytest
 
 from fedchain.chain.exceptions import StoreError
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.store import MemoryStore, Record
+from fedchain.chain.store import Content, MemoryStore, Record
 from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.gossip import Verdict
-from fedchain.network.messages import GossipMessage, Message, PostMessage, Status
+from fedchain.network.messages import BlockMessage, GossipMessage, Message, PostMessage, Status
 from fedchain.network.network import Receiver
 from fedchain.node.service import Service, now_ms
 from fedchain.node.verification import Verification
 from fedchain.node.workers import Trained, WorkerFailed
-from tests.chain.builders import SumRules, genesis, keys, payload
+from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
 from tests.node.shell import on_trio, until
 
 ME, *OTHERS = keys(4)
@@ -37,6 +37,8 @@ class Shell:
         self.full = False
         self.failure = ""
         self.number = 1
+        self.trained = anyio.Event()
+        self.trained.set()
         self.receiver: Receiver
         self.is_attached = False
 
@@ -51,6 +53,7 @@ class Shell:
 
     async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
         self.log.append(("train", round_number))
+        await self.trained.wait()
         if self.failure:
             raise WorkerFailed(self.failure)
         return Trained(payload(self.number, round_number), 20, {"local_accuracy": 0.75})
@@ -106,7 +109,7 @@ async def test_nothing_is_sent_while_what_it_promises_is_being_stored() -> None:
         async with serving(shell, genesis(4)) as service:
             service.on_peer(OTHERS[0].public_key, True)
             await until(lambda: ("train", 1) in shell.log, "training is asked for")
-            await until(lambda: service.activity.accuracy is not None and not service.activity.trainings, "it trained")
+            await until(lambda: service.activity.accuracy is not None and not service.activity.training, "it trained")
             await anyio.wait_all_tasks_blocked()
             before = list(shell.log)
             service.on_peer(OTHERS[1].public_key, True)  # has a status sent, after the post
@@ -184,6 +187,24 @@ async def test_started_again_it_sends_its_own_post_again_byte_by_byte_and_trains
     assert not [what for how, what in again.log if how == "train"]
     stored = {record.hash for record in first.store.records() if isinstance(record, Transaction)}
     assert stored == {first.posts()[0].transaction.hash}
+
+
+@on_trio
+async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has_missed() -> None:
+    shell, builder = Shell(), ChainBuilder(genesis(4))
+    blocks = builder.extend_many(6)
+    shell.trained = anyio.Event()
+    shell.store.append([Content(key, data) for key, data in builder.contents.items()])
+    async with serving(shell, builder.genesis) as service:
+        await until(lambda: ("train", 1) in shell.log, "the first phase is trained for")
+        for block in blocks:
+            shell.receiver(OTHERS[0].public_key, BlockMessage(block))
+        assert service.node.head.round == 6  # the votes for the last block are yet to come
+        shell.trained.set()
+        await until(
+            lambda: [post for post in shell.posts() if post.transaction.round == 6], "a post for the open phase"
+        )
+    assert [what for how, what in shell.log if how == "train"] == [1, 6]
 
 
 @on_trio
