@@ -135,7 +135,8 @@ def draw_timeline(timeline: dict[tuple[int, int], Span], path: Path) -> None:
     axes.set(xlabel="virtual seconds", ylabel="peer")
     axes.set_yticks(range(0, peers, max(1, peers // 20)))
     axes.invert_yaxis()
-    axes.legend(ncols=4, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(ncols=4, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     _save(figure, path)
 
 

@@ -1,0 +1,55 @@
+"""Averages count every peer once, and what is received belongs to the round before."""
+
+import pytest
+
+from fedchain.learning.learner import Contribution
+from fedchain.learning.metrics import Evaluation
+from fedchain.simulator.metrics import EvaluationLog, RoundMetrics
+
+
+def _evaluation(accuracy: float, test: float | None = None, prototype: float | None = None) -> Evaluation:
+    return Evaluation(
+        local_accuracy=accuracy, local_loss=1 - accuracy, prototype_accuracy=prototype, test_accuracy=test
+    )
+
+
+def _row(log: EvaluationLog, round_number: int) -> RoundMetrics:
+    row = RoundMetrics(round=round_number, height=round_number, virtual_s=0.0)
+    log.of_round(round_number).fill(row)
+    return row
+
+
+def test_each_peer_counts_once() -> None:
+    log = EvaluationLog()
+    for peer, accuracy in enumerate((0.5, 0.75, 1.0)):
+        log.add(peer, 1, Contribution(b"", 20, _evaluation(accuracy, prototype=accuracy / 2), None))
+    row = _row(log, 1)
+    assert row.taa == pytest.approx(0.75)
+    assert row.tal == pytest.approx(0.25)
+    assert row.taa_prototype == pytest.approx(0.375)
+    assert row.taa_received is None
+    assert row.test_accuracy is None
+
+
+def test_a_peer_that_contributes_again_replaces_its_figures() -> None:
+    log = EvaluationLog()
+    for accuracy in (0.1, 0.9):
+        log.add(0, 1, Contribution(b"", 20, _evaluation(accuracy), None))
+    assert _row(log, 1).taa == pytest.approx(0.9)
+
+
+def test_what_is_received_in_a_round_is_the_model_of_the_round_before() -> None:
+    log = EvaluationLog()
+    log.add(0, 2, Contribution(b"", 20, _evaluation(0.8), _evaluation(0.6, test=0.5)))
+    assert _row(log, 1).taa_received == pytest.approx(0.6)
+    assert _row(log, 1).test_accuracy_received == pytest.approx(0.5)
+    assert _row(log, 2).taa_received is None
+    log.add_received(0, 3, _evaluation(0.7))
+    assert _row(log, 2).taa_received == pytest.approx(0.7)
+
+
+def test_whole_test_set_figures_average_over_who_measured_them() -> None:
+    log = EvaluationLog()
+    log.add(0, 1, Contribution(b"", 20, _evaluation(0.5, test=0.2), None))
+    log.add(1, 1, Contribution(b"", 20, _evaluation(0.5), None))
+    assert _row(log, 1).test_accuracy == pytest.approx(0.2)
