@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate test check format bench fuzz reproduce clean
+.PHONY: help install simulate testnet test check format bench fuzz reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,6 +18,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 simulate: install ## 20 peers × 10 rounds of DFPL on real handwritten digits
 	$(BIN)/fedchain simulate $(ARGS)
+
+testnet: install ## 5 node processes × 5 rounds on this machine's loopback interface
+	$(BIN)/fedchain node testnet --peers 5 --rounds 5 $(ARGS)
 
 test: install ## run all tests (ARGS goes to pytest)
 	$(BIN)/pytest -q -n 2 $(ARGS)

@@ -209,12 +209,13 @@ class Node:
         if not self.mempool.add(transaction, now_ms):
             return []
         self._contents.put(transaction.payload_hash, payload)
+        placed = self._place_ready(now_ms) if len(self._unplaced) else []  # a block may have waited for this payload
         if (transaction.round, transaction.phase) != (self.head.round, self.head.phase):
-            return []
+            return placed
         self._missing.discard(transaction.sender)
         if self._missing and self._draft is None:
-            return []  # not yet; a timeout is noticed at the ticks
-        return self._advance(now_ms)
+            return placed  # not yet; a timeout is noticed at the ticks
+        return placed + self._advance(now_ms)
 
     def _on_contributed(self, round_number: int, phase: int, payload: bytes, now_ms: int) -> list[Effect]:
         """Our own payload is ready: sign it, store it, and only then send it."""

@@ -4,10 +4,14 @@ A genesis document carries the learning configuration as text; this is the one p
 """
 
 import json
+import tomllib
+from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
+from fedchain.crypto.keys import PublicKey
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.registry import build_method
@@ -57,3 +61,44 @@ def setup_phases(rules: Rules) -> tuple[PhaseRule, ...]:
 def round_phases(rules: Rules) -> tuple[PhaseRule, ...]:
     """Phases of every round, as the genesis document writes them."""
     return tuple(PhaseRule(name, Contributor(by)) for name, by in rules.phases)
+
+
+def found_federation(
+    config: LearningConfig, rules: Rules, members: Sequence[PublicKey], *, name: str, created_ms: int, **consensus: Any
+) -> Genesis:
+    """The genesis document of a federation that learns ``config``.
+
+    Args:
+        config: the learning task.
+        rules: of the same task.
+        members: public keys, in the order of the partition.
+        name: what people call the federation.
+        created_ms: when it was founded, in milliseconds since the Unix epoch.
+        consensus: further fields of :class:`Genesis`.
+
+    Raises:
+        InvalidGenesis: the values contradict each other.
+    """
+    return Genesis(
+        name=name,
+        created_ms=created_ms,
+        members=tuple(members),
+        learning=learning_to_genesis(config),
+        setup=setup_phases(rules),
+        phases=round_phases(rules),
+        **consensus,
+    )
+
+
+def read_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` settings: the value as TOML, or as text where it is not; raises ConfigurationError."""
+    values = {}
+    for setting in settings:
+        name, separator, text = setting.partition("=")
+        if not separator or not name.strip():
+            raise ConfigurationError(f"--set {setting!r} is not of the form NAME=VALUE")
+        try:
+            values[name.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[name.strip()] = text.strip()
+    return values

@@ -1,21 +1,15 @@
 """``fedchain simulate`` and ``fedchain reproduce``. Nothing heavy is imported before they run."""
 
 import inspect
-import sys
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedchain.node.command import EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
-
-EXIT_VIOLATED = 1
-EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
 
 _NOT_OPTIONS = ("faults", "hyperparameters")
 
@@ -55,16 +49,18 @@ def simulate_command() -> Callable[..., None]:
 
 def run_command(scenario_file: Path | None, values: Mapping[str, Any], settings: list[str], out: Path | None) -> None:
     """Run one scenario, show it, and write its run folder; exits with 1 if the checker found something."""
-    with clear_errors():
+    with clear_errors(ScenarioError):
         overrides = dict(values)
         if settings:
+            from fedchain.node.task import read_settings
+
             overrides["hyperparameters"] = read_settings(settings)
         scenario = load_scenario(scenario_file, overrides)
 
         from fedchain.simulator.run import run_scenario
 
         if run_scenario(scenario, out):
-            raise typer.Exit(EXIT_VIOLATED)
+            raise typer.Exit(EXIT_DIFFERENT)
 
 
 def reproduce(
@@ -79,7 +75,7 @@ def reproduce(
 
     What is finished is kept: an interrupted experiment goes on where it was.
     """
-    with clear_errors():
+    with clear_errors(ScenarioError):
         from fedchain.simulator.experiment import load_experiment
 
         experiment = load_experiment(experiment_file)
@@ -94,37 +90,7 @@ def reproduce(
         from fedchain.simulator.run import load_learner
 
         load_learner(first.scenario)  # bad data shall be one line, not one per run
-        run_experiment(experiment, out or Path("runs") / experiment.name, jobs, overrides)
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """Turn what the user can mend into one line and exit code 2."""
-    from fedchain.chain.exceptions import ChainError
-    from fedchain.learning.exceptions import LearningError
-
-    try:
-        yield
-    except (ScenarioError, LearningError, ChainError) as error:
-        print(f"fedchain: {error}", file=sys.stderr)
-        raise typer.Exit(EXIT_BAD_INPUT) from None
-    except KeyboardInterrupt:
-        print("fedchain: interrupted", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-
-
-def read_settings(settings: list[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE`` options: the value as TOML, or as text where it is not."""
-    values = {}
-    for setting in settings:
-        name, separator, text = setting.partition("=")
-        if not separator or not name.strip():
-            raise ScenarioError(f"--set {setting!r} is not of the form NAME=VALUE")
-        try:
-            values[name.strip()] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            values[name.strip()] = text.strip()
-    return values
+        run_experiment(experiment, out or RUNS_FOLDER / experiment.name, jobs, overrides)
 
 
 def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:

@@ -17,8 +17,6 @@ from fedchain.simulator.simulation import Outcome
 CHAIN_FOLDER = "chain"
 """Where the run folder keeps peer 0's store."""
 
-RUNS_FOLDER = Path("runs")
-"""Where run folders go that were not given a place."""
 
 PHASE_COLOURS = {"training": "#4c72b0", "exchange": "#ccb974", "mining": "#c44e52", "voting": "#55a868"}
 
@@ -56,15 +54,6 @@ class RunFolder:
 
     def _write_json(self, name: str, value: Any) -> None:
         (self.path / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-
-
-def default_folder(scenario: Scenario) -> Path:
-    """The first of ``runs/NAME``, ``runs/NAME-2``, … that does not exist."""
-    path, count = RUNS_FOLDER / scenario.name, 1
-    while path.exists():
-        count += 1
-        path = RUNS_FOLDER / f"{scenario.name}-{count}"
-    return path
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:

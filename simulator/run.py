@@ -11,9 +11,10 @@ from fedchain.chain.sqlite import Store
 from fedchain.chain.store import Storage
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
+from fedchain.node.command import free_folder
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.metrics import RoundMetrics
-from fedchain.simulator.report import RunFolder, default_folder
+from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
 from fedchain.simulator.worker import TrainingPool
@@ -32,7 +33,7 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
     learner = load_learner(scenario)
     histogram = learner.histogram()
     display = Display(console, scenario)
-    folder = RunFolder(out or default_folder(scenario), scenario)
+    folder = RunFolder(out or free_folder(scenario.name), scenario)
     rows: list[RoundMetrics] = []
 
     def on_round(row: RoundMetrics) -> None:

@@ -24,9 +24,9 @@ from fedchain.learning.learner import Contribution
 from fedchain.learning.rules import Rules
 from fedchain.learning.seeding import derive
 from fedchain.network.messages import PostMessage, VoteMessage
+from fedchain.node import task
 from fedchain.node.effects import Contribute, Effect, Mine, Publish
 from fedchain.node.events import Contributed, Event, Mined
-from fedchain.node.task import learning_to_genesis, round_phases, setup_phases
 from fedchain.node.verification import Verification
 from fedchain.simulator.checker import Checker
 from fedchain.simulator.loop import VirtualTimeLoop
@@ -88,14 +88,12 @@ class Outcome:
 
 def found_federation(scenario: Scenario, rules: Rules, keys: list[PrivateKey]) -> Genesis:
     """The genesis document of a scenario. Virtual time starts at 0, so the federation was founded then."""
-    phases = setup_phases(rules), round_phases(rules)
-    return Genesis(
+    return task.found_federation(
+        scenario.learning_config(),
+        rules,
+        [key.public_key for key in keys],
         name=scenario.name,
         created_ms=0,
-        members=tuple(key.public_key for key in keys),
-        learning=learning_to_genesis(scenario.learning_config()),
-        setup=phases[0],
-        phases=phases[1],
         rounds=scenario.rounds,
         aggregator=AggregatorRule(scenario.aggregator),
         centralized=scenario.centralized,

@@ -6,6 +6,7 @@ import typer
 
 import fedchain
 from fedchain.chain.cli import explorer_app
+from fedchain.node.cli import genesis_app, keys_app, node_app
 from fedchain.simulator.cli import reproduce, simulate_command
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ def rules_of(genesis: "Genesis") -> "Rules":
 
 app.command("simulate")(simulate_command())
 app.command("reproduce")(reproduce)
+app.add_typer(node_app, name="node")
+app.add_typer(keys_app, name="keys")
+app.add_typer(genesis_app, name="genesis")
 app.add_typer(explorer_app(rules_of), name="explorer", help="Inspect a chain: a run folder's or a node's.")
 
 

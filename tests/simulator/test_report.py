@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedchain.node.command import free_folder
 from fedchain.simulator.metrics import RoundMetrics, Span
-from fedchain.simulator.report import RunFolder, default_folder, draw_curves, draw_heat_map, draw_timeline, result_of
+from fedchain.simulator.report import RunFolder, draw_curves, draw_heat_map, draw_timeline, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from fedchain.simulator.simulation import Outcome
 from tests.simulator.trivial import trivial_scenario
@@ -55,10 +56,9 @@ def test_a_folder_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_the_next_free_name_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    scenario = trivial_scenario(name="storm")
-    assert default_folder(scenario) == Path("runs/storm")
+    assert free_folder("storm") == Path("runs/storm")
     (tmp_path / "runs" / "storm").mkdir(parents=True)
-    assert default_folder(scenario) == Path("runs/storm-2")
+    assert free_folder("storm") == Path("runs/storm-2")
 
 
 def test_the_result_leaves_out_what_the_wall_clock_says() -> None:

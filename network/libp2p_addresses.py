@@ -1,0 +1,169 @@
+"""Finding peers: where members can be reached, when to dial whom, and a small exchange of addresses.
+
+Bootstrap addresses are dialled for ever. Other members' addresses are learned from the members themselves and from
+their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. An address that somebody made
+up costs an attempt: the handshake shows whose key is behind it.
+"""
+
+import random
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from multiaddr import Multiaddr
+
+from fedchain.chain.encoding import decode, encode, expect_record
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.crypto.address import public_key_from_address
+from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.limits import Limits
+
+ADDRESSES_PER_PEER = 4
+"""Addresses remembered of one member."""
+
+ADDRESS_SIZE_MAX = 128
+"""Characters of an address."""
+
+ENTRIES_MAX = 16
+"""Members whose addresses are told at a time."""
+
+EXCHANGE_SIZE_MAX = 2**15
+"""Bytes of a question or an answer."""
+
+Entry = tuple[PublicKey, list[str]]
+"""A member and where it may be reached."""
+
+
+class InvalidBootstrap(Exception):
+    """An address to start from cannot be used; the message names it."""
+
+
+def parse_bootstrap(text: str, members: Collection[PublicKey]) -> tuple[PublicKey, str]:
+    """Split ``/ip4/…/tcp/…/p2p/12D3KooW…`` into a member and its address.
+
+    Raises:
+        InvalidBootstrap: not such an address, or nobody's in ``members``.
+    """
+    place, marker, name = text.rpartition("/p2p/")
+    try:
+        peer = public_key_from_address(name)
+    except InvalidAddress as error:
+        raise InvalidBootstrap(f"bootstrap address {text!r} does not end with /p2p/ and a peer id: {error}") from None
+    if not marker or not is_address(place):
+        raise InvalidBootstrap(f"bootstrap address {text!r} is not of the form /ip4/…/tcp/…/p2p/…")
+    if peer not in members:
+        raise InvalidBootstrap(f"bootstrap address {text!r}: {name} is not a member")
+    return peer, place
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` is a TCP address that can be dialled."""
+    if len(text) > ADDRESS_SIZE_MAX:
+        return False
+    try:
+        names = [protocol.name for protocol in Multiaddr(text).protocols()]
+    except Exception:  # the library raises whatever its parsers do
+        return False
+    return len(names) == 2 and names[0] in ("ip4", "ip6", "dns", "dns4", "dns6") and names[1] == "tcp"
+
+
+@dataclass(slots=True)
+class _Contact:
+    """What is known about reaching a member."""
+
+    fixed: list[str] = field(default_factory=list)
+    """From the bootstrap list."""
+    told: list[str] = field(default_factory=list)
+    """From the member itself, or from its neighbours."""
+    is_own_word: bool = False
+    """Whether ``told`` comes from the member itself."""
+    failures: int = 0
+    """Failed attempts in a row."""
+    due_s: float = 0.0
+    """When to try next."""
+
+
+class AddressBook:
+    """Where members are, and whom to dial next. Bounded by the number of members."""
+
+    def __init__(self, own_key: PublicKey, members: Collection[PublicKey], limits: Limits) -> None:
+        self._limits = limits
+        self._contacts = {member: _Contact() for member in members if member != own_key}
+        self._random = random.Random()  # spreads attempts over time; nothing depends on it
+
+    def add_fixed(self, peer: PublicKey, address: str) -> None:
+        """Remember a bootstrap address."""
+        if (contact := self._contacts.get(peer)) is not None and address not in contact.fixed:
+            contact.fixed.append(address)
+
+    def add_told(self, peer: PublicKey, addresses: Iterable[str], *, by_itself: bool) -> None:
+        """Learn addresses. A member's own word replaces hearsay, and hearsay never replaces its word."""
+        contact = self._contacts.get(peer)
+        if contact is None or (contact.is_own_word and not by_itself):
+            return
+        usable = [address for address in addresses if is_address(address)][:ADDRESSES_PER_PEER]
+        if by_itself:
+            contact.told, contact.is_own_word = usable, True
+        else:
+            new = [address for address in usable if address not in contact.told]
+            contact.told = [*contact.told, *new][:ADDRESSES_PER_PEER]
+
+    def due(self, connected: Collection[PublicKey], now_s: float) -> list[tuple[PublicKey, str]]:
+        """Whom to dial now, and where."""
+        room = max(0, self._limits.peers_wanted - len(connected))
+        waiting = [peer for peer in self._contacts if peer not in connected and now_s >= self._contacts[peer].due_s]
+        self._random.shuffle(waiting)
+        chosen = [peer for peer in waiting if self._contacts[peer].fixed]
+        chosen += [peer for peer in waiting if not self._contacts[peer].fixed and self._contacts[peer].told][:room]
+        return [(peer, self._address(self._contacts[peer])) for peer in chosen]
+
+    def on_dial(self, peer: PublicKey, now_s: float) -> float:
+        """Note an attempt as failed until it succeeds; the pause before the next one, in seconds."""
+        contact = self._contacts[peer]
+        pause_s = min(self._limits.redial_max_s, self._limits.redial_min_s * 2.0 ** min(contact.failures, 16))
+        pause_s *= self._random.uniform(0.75, 1.25)
+        contact.failures += 1
+        contact.due_s = now_s + pause_s
+        return pause_s
+
+    def on_connected(self, peer: PublicKey) -> None:
+        """The member is reached."""
+        if (contact := self._contacts.get(peer)) is not None:
+            contact.failures = 0
+
+    def on_disconnected(self, peer: PublicKey, now_s: float) -> None:
+        """The member is gone; it is not dialled at once, lest both sides do."""
+        if (contact := self._contacts.get(peer)) is not None:
+            contact.due_s = now_s + self._limits.redial_min_s * self._random.uniform(0.25, 1.0)
+
+    def sample(self, asker: PublicKey) -> list[Entry]:
+        """Up to ``ENTRIES_MAX`` members with addresses, for ``asker``."""
+        known = [
+            (peer, [*c.told, *c.fixed][:ADDRESSES_PER_PEER]) for peer, c in self._contacts.items() if peer != asker
+        ]
+        known = [entry for entry in known if entry[1]]
+        return self._random.sample(known, min(ENTRIES_MAX, len(known)))
+
+    def _address(self, contact: _Contact) -> str:
+        addresses = [*contact.fixed, *(address for address in contact.told if address not in contact.fixed)]
+        return addresses[contact.failures % len(addresses)]
+
+
+def encode_entries(entries: Iterable[Entry]) -> bytes:
+    """Addresses as they are told."""
+    return encode([[peer, addresses] for peer, addresses in entries])
+
+
+def decode_entries(data: bytes) -> list[Entry]:
+    """Read :func:`encode_entries`'s bytes; raises InvalidEncoding."""
+    value: Any = decode(data, EXCHANGE_SIZE_MAX)
+    if not isinstance(value, list) or len(value) > ENTRIES_MAX:
+        raise InvalidEncoding("addresses", f"a list of at most {ENTRIES_MAX} entries expected")
+    entries = []
+    for item in value:
+        peer, addresses = expect_record(item, "address entry", (bytes, list))
+        if len(addresses) > ADDRESSES_PER_PEER:
+            raise InvalidEncoding("addresses", f"{len(addresses)} found, at most {ADDRESSES_PER_PEER} are allowed")
+        entries.append((peer, expect_record(addresses, "addresses", [str] * len(addresses))))
+    return entries

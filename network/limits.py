@@ -1,0 +1,83 @@
+"""Limits of a peer's connections: what it may hold open, send and be forgiven."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of everything; what comes from a peer is bounded before it is allocated."""
+
+    connections_max: int = 64
+    """Connections open at a time, in both directions."""
+    streams_per_peer_max: int = 32
+    """Streams open on one connection, in both directions."""
+    peers_wanted: int = 8
+    """Connected peers below which known addresses are dialled; 0: only the bootstrap addresses are."""
+    gossip_degree: int = 4
+    """Neighbours in the gossip mesh, give or take one. Each more is one more copy of every message to everybody."""
+    gossip_size_max: int = 256 * 2**10
+    """Bytes of a gossip message."""
+    outbox_messages_max: int = 1_024
+    """Messages that wait for one peer."""
+    outbox_bytes_max: int = 16 * 2**20
+    """Bytes that wait for one peer."""
+    publish_queue_max: int = 4_096
+    """Own gossip messages that wait to be sent."""
+    messages_per_s: float = 500.0
+    """Messages taken from one peer per second, gossip included."""
+    messages_burst: float = 4_000.0
+    """Messages that a peer may send at once after it was silent."""
+    bytes_per_s: float = 32.0 * 2**20
+    """Bytes taken from one peer per second."""
+    bytes_burst: float = 128.0 * 2**20
+    """Bytes that a peer may send at once after it was silent."""
+    blame_max: float = 100.0
+    """Blame at which a peer is disconnected and banned."""
+    blame_decay_per_s: float = 1.0
+    """Blame forgiven per second."""
+    ban_s: float = 3_600.0
+    """How long a ban lasts."""
+    handshake_timeout_s: float = 10.0
+    """How long a connection may take until both sides know each other."""
+    frame_timeout_s: float = 60.0
+    """How long a message may be on its way after its first byte."""
+    idle_timeout_s: float = 90.0
+    """Silence after which a peer counts as gone."""
+    keepalive_s: float = 20.0
+    """Silence of our own after which we say that we are there."""
+    redial_min_s: float = 1.0
+    """Pause after the first failed attempt to reach a peer; it doubles with each further one."""
+    redial_max_s: float = 60.0
+    """Longest pause between two attempts."""
+    exchange_interval_s: float = 30.0
+    """How often a neighbour is asked for addresses."""
+
+
+BLAME_REJECTED = 10.0
+"""For a message that breaks a rule."""
+
+BLAME_MALFORMED = 25.0
+"""For bytes that are no message."""
+
+BLAME_OVER_BUDGET = 0.1
+"""For a message beyond the peer's budget."""
+
+
+class TokenBucket:
+    """A budget that refills evenly: ``rate`` per second, at most ``burst``."""
+
+    __slots__ = ("_at_s", "_burst", "_rate", "_tokens")
+
+    def __init__(self, rate: float, burst: float, now_s: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._tokens, self._at_s = burst, now_s
+
+    def has(self, amount: float, now_s: float) -> bool:
+        """Whether ``amount`` can be spent now. A clock that goes back refills nothing."""
+        self._tokens = min(self._burst, self._tokens + self._rate * max(0.0, now_s - self._at_s))
+        self._at_s = now_s
+        return self._tokens >= amount
+
+    def spend(self, amount: float) -> None:
+        """Take ``amount`` out."""
+        self._tokens -= amount

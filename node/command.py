@@ -1,0 +1,51 @@
+"""What all commands share: errors in one line, exit codes, and folders that are named for the user."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+EXIT_DIFFERENT = 1
+"""The command ran, and what it looked for does not hold."""
+
+EXIT_BAD_INPUT = 2
+"""The command could not run; standard error says why in one line."""
+
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as shells count it."""
+
+RUNS_FOLDER = Path("runs")
+
+
+@contextmanager
+def clear_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn what the user can mend into one line and exit code 2.
+
+    Args:
+        kinds: errors of a layer above this one; those of the layers below are known.
+    """
+    from fedchain.chain.exceptions import ChainError
+    from fedchain.crypto.exceptions import CryptoError
+    from fedchain.learning.exceptions import LearningError
+    from fedchain.node.config import NodeConfigError
+
+    mendable: tuple[type[Exception], ...] = (NodeConfigError, ChainError, CryptoError, LearningError, *kinds)
+    try:
+        yield
+    except mendable as error:
+        print(f"fedchain: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_BAD_INPUT) from None
+    except KeyboardInterrupt:
+        print("fedchain: interrupted", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def free_folder(name: str) -> Path:
+    """The first of ``runs/NAME``, ``runs/NAME-2``, … that does not exist."""
+    path, count = RUNS_FOLDER / name, 1
+    while path.exists():
+        count += 1
+        path = RUNS_FOLDER / f"{name}-{count}"
+    return path

@@ -1,0 +1,63 @@
+"""What the operator of a node chooses, from flags or a TOML file. What peers agree on is in the genesis document."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+
+class NodeConfigError(ValueError):
+    """A setting cannot be used; the message names it and what is wrong, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """Settings of one node."""
+
+    genesis: str
+    """Genesis document of the federation."""
+    key: str
+    """Key file of this peer."""
+    data: str
+    """Folder for the chain and everything else the node keeps; made if it does not exist."""
+    data_dir: str = ""
+    """Folder of the data set's files; default: the environment variable FEDCHAIN_DATA."""
+    listen: str = "/ip4/0.0.0.0/tcp/4001"
+    """Address to listen on, as a multiaddr."""
+    bootstrap: tuple[str, ...] = ()
+    """Members to connect to first, as multiaddrs that end with /p2p/ and an address."""
+    announce: tuple[str, ...] = ()
+    """Addresses to tell others instead of the one listened on."""
+    metrics: str = ""
+    """host:port for Prometheus metrics; empty: none."""
+
+
+def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
+    """Read a settings file (none: nothing) and put ``overrides`` over it; raises NodeConfigError."""
+    values: dict[str, Any] = {} if path is None else _read_toml(path)
+    values |= overrides
+    known = {item.name: item for item in fields(NodeConfig)}
+    for name, value in values.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            raise NodeConfigError(f"there is no setting {name!r}; {hint}")
+        if known[name].type is not str and isinstance(value, list | tuple) and all(type(v) is str for v in value):
+            values[name] = tuple(value)
+        elif known[name].type is not str or type(value) is not str:
+            raise NodeConfigError(f"{name} is {value!r}, which is of the wrong type")
+    for name in ("genesis", "key", "data"):
+        if not values.get(name):
+            raise NodeConfigError(f"{name} is missing; give --{name} or write it into the settings file")
+    return NodeConfig(**values)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise NodeConfigError(f"{path} is not TOML: {error}") from None

@@ -1,0 +1,52 @@
+"""What a running node shows: log lines, or a live panel on a terminal."""
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from fedchain.node.service import Service
+
+REFRESH_S = 0.5
+
+
+def set_up_logging(verbose: bool) -> None:
+    """Log to standard error, one line an event: time, level, logger, message."""
+    logging.basicConfig(
+        level=logging.WARNING,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+    logging.getLogger("fedchain").setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+async def show_service(service: "Service") -> None:
+    """Show a node's status until cancelled."""
+    with Live(console=Console(stderr=False), auto_refresh=False) as live:
+        while True:
+            live.update(_panel(service), refresh=True)
+            await anyio.sleep(REFRESH_S)
+
+
+def _panel(service: "Service") -> Panel:
+    now = service.status()
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("head", f"{now['head'][:16]} at height {now['height']}")
+    facts.add_row("round", f"{now['round']}, phase {now['phase']}")
+    facts.add_row("peers", f"{len(now['peers'])} of {now['members'] - 1}")
+    facts.add_row("accuracy", Text(percent(now["accuracy"]), style="bold green"))
+    facts.add_row("waiting for", now["waiting_for"])
+    return Panel(facts, title=now["address"], border_style="blue", width=78)
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction for people; a dash where there is none yet."""
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"

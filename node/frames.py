@@ -1,0 +1,67 @@
+"""Frames between a node and its worker processes: four bytes of length, then one canonical value."""
+
+from typing import Any, BinaryIO
+
+import anyio
+from anyio.abc import ByteSendStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from fedchain.chain.encoding import decode, encode
+from fedchain.chain.exceptions import InvalidEncoding
+
+LENGTH_SIZE = 4
+FRAME_SIZE_MAX = 2**30
+"""Bytes of one frame; both ends are ours, so this only catches a broken pipe's garbage."""
+
+
+class PipeBroken(Exception):
+    """The other process is gone, or what it wrote is no frame."""
+
+
+def to_frame(value: Any) -> bytes:
+    """Write one value as a frame."""
+    data = encode(value)
+    return len(data).to_bytes(LENGTH_SIZE, "big") + data
+
+
+def read_frame(file: BinaryIO) -> Any:
+    """Read one value in a worker process; raises PipeBroken when the node has closed the pipe."""
+    head = file.read(LENGTH_SIZE)
+    size = int.from_bytes(head, "big")
+    data = file.read(size) if len(head) == LENGTH_SIZE and size <= FRAME_SIZE_MAX else b""
+    if len(head) < LENGTH_SIZE or len(data) < size:
+        raise PipeBroken(f"{len(head) + len(data)} of {LENGTH_SIZE + size} bytes could be read")
+    return _decode(data)
+
+
+def write_frame(file: BinaryIO, value: Any) -> None:
+    """Write one value in a worker process."""
+    file.write(to_frame(value))
+    file.flush()
+
+
+async def receive_frame(stream: BufferedByteReceiveStream) -> Any:
+    """Read one value from a worker process; raises PipeBroken when it is gone."""
+    try:
+        size = int.from_bytes(await stream.receive_exactly(LENGTH_SIZE), "big")
+        if size > FRAME_SIZE_MAX:
+            raise PipeBroken(f"a frame of {size} bytes was announced, at most {FRAME_SIZE_MAX} are taken")
+        data = await stream.receive_exactly(size)
+    except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        raise PipeBroken(f"the process has closed its output: {type(error).__name__}") from None
+    return _decode(data)
+
+
+async def send_frame(stream: ByteSendStream, value: Any) -> None:
+    """Write one value to a worker process; raises PipeBroken when it is gone."""
+    try:
+        await stream.send(to_frame(value))
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        raise PipeBroken(f"the process has closed its input: {type(error).__name__}") from None
+
+
+def _decode(data: bytes) -> Any:
+    try:
+        return decode(data, FRAME_SIZE_MAX)
+    except InvalidEncoding as error:
+        raise PipeBroken(str(error)) from None

@@ -1,0 +1,141 @@
+"""Running a node: key, genesis document, store, network, workers and service put together."""
+
+import logging
+import signal
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskStatus
+
+from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesis, NotFound
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.sqlite import Store
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PrivateKey
+from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.metrics import answer_metrics
+from fedchain.node.service import Service
+from fedchain.node.status import answer_status
+from fedchain.node.task import rules_of
+from fedchain.node.verification import Verification
+from fedchain.node.workers import TrainingWorker, WorkerFailed
+
+log = logging.getLogger("fedchain.node")
+
+CHAIN_FOLDER = "chain"
+
+Watch = Callable[[Service], Coroutine[Any, Any, None]]
+
+
+def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) -> None:
+    """Run a node until it is interrupted.
+
+    Args:
+        config: the operator's settings.
+        key: this peer's key.
+        watch: a task that runs beside the service, such as a display.
+
+    Raises:
+        NodeConfigError: the genesis document does not fit the key, or the address cannot be listened on.
+        ChainError: the genesis document or the data folder cannot be used.
+    """
+    genesis = read_genesis(Path(config.genesis))
+    if key.public_key not in genesis.index:
+        raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
+    verification = Verification(genesis, rules_of(genesis))
+    folder = Path(config.data)
+    with open_store(folder / CHAIN_FOLDER, genesis) as store:
+        anyio.run(partial(_serve, config, genesis, key, verification, store, folder, watch), backend="trio")
+
+
+def read_genesis(path: Path) -> Genesis:
+    """Read a genesis document; raises NodeConfigError or InvalidGenesis."""
+    try:
+        return Genesis.decode(path.read_bytes())
+    except OSError as error:
+        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except InvalidEncoding as error:
+        raise InvalidGenesis(f"{path} is no genesis document: {error}") from None
+
+
+def open_store(folder: Path, genesis: Genesis) -> Store:
+    """Open the chain in ``folder``, or begin it; raises StoreError or NodeConfigError."""
+    try:
+        return Store.open(folder, genesis)
+    except NotFound:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NodeConfigError(f"{folder.parent} cannot be made: {error.strerror}") from None
+        return Store.create(folder, genesis)
+
+
+async def _serve(
+    config: NodeConfig,
+    genesis: Genesis,
+    key: PrivateKey,
+    verification: Verification,
+    store: Store,
+    folder: Path,
+    watch: Watch | None,
+) -> None:
+    # trio and libp2p, only where they are needed
+    from fedchain.network.libp2p import ListenError, open_network
+    from fedchain.network.libp2p_addresses import InvalidBootstrap
+
+    training = TrainingWorker(Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir)
+    try:
+        async with anyio.create_task_group() as starting:
+            scopes = [starting.cancel_scope]
+            await starting.start(_stop_on_signal, scopes)
+            async with (
+                open_network(
+                    key,
+                    genesis.chain_id,
+                    genesis.members,
+                    listen=config.listen,
+                    bootstrap=config.bootstrap,
+                    announce=config.announce,
+                    folder=folder,
+                ) as network,
+                anyio.create_task_group() as tasks,
+            ):
+                scopes.append(tasks.cancel_scope)
+                service = Service(genesis, key, verification, store, network, training)
+                log.info("listening on %s", ", ".join(network.listen_addresses()))
+                network.watch(service.on_peer)
+                tasks.start_soon(training.prepare)
+                tasks.start_soon(answer_status, folder, service)
+                if config.metrics:
+                    tasks.start_soon(answer_metrics, config.metrics, service, network.counters)
+                if watch is not None:
+                    tasks.start_soon(watch, service)
+                await service.run()
+            starting.cancel_scope.cancel()
+    except* (ListenError, InvalidBootstrap, WorkerFailed) as group:
+        raise NodeConfigError(str(_first(group))) from None
+    except* (NodeConfigError, ChainError) as group:
+        raise _first(group) from None
+    finally:
+        await training.close()
+
+
+async def _stop_on_signal(
+    scopes: Sequence[anyio.CancelScope], *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Cancel the innermost scope at the first signal, and the one around it should that take too long for someone."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            log.info("stopping")
+            scope = next((scope for scope in reversed(scopes) if not scope.cancel_called), scopes[0])
+            scope.cancel()
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> Exception:
+    """One of the errors in a group: they are shown one at a time."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

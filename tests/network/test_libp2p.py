@@ -1,0 +1,286 @@
+"""Peers on loopback: who may connect, what arrives, and what happens when one goes and comes back."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.gossip import Verdict
+from fedchain.network.libp2p import Libp2pNetwork, ListenError
+from fedchain.network.libp2p_addresses import InvalidBootstrap
+from fedchain.network.limits import BLAME_REJECTED, Limits
+from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
+from fedchain.network.sync import Downloads
+from tests.network.conformance import gossip
+from tests.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until
+
+STRANGER = PrivateKey(bytes(32))
+
+
+def post(number: int, size: int = 64) -> PostMessage:
+    """One of many different gossip messages."""
+    return PostMessage(gossip().transaction, number.to_bytes(8, "big") + bytes(size))
+
+
+@on_trio
+async def test_two_peers_meet_and_part() -> None:
+    seen: list[tuple[str, PublicKey, bool]] = []
+    async with peer(0) as one:
+        one.watch(lambda who, here: seen.append(("one", who, here)))
+        async with peer(1, one) as other:
+            other.watch(lambda who, here: seen.append(("other", who, here)))
+            await until(lambda: len(seen) == 2)
+            later: list[tuple[PublicKey, bool]] = []
+            one.watch(lambda who, here: later.append((who, here)))
+            assert later == [(MEMBERS[1], True)]
+            assert one.peers() == [MEMBERS[1]]
+        await until(lambda: later == [(MEMBERS[1], True), (MEMBERS[1], False)])
+        assert one.peers() == []
+    assert sorted(seen) == [("one", MEMBERS[1], True), ("other", MEMBERS[0], True)]
+
+
+@on_trio
+async def test_strangers_are_turned_away() -> None:
+    async with peer(0) as one:
+        async with attacker(one) as member:
+            await until(one.peers)
+            assert member.is_connected()
+        await until(lambda: not one.peers())
+        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever libp2p makes of a closed connection
+            async with attacker(one, STRANGER):
+                pass
+        assert one.peers() == []
+        assert one.host.get_network().get_connections() == []
+
+
+@on_trio
+async def test_a_stranger_is_not_dialled_into_the_network_either() -> None:
+    async with peer(0, members=MEMBERS[:2]) as small, peer(2, small) as stranger:
+        await until(lambda: stranger.book._contacts[MEMBERS[0]].failures >= 3, "three attempts")
+        assert (small.peers(), stranger.peers()) == ([], [])
+
+
+@on_trio
+async def test_chains_do_not_hear_each_other() -> None:
+    async with peer(0) as one, peer(1, one, chain_id=bytes(32)) as other:
+        inbox = Inbox(one)
+        await until(one.peers)
+        other.send(MEMBERS[0], GetContent(bytes(32), 0))
+        other.publish(gossip())
+        async with peer(2, one) as third:
+            await meshed(one, third)
+            third.publish(gossip(2))
+            await until(lambda: inbox.messages)
+        assert inbox.heard == [(MEMBERS[2], gossip(2))]
+
+
+@on_trio
+async def test_a_message_is_delivered_once_and_forwarded() -> None:
+    async with peer(0) as one, peer(1, one) as two, peer(2, one, two) as three:
+        await meshed(one, two, three)
+        inboxes = [Inbox(network) for network in (one, two, three)]
+        for number in range(20):
+            one.publish(post(number))
+        two.publish(post(99))
+        await until(lambda: [len(inbox.messages) for inbox in inboxes] == [1, 20, 21])
+        assert [len(set(inbox.messages)) for inbox in inboxes] == [1, 20, 21]
+
+
+@on_trio
+async def test_a_burst_of_two_hundred_arrives_whole_also_behind_another_peer() -> None:
+    async with peer(0) as one, peer(1, one) as two, peer(2, two) as three:
+        await meshed(one, two)
+        await meshed(two, three)
+        Inbox(two)
+        inbox = Inbox(three)
+        for number in range(200):
+            one.publish(post(number, 20_000))
+        await until(lambda: len(inbox.messages) == 200, "200 messages")
+        assert set(inbox.messages) == {post(number, 20_000) for number in range(200)}
+
+
+@on_trio
+async def test_gossip_that_is_too_large_is_not_sent() -> None:
+    async with peer(0) as one, peer(1, one) as two:
+        await meshed(one, two)
+        inbox = Inbox(two)
+        one.publish(post(1, LIMITS.gossip_size_max))
+        one.publish(post(2))
+        await until(lambda: inbox.messages)
+        assert inbox.messages == [post(2)]
+        assert one.counters.dropped == 1
+
+
+@on_trio
+async def test_a_large_content_is_fetched_in_chunks() -> None:
+    content = random.Random(1).randbytes(1_700_000)
+    content_hash = sha256(content)
+    async with peer(0) as one, peer(1, one) as two:
+        await until(lambda: one.peers() and two.peers())
+        downloads, arrived = Downloads(), list[bytes]()
+
+        def provide(sender: PublicKey, message: Message) -> Verdict:
+            assert isinstance(message, GetContent)
+            one.send(sender, Chunk(content_hash, message.offset, content[message.offset : message.offset + CHUNK_SIZE]))
+            return Verdict.ACCEPT
+
+        def fetch(sender: PublicKey, message: Message) -> Verdict:
+            assert isinstance(message, Chunk)
+            whole, requests = downloads.on_chunk(sender, message, 0)
+            arrived.extend([whole] if whole is not None else [])
+            for provider, request in requests:
+                two.send(provider, request)
+            return Verdict.ACCEPT
+
+        one.attach(provide)
+        two.attach(fetch)
+        for provider, request in downloads.want(content_hash, len(content), MEMBERS[0], 0):
+            two.send(provider, request)
+        await until(lambda: arrived)
+        assert arrived == [content]
+
+
+@on_trio
+async def test_what_is_sent_while_the_stream_opens_arrives_and_only_the_newest_status_counts() -> None:
+    statuses = [Status(bytes(32), height, b"", ()) for height in range(3)]
+    async with peer(0) as one, peer(1, one) as two:
+        inbox = Inbox(two)
+
+        def greet(who: PublicKey, is_connected: bool) -> None:
+            for status in statuses:
+                one.send(who, status)
+            one.send(who, GetContent(bytes(32), 5))
+
+        one.watch(greet)
+        await until(lambda: len(inbox.messages) >= 2)
+        assert inbox.messages == [statuses[-1], GetContent(bytes(32), 5)]
+
+
+@on_trio
+async def test_both_may_dial_at_once_and_keep_the_same_connection() -> None:
+    async with peer(0) as one, peer(1) as two:
+
+        async def dial(network: Libp2pNetwork, other: Libp2pNetwork) -> None:
+            swarm: Any = network.host.get_network()
+            await swarm.dial_addr(other.host.get_transport_addrs()[0], other.host.get_id())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dial, one, two)
+            nursery.start_soon(dial, two, one)
+        for network in (one, two):
+            await until(lambda network=network: len(network.host.get_network().get_connections()) == 1)  # type: ignore[misc]
+        await meshed(one, two)
+        inboxes = Inbox(one), Inbox(two)
+        for network, other in ((one, MEMBERS[1]), (two, MEMBERS[0])):
+            network.send(other, GetContent(bytes(32), 1))
+            network.publish(gossip(MEMBERS.index(other)))
+        await until(lambda: [len(inbox.messages) for inbox in inboxes] == [2, 2])
+
+
+@on_trio
+async def test_a_peer_that_is_gone_is_dialled_until_it_is_back_and_its_gossip_is_heard() -> None:
+    async with peer(0) as one:
+        inbox = Inbox(one)
+        async with peer(1, one) as two:
+            await meshed(one, two)
+            for number in range(50):
+                two.publish(post(number))
+            await until(lambda: len(inbox.messages) == 50)
+            listen = two.listen_addresses()[0]
+        await until(lambda: not one.peers())
+        one.book.add_fixed(MEMBERS[1], listen.partition("/p2p/")[0])
+        await until(lambda: one.book._contacts[MEMBERS[1]].failures >= 2, "two attempts")
+        async with peer(1, listen=listen.partition("/p2p/")[0]) as two:  # without a bootstrap of its own
+            await meshed(one, two)
+            two.publish(post(50))
+            await until(lambda: len(inbox.messages) == 51)
+
+
+@on_trio
+async def test_peers_learn_of_each_other_from_a_third_one() -> None:
+    limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
+    async with (
+        peer(0, limits=limits) as hub,
+        peer(1, hub, limits=limits) as one,
+        peer(2, hub, limits=limits) as two,
+    ):
+        await until(lambda: MEMBERS[2] in one.peers() and MEMBERS[1] in two.peers(), "the third side")
+
+
+@on_trio
+async def test_a_peer_that_sends_what_is_refused_is_banned_also_after_a_restart(tmp_path: Path) -> None:
+    limits = Limits(redial_min_s=0.1, redial_max_s=0.2, peers_wanted=0, blame_max=2.5 * BLAME_REJECTED)
+    async with peer(0, folder=tmp_path, limits=limits) as one, peer(1, one) as bad, peer(2, one) as good:
+        await meshed(one, bad)
+        await meshed(one, good)
+        one.attach(lambda who, message: Verdict.REJECT if who == MEMBERS[1] else Verdict.ACCEPT)
+        bad.publish(gossip())
+        bad.send(MEMBERS[0], gossip())
+        bad.publish(gossip(2))
+        await until(lambda: one.peers() == [MEMBERS[2]])
+    async with peer(0, folder=tmp_path, limits=limits) as one, peer(1, one) as bad, peer(2, one):
+        await until(lambda: one.peers() == [MEMBERS[2]])
+        await until(lambda: bad.book._contacts[MEMBERS[0]].failures >= 3, "three attempts")
+        assert one.peers() == [MEMBERS[2]]
+        one.gate.pardon(MEMBERS[1], 0.0)
+        await until(lambda: MEMBERS[1] in one.peers())
+
+
+@on_trio
+async def test_what_does_not_fit_into_an_outbox_is_dropped() -> None:
+    async with peer(0, limits=Limits(outbox_messages_max=5)) as one, peer(1, one) as two:
+        inbox = Inbox(two)
+        await until(lambda: one.peers() and two.peers())
+        for number in range(9):  # nothing is written before we wait
+            one.send(MEMBERS[1], GetContent(bytes(32), number))
+        one.send(MEMBERS[2], GetContent(bytes(32), 0))  # not connected
+        await until(lambda: len(inbox.messages) == 5)
+        assert one.counters.dropped == 5
+
+
+@on_trio
+async def test_a_port_in_use_is_noticed() -> None:
+    async with peer(0) as one:
+        place = one.listen_addresses()[0].partition("/p2p/")[0]
+        with pytest.raises(ListenError, match="the port is in use"):
+            async with peer(1, listen=place):
+                pass
+
+
+@pytest.mark.parametrize("listen", ["/ip4/192.0.2.1/tcp/0", "/ip4/127.0.0.1/udp/0", "127.0.0.1:4001", ""])
+def test_an_address_that_cannot_be_listened_on_is_named(listen: str) -> None:
+    @on_trio
+    async def start() -> None:
+        async with peer(0, listen=listen):
+            pass
+
+    with pytest.raises(ListenError, match=listen.replace("/", ".") or "''"):
+        start()
+
+
+@pytest.mark.parametrize("place", ["/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWx", "127.0.0.1"])
+def test_a_bootstrap_address_that_cannot_be_used_is_named(place: str) -> None:
+    @on_trio
+    async def start() -> None:
+        async with peer(0, place):
+            pass
+
+    with pytest.raises(InvalidBootstrap, match=place.replace("/", ".")):
+        start()
+
+
+@on_trio
+async def test_it_can_be_ended_while_much_is_waiting() -> None:
+    async with peer(0) as one:
+        async with peer(1, one) as two:
+            await meshed(one, two)
+            for number in range(200):
+                two.publish(post(number, 50_000))
+                two.send(MEMBERS[0], Chunk(bytes(32), number, bytes(50_000)))
+            with trio.move_on_after(0.02):
+                await trio.sleep_forever()
+        await until(lambda: not one.peers())

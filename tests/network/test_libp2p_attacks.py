@@ -1,0 +1,532 @@
+"""A connected member sends what it likes: the process lives, memory is bounded, and the member is blamed.
+
+Each of these ends the process, or costs it a limit for ever, where the guard that is named in decision 10 is missing.
+"""
+
+import struct
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from libp2p.custom_types import TProtocol
+from libp2p.peer.peerinfo import info_from_p2p_addr
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.stream_muxer.yamux.yamux import TYPE_DATA, YAMUX_HEADER_FORMAT
+from libp2p.utils import encode_uvarint, encode_varint_prefixed
+from multiaddr import Multiaddr
+
+from fedchain.chain.encoding import encode
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.gossip import Verdict
+from fedchain.network.identity import peer_id
+from fedchain.network.libp2p import Libp2pNetwork
+from fedchain.network.libp2p_bounds import RPC_SIZE_MAX
+from fedchain.network.libp2p_swarm import BUFFERED_MAX, BoundedYamux, build_host
+from fedchain.network.limits import BLAME_MALFORMED, Limits
+from fedchain.network.messages import MESSAGE_SIZE_MAX, GetContent, Message, Status, VoteMessage, encode_message
+from tests.chain.builders import ChainBuilder, genesis
+from tests.network.conformance import gossip
+from tests.network.real import (
+    ADDRESSES,
+    GOSSIP,
+    KEYS,
+    LIMITS,
+    MEMBERS,
+    MESSAGES,
+    TOPIC,
+    Inbox,
+    attacker,
+    meshed,
+    on_trio,
+    peer,
+    until,
+    works,
+)
+
+ATTACKER = KEYS[9]
+HASTY = Limits(redial_min_s=0.1, redial_max_s=0.5, peers_wanted=0, frame_timeout_s=0.3, idle_timeout_s=0.5)
+
+
+def blame_of(network: Libp2pNetwork, member: PublicKey = ATTACKER.public_key) -> float:
+    conduct = network.gate._conduct.get(member)
+    return conduct.blame if conduct is not None else 0.0
+
+
+def swarm(network: Libp2pNetwork) -> Any:
+    """The library's connections."""
+    return network.host.get_network()
+
+
+def framed(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def signed(data: bytes, author: PrivateKey = ATTACKER, **fields: Any) -> rpc_pb2.Message:
+    """A gossip message as its author signs it, unless ``fields`` say otherwise."""
+    message = rpc_pb2.Message(
+        data=data, topicIDs=[TOPIC], from_id=peer_id(author.public_key).to_bytes(), seqno=bytes(8)
+    )
+    for name in ("seqno", "from_id", "topicIDs"):
+        if name in fields:
+            message.ClearField(name)
+            message.MergeFrom(rpc_pb2.Message(**{name: fields.pop(name)}))
+    message.signature = author.sign(b"libp2p-pubsub:" + message.SerializeToString())
+    message.MergeFrom(rpc_pb2.Message(**fields))
+    return message
+
+
+def rpc(*messages: rpc_pb2.Message) -> bytes:
+    return encode_varint_prefixed(rpc_pb2.RPC(publish=messages).SerializeToString())
+
+
+POST = encode_message(gossip())
+UNSIGNED = rpc_pb2.Message(data=POST, topicIDs=[TOPIC], from_id=peer_id(MEMBERS[9]).to_bytes(), seqno=bytes(8))
+SUBSCRIPTIONS = [rpc_pb2.RPC.SubOpts(subscribe=True, topicid=f"topic {number}") for number in range(50_000)]
+
+MALFORMED: dict[str, tuple[TProtocol, bytes]] = {
+    "no protobuf": (GOSSIP, encode_varint_prefixed(b"\xff" * 40)),
+    "a gossip frame without end": (GOSSIP, b"\xff" * 40),
+    "a gossip frame that is too large": (GOSSIP, encode_uvarint(RPC_SIZE_MAX + 1)),
+    "a foreign author with a garbage key": (GOSSIP, rpc(signed(POST, from_id=b"\x12\x20" + bytes(32), key=b"garbage"))),
+    "no author": (GOSSIP, rpc(signed(POST, from_id=b""))),
+    "a garbage author": (GOSSIP, rpc(signed(POST, from_id=b"\x00\x24" + bytes(900_000)))),
+    "a stranger": (GOSSIP, rpc(signed(POST, PrivateKey(bytes(32))))),
+    "a garbage key": (GOSSIP, rpc(signed(POST, key=b"garbage"))),
+    "no signature": (GOSSIP, rpc(UNSIGNED)),
+    "a signature of something else": (GOSSIP, rpc(signed(POST, signature=bytes(64)))),
+    "no sequence number": (GOSSIP, rpc(signed(POST, seqno=b""))),
+    "gossip that is no message": (GOSSIP, rpc(signed(b"garbage"))),
+    "gossip of a kind that is not gossip": (GOSSIP, rpc(signed(encode_message(Status(bytes(32), 0, b"", ()))))),
+    "gossip that is too large": (GOSSIP, rpc(signed(bytes(LIMITS.gossip_size_max + 1)))),
+    "no message": (MESSAGES, framed(b"garbage")),
+    "a message that is not canonical": (
+        MESSAGES,
+        framed(b"\xdc\x00\x02" + encode_message(GetContent(bytes(32), 0))[1:]),
+    ),
+    "a frame that is too large": (MESSAGES, (MESSAGE_SIZE_MAX + 1).to_bytes(4, "big")),
+    "the largest length": (MESSAGES, b"\xff" * 4),
+    "no addresses": (ADDRESSES, framed(b"garbage")),
+    "too many addresses": (ADDRESSES, framed(encode([[bytes(32), []]] * 17))),
+    "a question that is too large": (ADDRESSES, b"\xff" * 4),
+}
+
+
+@pytest.mark.parametrize(("protocol", "data"), MALFORMED.values(), ids=MALFORMED)
+@on_trio
+async def test_malformed_bytes_are_held_against_their_sender_and_hurt_nobody(protocol: TProtocol, data: bytes) -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        stream = await bad.open(protocol)
+        with suppress(Exception):  # it may be cut off while it writes
+            await stream.write(data)
+        await until(lambda: blame_of(network) > 0, "blame")
+        assert inbox.messages == []
+        await works(network)
+
+
+@pytest.mark.parametrize("protocol", [GOSSIP, MESSAGES])
+@on_trio
+async def test_whoever_goes_on_is_disconnected_and_banned(protocol: TProtocol) -> None:
+    garbage = {GOSSIP: encode_varint_prefixed(b"\xff" * 40), MESSAGES: framed(b"garbage") * 100}[protocol]
+    async with peer(0) as network, attacker(network) as bad:
+        for _ in range(int(LIMITS.blame_max / BLAME_MALFORMED) + 1):
+            try:
+                await bad.send(protocol, garbage)
+            except Exception:
+                break
+        await until(lambda: not network.peers())
+        await until(lambda: not bad.is_connected())
+        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever libp2p makes of a closed connection
+            async with attacker(network):
+                pass
+        await works(network)
+
+
+HARMLESS: dict[str, tuple[TProtocol, bytes]] = {
+    "an empty frame": (GOSSIP, b"\x00"),
+    "another topic": (GOSSIP, rpc(signed(POST, topicIDs=["other"]))),
+    "two topics": (GOSSIP, rpc(signed(POST, topicIDs=[TOPIC, TOPIC]))),
+    "many subscriptions": (
+        GOSSIP,
+        encode_varint_prefixed(rpc_pb2.RPC(subscriptions=SUBSCRIPTIONS).SerializeToString()),
+    ),
+    "a garbage record": (GOSSIP, encode_varint_prefixed(rpc_pb2.RPC(senderRecord=b"garbage").SerializeToString())),
+    "a keepalive": (MESSAGES, bytes(4)),
+}
+
+
+@pytest.mark.parametrize(("protocol", "data"), HARMLESS.values(), ids=HARMLESS)
+@on_trio
+async def test_what_is_of_no_use_is_ignored(protocol: TProtocol, data: bytes) -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        stream = await bad.send(protocol, data)
+        # What follows on the same stream shows that the frame was read.
+        await stream.write(rpc(signed(POST)) if protocol == GOSSIP else framed(POST))
+        await until(lambda: inbox.messages)
+        assert inbox.heard == [(ATTACKER.public_key, gossip())]
+        assert blame_of(network) == 0
+        assert TOPIC in network.pubsub.peer_topics or not network.pubsub.peer_topics
+        await works(network)
+
+
+@on_trio
+async def test_control_messages_about_other_topics_leave_nothing_behind() -> None:
+    control = rpc_pb2.ControlMessage()
+    for number in range(5_000):
+        control.prune.add(topicID=f"topic {number}", backoff=2**60)
+        control.graft.add(topicID=f"topic {number}")
+        control.ihave.add(topicID=f"topic {number}", messageIDs=[b"id"])
+    async with peer(0) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        stream = await bad.send(GOSSIP, encode_varint_prefixed(rpc_pb2.RPC(control=control).SerializeToString()))
+        await stream.write(rpc(signed(POST)))
+        await until(lambda: inbox.messages)
+        router = network.router
+        assert len(router.back_off) <= 1
+        for peers in (router.graft_flood_tracking, router.ihave_message_limits):
+            assert all(len(topics) <= 1 for topics in peers.values())
+
+
+@on_trio
+async def test_what_is_hidden_in_a_message_is_not_passed_on() -> None:
+    async with peer(0) as one, peer(1, one) as two, attacker(one) as bad:
+        await meshed(one, two)
+        Inbox(one)
+        inbox, frames = Inbox(two), list[int]()
+        original = two.pubsub._on_frame
+
+        async def weigh(peer_id: Any, peer: PublicKey, rpc: rpc_pb2.RPC) -> None:
+            frames.append(rpc.ByteSize())
+            await original(peer_id, peer, rpc)
+
+        two.pubsub._on_frame = weigh  # type: ignore[method-assign]
+        hidden = rpc_pb2.Message.FromString(
+            signed(POST).SerializeToString() + b"\xfa\x3f" + encode_varint_prefixed(bytes(100_000))
+        )
+        await bad.send(GOSSIP, rpc(hidden))
+        await until(lambda: inbox.messages)
+        assert max(frames) < 10_000
+
+
+@on_trio
+async def test_whoever_claims_to_be_us_is_not_believed() -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        ours = signed(POST, KEYS[0])
+        stream = await bad.send(GOSSIP, rpc(ours))
+        await stream.write(rpc(signed(encode_message(gossip(2)))))
+        await until(lambda: inbox.messages)
+        assert inbox.messages == [gossip(2)]
+
+
+@pytest.mark.parametrize("way", ["gossip", "message"])
+@on_trio
+async def test_a_receiver_that_fails_ends_nothing_not_even_the_stream(way: str) -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        failures = list[Message]()
+
+        def fail(sender: PublicKey, message: Message) -> Verdict:
+            failures.append(message)
+            raise RuntimeError("a fault of ours")
+
+        network.attach(fail)
+        stream = await bad.open(GOSSIP if way == "gossip" else MESSAGES)
+        for number in range(3):
+            message = signed(POST, seqno=number.to_bytes(8, "big"))
+            await stream.write(rpc(message) if way == "gossip" else framed(POST))
+        await until(lambda: len(failures) == 3)
+        assert blame_of(network) == 0
+        await works(network)
+
+
+def test_a_watcher_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(who: PublicKey, is_connected: bool) -> None:
+        raise RuntimeError("a fault of ours")
+
+    @on_trio
+    async def watch() -> None:
+        async with peer(0) as network, peer(1, network):
+            await until(network.peers)
+            network.watch(fail)
+            await works(network)
+
+    watch()
+    assert len([line for line in caplog.messages if "could not be handled" in line]) >= 3
+
+
+def test_a_peer_that_comes_and_goes_is_worth_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    @on_trio
+    async def come_and_go() -> None:
+        async with peer(0) as one:
+            async with peer(1, one) as two:
+                await meshed(one, two)
+                inbox = Inbox(two)
+                one.publish(gossip())
+                one.send(MEMBERS[1], gossip(2))
+                await until(lambda: len(inbox.messages) == 2)
+            await until(lambda: not one.peers())
+
+    come_and_go()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+@on_trio
+async def test_a_stream_handler_that_fails_ends_nothing() -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        called = list[object]()
+
+        async def fail(stream: object) -> None:
+            called.append(stream)
+            raise RuntimeError("a fault of ours")
+
+        network.host.set_stream_handler(TProtocol("/test"), fail)
+        with suppress(Exception):  # reset before it is agreed upon
+            await bad.open(TProtocol("/test"))
+        await until(lambda: called)
+        await works(network)
+
+
+@on_trio
+async def test_a_connection_that_fails_inside_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, failed = BoundedYamux.handle_incoming, list[bool]()
+
+    async def fail(yamux: BoundedYamux) -> None:
+        if yamux.peer_id == peer_id(ATTACKER.public_key):
+            failed.append(True)
+            raise RuntimeError("a fault of the library's")
+        await original(yamux)
+
+    monkeypatch.setattr(BoundedYamux, "handle_incoming", fail)
+    async with peer(0) as network:
+        with suppress(Exception):
+            async with attacker(network):
+                await until(lambda: failed)
+        await works(network)
+
+
+@on_trio
+async def test_a_mesh_that_fails_to_be_kept_ends_nothing() -> None:
+    async with peer(0) as network:
+        original, failed = network.router.mesh_heartbeat, list[bool]()
+
+        def fail() -> Any:
+            network.router.mesh_heartbeat = original  # type: ignore[method-assign]
+            failed.append(True)
+            raise RuntimeError("a fault of the library's")
+
+        network.router.mesh_heartbeat = fail  # type: ignore[method-assign]
+        await until(lambda: failed)
+        await works(network)
+
+
+@on_trio
+async def test_a_neighbour_that_cannot_be_forgotten_ends_nothing() -> None:
+    async with peer(0) as network:
+        failed = list[bool]()
+
+        def fail(peer_id: Any) -> None:
+            failed.append(True)
+            raise RuntimeError("a fault of the library's")
+
+        network.router.remove_peer = fail  # type: ignore[method-assign]
+        async with peer(1, network) as other:
+            await meshed(network, other)
+        await until(lambda: failed)
+        await works(network)
+
+
+@on_trio
+async def test_gossip_is_offered_again_to_who_did_not_want_it() -> None:
+    async with peer(0) as network, attacker(network) as late:
+        wanted = list[object]()
+
+        async def read(stream: object) -> None:
+            wanted.append(stream)
+
+        await until(lambda: network.pubsub.manager.is_running and network.peers())
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        late.host.set_stream_handler(GOSSIP, read)
+        await until(lambda: wanted, "a gossip stream")
+
+
+@pytest.mark.parametrize("data", [b"\x00", b"\x00\x00\x10\x00", framed(POST)[:-1]], ids=["1", "4", "most"])
+@on_trio
+async def test_half_a_frame_is_not_waited_for_long(data: bytes) -> None:
+    async with peer(0, limits=HASTY) as network, attacker(network) as bad:
+        await until(network.peers)
+        await bad.send(MESSAGES, data)
+        await until(lambda: not network.peers(), "a disconnection")
+        await works(network)
+
+
+@on_trio
+async def test_half_a_gossip_frame_ends_the_stream() -> None:
+    async with peer(0, limits=HASTY) as network, attacker(network) as bad:
+        stream = await bad.send(GOSSIP, encode_uvarint(1_000) + bytes(10))
+        with trio.fail_after(10):
+            with pytest.raises(Exception):  # noqa: B017, PT011 - reset, in whatever way it is told
+                await stream.read(1)
+        await works(network)
+
+
+@pytest.mark.parametrize("opens_a_stream", [False, True])
+@on_trio
+async def test_a_peer_that_says_nothing_is_gone(opens_a_stream: bool) -> None:
+    async with peer(0, limits=HASTY) as network, attacker(network) as bad:
+        await until(network.peers)
+        if opens_a_stream:
+            await bad.open(MESSAGES)
+        await until(lambda: not network.peers(), "a disconnection")
+
+
+@on_trio
+async def test_a_peer_that_is_there_but_has_nothing_to_say_is_kept() -> None:
+    quiet = Limits(redial_min_s=0.1, peers_wanted=0, idle_timeout_s=0.6, keepalive_s=0.1)
+    async with peer(0, limits=quiet) as one, peer(1, one, limits=quiet) as two:
+        gone = list[bool]()
+        await until(lambda: one.peers() and two.peers())
+        one.watch(lambda who, is_connected: None if is_connected else gone.append(True))
+        sent = one.counters.bytes_out
+        await until(lambda: one.counters.bytes_out > sent + 40, "keepalives for longer than the time-out")
+        assert not gone
+
+
+@on_trio
+async def test_a_flood_is_cut_off() -> None:
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, messages_per_s=1.0, messages_burst=50.0, blame_max=5.0)
+    async with peer(0, limits=limits) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        frame = framed(encode_message(GetContent(bytes(32), 0)))
+        with suppress(Exception):  # it is cut off while it writes
+            await bad.send(MESSAGES, 2_000 * frame)
+        await until(lambda: not bad.is_connected())
+        assert 50 <= len(inbox.messages) <= 60
+        await works(network)
+
+
+@on_trio
+async def test_many_messages_in_one_gossip_frame_are_paid_for_each() -> None:
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, messages_per_s=0.001, messages_burst=20.0, blame_max=1e9)
+    async with peer(0, limits=limits) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        messages = [signed(POST, seqno=number.to_bytes(8, "big")) for number in range(200)]
+        await bad.send(GOSSIP, rpc(*messages))
+        await until(lambda: blame_of(network) > 10)
+        assert len(inbox.messages) == 20
+
+
+@on_trio
+async def test_streams_are_counted() -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        await until(network.peers)
+        (connection,) = network.host.get_network().get_connections()
+        opened: list[Any] = []
+
+        async def open_one() -> None:
+            with suppress(Exception):  # refused, which is what is looked for
+                opened.append(await bad.open(MESSAGES))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3 * LIMITS.streams_per_peer_max):
+                nursery.start_soon(open_one)
+        assert len(connection.get_streams()) <= LIMITS.streams_per_peer_max + 1
+        assert len(opened) <= LIMITS.streams_per_peer_max
+        await works(network)
+
+
+@on_trio
+async def test_whoever_ignores_the_window_is_disconnected() -> None:
+    async with peer(0) as network, attacker(network) as bad:
+
+        async def do_not_read(stream: object) -> None:
+            await trio.sleep_forever()
+
+        network.host.set_stream_handler(TProtocol("/test"), do_not_read)
+        stream = (await bad.open(TProtocol("/test"))).muxed_stream
+        (connection,) = swarm(network).get_connections()
+        buffers, held = connection.muxed_conn.stream_buffers, list[int]()
+        header = struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_DATA, 0, stream.stream_id, 60_000)
+        with suppress(Exception):  # it is cut off
+            for _ in range(4 * BUFFERED_MAX // 60_000):
+                await stream.conn._write_frame(header + bytes(60_000))
+                held.append(sum(map(len, buffers.values())))
+        await until(lambda: not network.peers(), "a disconnection")
+        assert BUFFERED_MAX // 2 < max(held) <= BUFFERED_MAX
+        await works(network)
+
+
+@on_trio
+async def test_a_connection_that_ended_leaves_its_place_to_others() -> None:
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, connections_max=4)
+    async with peer(0, limits=limits) as network:
+        limiter = swarm(network)._inbound_limiter
+
+        async def come_and_go(number: int) -> None:
+            host = build_host(KEYS[number], lambda _: True, Limits())
+            async with host.run([Multiaddr("/ip4/127.0.0.1/tcp/0")]):
+                await host.connect(info_from_p2p_addr(Multiaddr(network.listen_addresses()[0])))
+                await until(lambda: MEMBERS[number] in network.peers())
+                await host.disconnect(network.host.get_id())
+                await until(lambda: MEMBERS[number] not in network.peers())
+
+        for _ in range(7):  # 21 in all, where there are eight places
+            async with trio.open_nursery() as nursery:
+                for number in (1, 2, 3):
+                    nursery.start_soon(come_and_go, number)
+        await until(lambda: limiter.borrowed_tokens == 0, "all places free")
+        await works(network)
+
+
+@on_trio
+async def test_there_are_no_more_connections_than_allowed() -> None:
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, connections_max=2)
+    async with peer(0, limits=limits) as network, peer(1, network) as one, peer(2, network) as two:
+        await until(lambda: len(network.peers()) == 2)
+        async with peer(3, network) as three:
+            await until(lambda: three.book._contacts[MEMBERS[0]].failures >= 2)
+            await until(lambda: not three.peers())
+        assert one.peers() == two.peers() == [MEMBERS[0]]
+
+
+@on_trio
+async def test_a_socket_that_never_shakes_hands_is_closed() -> None:
+    async with peer(0, limits=Limits(handshake_timeout_s=0.2)) as network:
+        address = Multiaddr(network.listen_addresses()[0])
+        stream = await trio.open_tcp_stream("127.0.0.1", int(str(address.value_for_protocol("tcp"))))
+        with trio.fail_after(10):
+            while await stream.receive_some():
+                pass
+        limiter = swarm(network)._inbound_limiter
+        await until(lambda: limiter.borrowed_tokens == 0, "a free place")
+
+
+@on_trio
+async def test_garbage_on_a_socket_ends_nothing() -> None:
+    async with peer(0, limits=Limits(handshake_timeout_s=0.5)) as network:
+        address = Multiaddr(network.listen_addresses()[0])
+        for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x13/multistream/1.0.0\n\x07/noise\n" + b"\xff" * 200, bytes(5000)):
+            stream = await trio.open_tcp_stream("127.0.0.1", int(str(address.value_for_protocol("tcp"))))
+            await stream.send_all(data)
+            await stream.aclose()
+        await works(network)
+
+
+def test_votes_are_gossip_too() -> None:
+    builder = ChainBuilder(genesis(2))
+    vote = VoteMessage(builder.votes(builder.extend().hash)[0])
+    heard: list[Message] = []
+
+    @on_trio
+    async def travel() -> None:
+        async with peer(0) as one, peer(1, one) as two:
+            await meshed(one, two)
+            inbox = Inbox(two)
+            one.publish(vote)
+            await until(lambda: inbox.messages)
+            heard.extend(inbox.messages)
+
+    travel()
+    assert heard == [vote]

@@ -1,0 +1,46 @@
+"""A node's settings: one clear line for what cannot be meant."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedchain.node.config import NodeConfig, NodeConfigError, load_config
+
+NEEDED = {"genesis": "g", "key": "k", "data": "d"}
+
+
+def test_flags_go_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('genesis = "g"\nkey = "k"\ndata = "here"\nbootstrap = ["a", "b"]\n', encoding="utf-8")
+    assert load_config(path, {"data": "there"}) == NodeConfig(genesis="g", key="k", data="there", bootstrap=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"genesys": "g"}, "there is no setting 'genesys'; did you mean 'genesis'?"),
+        ({"zzz": "g"}, "there is no setting 'zzz'; known are genesis, key, data, "),
+        ({"data": ""}, "data is missing; give --data or write it into the settings file"),
+        ({"key": 3}, "key is 3, which is of the wrong type"),
+        ({"bootstrap": "a"}, "bootstrap is 'a', which is of the wrong type"),
+        ({"bootstrap": ["a", 1]}, "bootstrap is ['a', 1], which is of the wrong type"),
+        ({"listen": ["a"]}, "listen is ['a'], which is of the wrong type"),
+    ],
+)
+def test_what_cannot_be_meant_is_named(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(NodeConfigError) as caught:
+        load_config(None, NEEDED | values)
+    assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("text", [b"=", b"\xff", b"genesis"])
+def test_a_file_that_is_not_toml(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "node.toml").write_bytes(text)
+    with pytest.raises(NodeConfigError, match=r"node\.toml is not TOML: "):
+        load_config(tmp_path / "node.toml", NEEDED)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NodeConfigError, match=r"none\.toml cannot be read: No such file"):
+        load_config(tmp_path / "none.toml", NEEDED)

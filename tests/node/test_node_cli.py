@@ -1,0 +1,221 @@
+"""``fedchain keys``, ``genesis`` and ``node``: what a user can mend is one line and exit code 2."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedchain.__main__ import app
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.sqlite import Store
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PrivateKey
+from fedchain.node.run import CHAIN_FOLDER
+from tests.chain.builders import keys
+from tests.node.shell import DIGITS, write_genesis
+
+STRANGER = PrivateKey.generate()
+ANYWHERE = "/ip4/127.0.0.1/tcp/0"
+
+
+def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in arguments], env=env)
+
+
+def done(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
+    """What a command prints that works."""
+    result = run(*arguments, env=env)
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+def refused(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
+    """The one line of a command that cannot run."""
+    result = run(*arguments, env=env)
+    assert result.exit_code == 2, (result.output, result.exception)
+    lines = [line for line in result.stderr.strip().splitlines() if " INFO " not in line]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("fedchain: ")
+    return lines[0].removeprefix("fedchain: ")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a genesis document of two members and the key of the first."""
+    monkeypatch.chdir(tmp_path)
+    write_genesis(tmp_path / "genesis")
+    keys(2)[0].save(tmp_path / "key.pem")
+    return tmp_path
+
+
+def start(*more: str, key: str = "key.pem", genesis: str = "genesis") -> str:
+    """The one line of a node that cannot start."""
+    return refused("node", "start", "--genesis", genesis, "--key", key, "--data", "data", "--listen", ANYWHERE, *more)
+
+
+# keys
+
+
+def test_a_key_is_made_once_and_shown(tmp_path: Path) -> None:
+    path, env = tmp_path / "key.pem", {"FEDCHAIN_PASSPHRASE": "correct horse"}
+    made = done("keys", "new", path, env=env)
+    assert made.startswith("12D3KooW")
+    assert b"ENCRYPTED" in path.read_bytes()
+    assert done("keys", "show", path, env=env) == made
+    data = path.read_bytes()
+    assert "exists" in refused("keys", "new", path, env=env)
+    assert path.read_bytes() == data
+
+
+def test_a_wrong_passphrase_and_none(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    done("keys", "new", path, env={"FEDCHAIN_PASSPHRASE": "correct horse"})
+    assert "passphrase" in refused("keys", "show", path, env={"FEDCHAIN_PASSPHRASE": "wrong"})
+    assert "passphrase" in refused("keys", "show", path)
+
+
+def test_a_plain_key_needs_no_passphrase(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    made = done("keys", "new", "--plain", path)
+    assert done("keys", "show", path, env={"FEDCHAIN_PASSPHRASE": "not needed"}) == made
+
+
+def test_files_that_are_no_keys(tmp_path: Path) -> None:
+    assert "none.pem" in refused("keys", "show", tmp_path / "none.pem")
+    (tmp_path / "text").write_text("a text", encoding="utf-8")
+    (tmp_path / "text").chmod(0o600)
+    assert "text" in refused("keys", "show", tmp_path / "text")
+    assert str(tmp_path) in refused("keys", "show", tmp_path)
+
+
+# genesis
+
+
+def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
+    members = [address(key.public_key) for key in keys(3)]
+    path = tmp_path / "genesis"
+    words = [word for member in members for word in ("--member", member)]
+    chain_id = done("genesis", "new", path, *words, "--rounds", "7", "--set", "local_steps=3", "--mining-s", "1.5")
+    document = Genesis.decode(path.read_bytes())
+    assert document.chain_id.hex() == chain_id
+    assert (document.rounds, document.target_mining_time_ms) == (7, 1_500)
+    shown = done("genesis", "show", path).splitlines()
+    assert [line.split()[-1] for line in shown if line.startswith("member ")] == members
+    assert [line.split()[-1] for line in shown if line.startswith("chain id")] == [chain_id]
+    assert any(line.startswith("learning hyperparameters") and '["local_steps", 3]' in line for line in shown)
+    assert "exists already" in refused("genesis", "new", path, *words)
+    assert path.read_bytes() == document.encode()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set", "local_stepz=3"), "local_steps"),
+        (("--set", "nonsense"), "NAME=VALUE"),
+        (("--method", "dfplx"), "dfpl"),
+        (("--dataset", "nothing"), "nothing"),
+        (("--member", "nobody"), "nobody"),
+        (("--contribution-quorum", "4"), "contribution_quorum"),
+        (("--rounds", "-1"), "rounds"),
+        (("--mining-s", "0"), "target_mining_time_ms"),
+        (("--attempts", "0"), "attempts"),
+    ],
+    ids=lambda value: value[0] + value[1] if isinstance(value, tuple) else "",
+)
+def test_a_federation_that_cannot_be_is_not_founded(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    members = [word for key in keys(2) for word in ("--member", address(key.public_key))]
+    assert said in refused("genesis", "new", tmp_path / "genesis", *members, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_genesis_document_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    member = address(keys(1)[0].public_key)
+    assert "cannot be written" in refused("genesis", "new", tmp_path / "none" / "genesis", "--member", member)
+
+
+def test_a_file_that_is_no_genesis_document(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a text", encoding="utf-8")
+    assert "is no genesis document" in refused("genesis", "show", tmp_path / "text")
+    assert "cannot be read" in refused("genesis", "show", tmp_path / "none")
+
+
+# node
+
+
+def test_a_key_that_is_no_member_s(here: Path) -> None:
+    STRANGER.save(here / "stranger.pem")
+    assert address(STRANGER.public_key) in start(key="stranger.pem")
+    assert not (here / "data").exists()
+
+
+def test_files_that_are_missing(here: Path) -> None:
+    assert start(genesis="none") == "none cannot be read: No such file or directory"
+    assert "none.pem" in start(key="none.pem")
+    assert refused("node", "start", "none.toml") == "none.toml cannot be read: No such file or directory"
+    assert refused("node", "start").startswith("genesis is missing; ")
+    assert not (here / "data").exists()
+
+
+def test_a_setting_that_is_not_known(here: Path) -> None:
+    (here / "node.toml").write_text('genesys = "genesis"\n', encoding="utf-8")
+    assert refused("node", "start", "node.toml") == "there is no setting 'genesys'; did you mean 'genesis'?"
+
+
+def test_a_port_in_use(here: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert str(port) in start("--listen", f"/ip4/127.0.0.1/tcp/{port}")
+        assert f"127.0.0.1:{port}" in start("--metrics", f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--bootstrap", "nonsense"), "nonsense"),
+        (("--bootstrap", "/ip4/127.0.0.1/tcp/4001"), "/p2p/"),
+        (("--bootstrap", f"/ip4/127.0.0.1/tcp/4001/p2p/{address(STRANGER.public_key)}"), "member"),
+        (("--listen", "localhost:4001"), "localhost:4001"),
+        (("--metrics", "localhost"), "HOST:PORT"),
+        (("--metrics", "127.0.0.1:99999"), "HOST:PORT"),
+    ],
+    ids=lambda value: value[1][:24] if isinstance(value, tuple) else "",
+)
+def test_addresses_that_cannot_be_used(here: Path, words: tuple[str, ...], said: str) -> None:
+    assert said in start(*words)
+
+
+def test_a_data_folder_of_another_chain(here: Path) -> None:
+    other = Genesis.decode(write_genesis(here / "other", rounds=9).read_bytes())
+    Store.create(here / "data" / CHAIN_FOLDER, other).close()
+    assert other.chain_id.hex()[:8] in start()
+
+
+def test_a_data_folder_that_another_process_writes(here: Path) -> None:
+    document = Genesis.decode((here / "genesis").read_bytes())
+    with Store.create(here / "data" / CHAIN_FOLDER, document):
+        assert "another process" in start()
+
+
+def test_a_data_folder_that_cannot_be_made(here: Path) -> None:
+    (here / "data").write_text("a file", encoding="utf-8")
+    assert "data" in start()
+
+
+def test_data_that_cannot_be_read(here: Path) -> None:
+    write_genesis(here / "fashion", replace(DIGITS, dataset="fashion-mnist"))
+    assert "train-images-idx3-ubyte" in start("--data-dir", "nowhere", genesis="fashion")
+
+
+def test_nobody_answers_in_a_folder_without_a_node(tmp_path: Path) -> None:
+    assert refused("node", "status", tmp_path) == f"no node answers in {tmp_path}; is it running?"
+
+
+def test_a_test_network_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
+    assert "exists already" in refused("node", "testnet", "--out", tmp_path)
+    assert "dfpl" in refused("node", "testnet", "--method", "dfplx", "--out", tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []

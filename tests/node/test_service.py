@@ -1,0 +1,217 @@
+"""The shell of a node: effects are carried out in order, and what is promised is stored before it is sent."""
+
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from fedchain.chain.exceptions import StoreError
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.store import Content, MemoryStore, Record
+from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.gossip import Verdict
+from fedchain.network.messages import BlockMessage, GossipMessage, Message, PostMessage, Status
+from fedchain.network.network import Receiver
+from fedchain.node.service import Service, now_ms
+from fedchain.node.verification import Verification
+from fedchain.node.workers import Trained, WorkerFailed
+from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
+from tests.node.shell import on_trio, until
+
+ME, *OTHERS = keys(4)
+
+
+class Shell:
+    """A fake network, fake training and a store that can be held up; ``log`` has what they did, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, Any]] = []
+        self.store = MemoryStore()
+        self.open = threading.Event()
+        self.open.set()
+        self.full = False
+        self.failure = ""
+        self.number = 1
+        self.trained = anyio.Event()
+        self.trained.set()
+        self.receiver: Receiver
+        self.is_attached = False
+
+    def attach(self, receiver: Receiver) -> None:
+        self.receiver, self.is_attached = receiver, True
+
+    def publish(self, message: GossipMessage) -> None:
+        self.log.append(("publish", message))
+
+    def send(self, peer: PublicKey, message: Message) -> None:
+        self.log.append(("send", message))
+
+    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
+        self.log.append(("train", round_number))
+        await self.trained.wait()
+        if self.failure:
+            raise WorkerFailed(self.failure)
+        return Trained(payload(self.number, round_number), 20, {"local_accuracy": 0.75})
+
+    def append(self, records: Sequence[Record]) -> None:
+        self.open.wait()
+        if self.full:
+            raise StoreError("the disk is full")
+        self.store.append(records)
+        self.log += [("store", record) for record in records]
+
+    def records(self) -> Any:
+        return self.store.records()
+
+    def content(self, content_hash: bytes) -> bytes | None:
+        return self.store.content(content_hash)
+
+    def posts(self) -> list[PostMessage]:
+        return [what for how, what in self.log if how == "publish" and isinstance(what, PostMessage)]
+
+
+@asynccontextmanager
+async def serving(shell: Shell, document: Genesis) -> AsyncIterator[Service]:
+    service = Service(document, ME, Verification(document, SumRules()), shell, shell, shell)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.run)
+        await until(lambda: shell.is_attached, "the service runs")
+        yield service
+        tasks.cancel_scope.cancel()
+
+
+@on_trio
+async def test_a_federation_of_one_trains_mines_and_finishes_and_stores_what_it_says_first() -> None:
+    shell = Shell()
+    async with serving(shell, genesis(1, rounds=3, target_mining_time_ms=1_000)) as service:
+        await until(lambda: service.status()["finished"], "the last round is closed")
+        status = service.status()
+    assert (status["height"], status["round"], status["accuracy"]) == (3, 3, 0.75)
+    assert (status["training"], status["mining"], status["waiting_for"]) == (False, False, "nothing, it is finished")
+    assert [what for how, what in shell.log if how == "train"] == [1, 2, 3]
+    said = [(place, what) for place, (how, what) in enumerate(shell.log) if how == "publish"]
+    assert {type(what).__name__ for _, what in said} >= {"PostMessage", "BlockMessage"}
+    for place, message in said:
+        promise = next(getattr(message, name) for name in ("transaction", "block", "vote") if hasattr(message, name))
+        assert ("store", promise) in shell.log[:place]
+
+
+@on_trio
+async def test_nothing_is_sent_while_what_it_promises_is_being_stored() -> None:
+    shell = Shell()
+    shell.open.clear()
+    try:
+        async with serving(shell, genesis(4)) as service:
+            service.on_peer(OTHERS[0].public_key, True)
+            await until(lambda: ("train", 1) in shell.log, "training is asked for")
+            await until(lambda: service.activity.accuracy is not None and not service.activity.training, "it trained")
+            await anyio.wait_all_tasks_blocked()
+            before = list(shell.log)
+            service.on_peer(OTHERS[1].public_key, True)  # has a status sent, after the post
+            await anyio.wait_all_tasks_blocked()
+            held = list(shell.log)
+            shell.open.set()
+            await until(shell.posts, "the post is sent")
+    finally:
+        shell.open.set()
+    (post,) = shell.posts()
+    assert ("store", post.transaction) not in held
+    assert ("publish", post) not in held
+    assert held == before
+    later = shell.log[len(held) :]
+    order = [later.index(("store", post.transaction)), later.index(("publish", post))]
+    assert order == sorted(order)
+    assert sum(how == "send" and isinstance(what, Status) for how, what in later[order[1] :]) >= 1
+
+
+@on_trio
+async def test_a_full_disk_ends_the_service_before_anything_is_sent() -> None:
+    shell = Shell()
+    shell.full = True
+    with pytest.raises(ExceptionGroup) as caught:
+        async with serving(shell, genesis(4)):
+            await anyio.sleep_forever()
+    assert caught.group_contains(StoreError, match="the disk is full")
+    assert shell.posts() == []
+
+
+@on_trio
+async def test_what_is_refused_is_counted_by_its_name() -> None:
+    shell, document = Shell(), genesis(4)
+    other = OTHERS[0]
+    early = sign_transaction(other, document.chain_id, 1, 0, payload(9), now_ms() + 3_600_000)
+    far = sign_transaction(other, document.chain_id, 99, 0, payload(9), now_ms())
+    wrong = sign_transaction(other, document.chain_id, 1, 0, b"no payload", now_ms())
+    async with serving(shell, document) as service:
+        verdicts = [
+            shell.receiver(OTHERS[1].public_key, PostMessage(early, payload(9))),
+            shell.receiver(OTHERS[1].public_key, PostMessage(early, payload(9))),
+            shell.receiver(OTHERS[1].public_key, PostMessage(far, payload(9))),
+            shell.receiver(OTHERS[1].public_key, PostMessage(wrong, b"no payload")),
+        ]
+        refused = service.status()["refused"]
+    assert verdicts == [Verdict.IGNORE, Verdict.IGNORE, Verdict.IGNORE, Verdict.REJECT]
+    assert refused == {"FutureTimestamp": 2, "OutOfWindow": 1, "InvalidPayload": 1}
+
+
+@on_trio
+async def test_training_that_fails_is_told_and_the_node_goes_on() -> None:
+    shell, document = Shell(), genesis(4)
+    shell.failure = "TrainingDiverged: the loss is infinite"
+    async with serving(shell, document) as service:
+        await until(lambda: service.activity.failure, "the failure is known")
+        assert service.status()["waiting_for"] == "the next phase: round 1: TrainingDiverged: the loss is infinite"
+        other = OTHERS[0]
+        post = sign_transaction(other, document.chain_id, 1, 0, payload(9), now_ms())
+        assert shell.receiver(other.public_key, PostMessage(post, payload(9))) is Verdict.ACCEPT
+        assert address(other.public_key) not in service.status()["missing_posts"]
+    assert shell.posts() == []
+
+
+@on_trio
+async def test_started_again_it_sends_its_own_post_again_byte_by_byte_and_trains_no_other() -> None:
+    first, document = Shell(), genesis(4)
+    async with serving(first, document):
+        await until(first.posts, "the post is sent")
+    again = Shell()
+    again.store, again.number = first.store, 2
+    async with serving(again, document) as service:
+        await until(again.posts, "the post is sent again")
+        assert service.status()["waiting_for"] == "3 posts, or the phase's timeout"
+    assert first.posts() == again.posts()
+    assert not [what for how, what in again.log if how == "train"]
+    stored = {record.hash for record in first.store.records() if isinstance(record, Transaction)}
+    assert stored == {first.posts()[0].transaction.hash}
+
+
+@on_trio
+async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has_missed() -> None:
+    shell, builder = Shell(), ChainBuilder(genesis(4))
+    blocks = builder.extend_many(6)
+    shell.trained = anyio.Event()
+    shell.store.append([Content(key, data) for key, data in builder.contents.items()])
+    async with serving(shell, builder.genesis) as service:
+        await until(lambda: ("train", 1) in shell.log, "the first phase is trained for")
+        for block in blocks:
+            shell.receiver(OTHERS[0].public_key, BlockMessage(block))
+        assert service.node.head.round == 6  # the votes for the last block are yet to come
+        shell.trained.set()
+        await until(
+            lambda: [post for post in shell.posts() if post.transaction.round == 6], "a post for the open phase"
+        )
+    assert [what for how, what in shell.log if how == "train"] == [1, 6]
+
+
+@on_trio
+async def test_peers_come_and_go() -> None:
+    shell = Shell()
+    async with serving(shell, genesis(4)) as service:
+        for other in OTHERS:
+            service.on_peer(other.public_key, True)
+        service.on_peer(OTHERS[0].public_key, False)
+        assert service.status()["peers"] == sorted(address(other.public_key) for other in OTHERS[1:])

@@ -1,0 +1,216 @@
+"""Real node processes on loopback: they agree, survive ``kill -9``, are joined late, and end without a trace."""
+
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fedchain.__main__ import app
+from fedchain.chain.block import Block
+from fedchain.chain.sqlite import Store
+from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.vote import Vote
+from fedchain.node.run import CHAIN_FOLDER
+from fedchain.node.status import ask_status
+from fedchain.node.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all
+from tests.node.shell import DIGITS, is_worker, wait_until, workers_of
+
+PEERS = 4
+LATE, KILLED, INTERRUPTED = 3, 1, 0
+
+
+def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    words = ["--peers", "3", "--rounds", "2", "--mining-s", "0.3", "--set", "local_steps=2", "--out", str(folder)]
+    result = CliRunner().invoke(app, ["node", "testnet", *words], env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "all nodes have the same head"
+    for number in range(3):
+        checked = CliRunner().invoke(app, ["explorer", "verify", str(folder / f"node-{number}")])
+        assert checked.exit_code == 0, checked.output
+    again = CliRunner().invoke(app, ["node", "testnet", *words])
+    assert (again.exit_code, again.stderr) == (
+        2,
+        f"fedchain: {folder} exists already; name another folder with --out\n",
+    )
+
+
+@dataclass
+class Story:
+    """What happened to a network in which one node was killed and one came late."""
+
+    nodes: list[LocalNode]
+    orphans: list[int]
+    """Workers of the node that was killed."""
+    workers: list[int]
+    """Workers of the node that was interrupted."""
+    metrics: str
+    """What a node said about itself."""
+    height: int
+    """Of the others when the killed node came back."""
+
+
+def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) -> None:
+    with told(tmp_path / "net") as story:
+        check_the_killed_and_the_late_node_have_the_same_head(story)
+        check_ctrl_c_ends_a_node_with_its_workers(story)
+        check_a_killed_node_leaves_no_worker_behind(story)
+        check_metrics_say_what_a_node_does(story)
+    check_nobody_promised_two_different_things(story)
+    check_no_log_has_a_traceback(story)
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[Story]:
+    """Kill a node of a running network, start one late, interrupt one, and stop them all in the end."""
+    nodes = found_testnet(
+        folder,
+        replace(DIGITS, clients=PEERS),
+        rounds=0,
+        mining_s=1.0,
+        attempts=4_000,
+        phase_timeout_ms=4_000,
+    )
+    (port,) = free_ports(1)
+    nodes[INTERRUPTED].command += ["--metrics", f"127.0.0.1:{port}"]
+    try:
+        for node in nodes[:LATE]:
+            node.start()
+        wait_until(lambda: height(nodes[KILLED]) >= 1, "the first block")
+        nodes[LATE].start()
+        wait_until(lambda: height(nodes[LATE]) >= 1, "the late node has caught up")
+        orphans = kill(nodes[KILLED])
+        before = height(nodes[INTERRUPTED])
+        wait_until(lambda: height(nodes[INTERRUPTED]) > before, "the others go on")
+        reached = height(nodes[INTERRUPTED])
+        nodes[KILLED].start()
+        wait_until(lambda: height(nodes[KILLED]) > reached, "the killed node has caught up")
+        wait_until(lambda: posted_again(nodes[KILLED]), "the killed node takes part again")
+        wait_until(lambda: len({look(node)["head"] for node in nodes}) == 1, "all have the same head")
+        url = f"http://127.0.0.1:{port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            metrics = answer.read().decode()
+        process = nodes[INTERRUPTED].process
+        assert process is not None
+        workers = workers_of(process.pid, "train") + workers_of(process.pid, "mine")
+        process.send_signal(signal.SIGINT)
+        process.wait(10)
+        yield Story(nodes, orphans, workers, metrics, reached)
+    finally:
+        stop_all(nodes)
+
+
+def look(node: LocalNode) -> dict[str, object]:
+    node.look()
+    return node.status
+
+
+def height(node: LocalNode) -> int:
+    number = look(node).get("height", 0)
+    assert isinstance(number, int)
+    return number
+
+
+def posted_again(node: LocalNode) -> bool:
+    """Whether the node that was started twice has trained since."""
+    return "trained round=" in (node.folder / "node.log").read_text(encoding="utf-8").split("listening on ")[-1]
+
+
+def kill(node: LocalNode) -> list[int]:
+    """End a node at once, and say which workers it had."""
+    assert node.process is not None
+    workers = workers_of(node.process.pid, "train") + workers_of(node.process.pid, "mine")
+    node.process.kill()
+    node.process.wait()
+    node.status = {}
+    return workers
+
+
+def check_the_killed_and_the_late_node_have_the_same_head(story: Story) -> None:
+    assert len({node.status["head"] for node in story.nodes}) == 1
+    assert len({node.status["knowledge_root"] for node in story.nodes}) == 1
+    assert {node.status["height"] > story.height for node in story.nodes} == {True}
+
+
+def check_nobody_promised_two_different_things(story: Story) -> None:
+    posts: dict[PostKey, set[bytes]] = {}
+    votes: dict[tuple[bytes, bytes], set[bytes]] = {}
+    for node in story.nodes:
+        with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
+            for record in store.records():
+                found = record.transactions if isinstance(record, Block) else [record]
+                for item in found:
+                    if isinstance(item, Transaction):
+                        posts.setdefault(item.key, set()).add(item.hash)
+                    elif isinstance(item, Vote):
+                        votes.setdefault((item.voter, item.block_hash), set()).add(item.hash)
+    assert len(posts) > PEERS
+    assert votes
+    assert {len(different) for different in posts.values()} == {1}
+    assert {len(different) for different in votes.values()} == {1}
+
+
+def check_no_log_has_a_traceback(story: Story) -> None:
+    for node in story.nodes:
+        log = (node.folder / "node.log").read_text(encoding="utf-8")
+        assert "Traceback" not in log, log
+        assert " ERROR " not in log, log
+
+
+def check_ctrl_c_ends_a_node_with_its_workers(story: Story) -> None:
+    process = story.nodes[INTERRUPTED].process
+    assert process is not None
+    assert process.returncode == 0
+    assert len(story.workers) == 2
+    assert not [worker for worker in story.workers if is_worker(worker, "train") or is_worker(worker, "mine")]
+    assert ask_status(story.nodes[INTERRUPTED].folder) is None
+
+
+def check_a_killed_node_leaves_no_worker_behind(story: Story) -> None:
+    assert len(story.orphans) == 2
+    assert not [worker for worker in story.orphans if is_worker(worker, "train") or is_worker(worker, "mine")]
+
+
+def check_metrics_say_what_a_node_does(story: Story) -> None:
+    lines = (line.rpartition(" ") for line in story.metrics.splitlines() if not line.startswith("#"))
+    values = {name: float(value) for name, _, value in lines}
+    assert values["fedchain_head_height"] >= story.nodes[INTERRUPTED].status["height"]
+    assert values["fedchain_round"] == values["fedchain_head_height"] + 1
+    assert values["fedchain_peers"] == PEERS - 1
+    assert 0.0 <= values["fedchain_accuracy"] <= 1.0
+    for name in (
+        'messages_total{direction="in"}',
+        'messages_total{direction="out"}',
+        'message_bytes_total{direction="in"}',
+        'message_bytes_total{direction="out"}',
+        "validation_seconds_total",
+        "training_seconds_total",
+        "mining_seconds_total",
+    ):
+        assert values[f"fedchain_{name}"] > 0, name
+    assert "fedchain_messages_dropped_total" in values
+
+
+def test_the_table_fits_eighty_columns() -> None:
+    status = {
+        "height": 12_345,
+        "round": 1_000,
+        "peers": ["peer"] * 100,
+        "accuracy": 1.0,
+        "head": "0123456789abcdef" * 4,
+        "waiting_for": "999 posts, or the phase's timeout",
+    }
+    nodes = [LocalNode(100, Path(), "", [], None, status), LocalNode(101, Path(), "", [])]
+    console = Console(width=80, file=open(os.devnull, "w", encoding="utf-8"), record=True)  # noqa: SIM115
+    console.print(status_table(nodes))
+    shown = console.export_text()
+    assert "…" not in shown
+    assert "999 posts, or the phase's timeout" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert len(shown.splitlines()) == 3

@@ -1,0 +1,136 @@
+"""Worker processes: they answer, they are replaced when they die, and they end when nobody needs them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import anyio
+import pytest
+
+from fedchain.chain.block import Header
+from fedchain.chain.difficulty import bits_from_attempts
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.proof_of_work import is_sealed
+from fedchain.learning.learner import Learner
+from fedchain.node.frames import read_frame, write_frame
+from fedchain.node.task import learning_from_genesis
+from fedchain.node.workers import MiningWorker, Trained, TrainingWorker, WorkerFailed
+from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
+from tests.node.shell import DIGITS, TIMEOUT_S, is_worker, kill_worker, on_trio, until, workers_of, write_genesis
+
+HEADER = ChainBuilder(genesis(2)).extend().header
+HARD_BITS = bits_from_attempts(2**60)
+
+
+@asynccontextmanager
+async def training(path: Path, folder: Path, data_dir: str = "") -> AsyncIterator[TrainingWorker]:
+    worker = TrainingWorker(path, folder, 1, data_dir)
+    try:
+        yield worker
+    finally:
+        await worker.close()
+
+
+@asynccontextmanager
+async def mining(on_sealed: Callable[[Header], None]) -> AsyncIterator[MiningWorker]:
+    worker = MiningWorker("sha256d", on_sealed)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        yield worker
+        tasks.cancel_scope.cancel()
+
+
+@on_trio
+async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis")
+    learner = Learner(learning_from_genesis(Genesis.decode(path.read_bytes())))
+    expected = [learner.contribute(1, "update", number, b"").payload for number in (1, 2)]
+    answers: list[Trained] = []
+    async with training(path, tmp_path) as worker:
+        answers.append(await worker.contribute("update", 1, b""))
+        answers.append(await worker.contribute("update", 1, b""))
+        await kill_worker("train")  # between two contributions
+        answers.append(await worker.contribute("update", 1, b""))
+
+        async def ask() -> None:
+            answers.append(await worker.contribute("update", 2, b""))
+
+        (process,) = workers_of(os.getpid(), "train")
+        os.kill(process, signal.SIGSTOP)  # so that it does not answer before it is killed
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            os.kill(process, signal.SIGKILL)
+    assert [answer.payload for answer in answers] == [expected[0]] * 3 + [expected[1]]
+    assert {answer.steps for answer in answers} == {2}
+    assert 0.0 <= answers[0].measured["local_accuracy"] <= 1.0
+    assert not is_worker(process, "train")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", "training.msgpack"]
+
+
+@on_trio
+async def test_training_that_fails_is_reported_and_the_next_is_done(tmp_path: Path) -> None:
+    async with training(write_genesis(tmp_path / "genesis"), tmp_path) as worker:
+        with pytest.raises(WorkerFailed, match=r"^KeyError: 'no such phase'"):
+            await worker.contribute("no such phase", 1, b"")
+        assert (await worker.contribute("update", 1, b"")).payload
+
+
+@on_trio
+async def test_data_that_cannot_be_read_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, dataset="fashion-mnist"))
+    async with training(path, tmp_path, str(tmp_path / "nowhere")) as worker:
+        with pytest.raises(WorkerFailed, match="train-images-idx3-ubyte"):
+            await worker.prepare()
+
+
+@on_trio
+async def test_the_miner_finds_a_nonce_for_the_newest_header_also_after_a_kill() -> None:
+    found: list[Header] = []
+    async with mining(found.append) as worker:
+        worker.mine(replace(HEADER, bits=HARD_BITS))  # nobody ever seals this one
+        first = await kill_worker("mine")
+        await until(
+            lambda: first not in workers_of(os.getpid(), "mine") and workers_of(os.getpid(), "mine"), "a new one"
+        )
+        worker.mine(replace(HEADER, bits=EASY_BITS, round=7))
+        await until(lambda: found, "a nonce")
+        second = await kill_worker("mine")
+        worker.mine(replace(HEADER, bits=EASY_BITS, round=8))
+        await until(lambda: found[-1].round == 8, "a nonce after a kill")
+    assert {header.round for header in found} == {7, 8}
+    assert all(is_sealed("sha256d", header) for header in found)
+    assert found[0].timestamp_ms >= HEADER.timestamp_ms
+    assert not is_worker(second, "mine")
+    assert workers_of(os.getpid(), "mine") == []
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple["subprocess.Popen[bytes]", BinaryIO, BinaryIO]]:
+    """A worker process with its input and its output."""
+    command = [sys.executable, "-m", "fedchain.node.worker", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process, cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
+
+
+def test_a_miner_ends_with_its_pipe() -> None:
+    with started("mine", "sha256d") as (process, orders, _):
+        write_frame(orders, replace(HEADER, bits=HARD_BITS).to_record())
+        orders.close()
+        assert process.wait(TIMEOUT_S) == 0
+
+
+def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters={"local_steps": 1_000_000}))
+    with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
+        assert read_frame(answers) == ["ready"]
+        write_frame(orders, ["update", 1, b""])
+        orders.close()
+        assert process.wait(TIMEOUT_S) == 0
+    assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
