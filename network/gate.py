@@ -57,15 +57,16 @@ class Gate:
         """Members that are banned now."""
         return sorted(peer for peer, until_s in self._banned_until_s.items() if now_s < until_s)
 
-    def pays(self, peer: PublicKey, size: int, now_s: float) -> bool:
-        """Take a message of ``size`` bytes from the peer's budget; False: it has none left, and is blamed."""
-        conduct = self._of(peer, now_s)
-        if conduct.messages.has(1.0, now_s) and conduct.bytes.has(size, now_s):
-            conduct.messages.spend(1.0)
-            conduct.bytes.spend(size)
+    def pays(self, peer: PublicKey, now_s: float) -> bool:
+        """Take a message from the peer's budget; False: it has none left, and is blamed."""
+        if self._of(peer, now_s).messages.spends(1.0, now_s):
             return True
         self.blame(peer, BLAME_OVER_BUDGET, now_s)
         return False
+
+    def pause_s(self, peer: PublicKey, size: int, now_s: float) -> float:
+        """Take ``size`` bytes from the peer's budget; how long to wait before more is read, in seconds."""
+        return self._of(peer, now_s).bytes.borrow(size, now_s)
 
     def blame(self, peer: PublicKey, amount: float, now_s: float) -> bool:
         """Hold something against a peer; True: that was too much, and it is banned now."""

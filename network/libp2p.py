@@ -23,7 +23,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gate import Gate
 from fedchain.network.gossip import Verdict
 from fedchain.network.identity import peer_id, public_key_of
-from fedchain.network.libp2p_addresses import AddressBook, parse_bootstrap
+from fedchain.network.libp2p_addresses import AddressBook, is_address, parse_bootstrap
 from fedchain.network.libp2p_finder import Finder
 from fedchain.network.libp2p_gossip import GuardedPubsub, GuardedRouter
 from fedchain.network.libp2p_log import log, quieten_library
@@ -80,12 +80,15 @@ async def open_network(
         limits: of everything.
 
     Raises:
-        ListenError: the port is in use, or the address is not ours.
+        ListenError: the port is in use, the address is not ours, or one to announce is none.
         InvalidBootstrap: a bootstrap address is malformed, or not a member's.
     """
     quieten_library()
     starts = [parse_bootstrap(text, members) for text in bootstrap]
     _check_free(listen)
+    announced = list(announce)
+    if wrong := [place for place in announced if not is_address(place)]:
+        raise ListenError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
     network = Libp2pNetwork(key, chain_id, members, limits or Limits(), folder)
     for peer, place in starts:
         network.book.add_fixed(peer, place)
@@ -99,7 +102,7 @@ async def open_network(
             trio.open_nursery() as nursery,
         ):
             try:
-                await network.start(nursery, list(announce))
+                await network.start(nursery, announced)
                 yield network
                 has_ended = True
             except Exception as error:

@@ -68,6 +68,14 @@ def is_address(text: str) -> bool:
     return len(names) == 2 and names[0] in ("ip4", "ip6", "dns", "dns4", "dns6") and names[1] == "tcp"
 
 
+def seen_from(place: str, host: str) -> str:
+    """An address of ``host`` as its neighbour sees it: who listens everywhere does not know which way leads there."""
+    for everywhere in ("/ip4/0.0.0.0/", "/ip6/::/"):
+        if host and place.startswith(everywhere):
+            return f"/{'ip6' if ':' in host else 'ip4'}/{host}/{place.removeprefix(everywhere)}"
+    return place
+
+
 @dataclass(slots=True)
 class _Contact:
     """What is known about reaching a member."""

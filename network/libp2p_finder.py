@@ -13,7 +13,7 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.gate import Gate
 from fedchain.network.identity import peer_id, public_key_of
-from fedchain.network.libp2p_addresses import EXCHANGE_SIZE_MAX, AddressBook, decode_entries, encode_entries
+from fedchain.network.libp2p_addresses import EXCHANGE_SIZE_MAX, AddressBook, decode_entries, encode_entries, seen_from
 from fedchain.network.libp2p_log import log
 from fedchain.network.libp2p_messenger import OPEN_TIMEOUT_S, Blame
 from fedchain.network.libp2p_streams import LENGTH_SIZE, FrameReader, FrameTooLarge
@@ -119,12 +119,13 @@ class Finder:
         peer = public_key_of(stream.muxed_conn.peer_id)
         assert peer is not None, "only members are admitted"
         try:
-            if not self._gate.pays(peer, EXCHANGE_SIZE_MAX, time.time()):
+            if not self._gate.pays(peer, time.time()):
                 return
             with trio.fail_after(OPEN_TIMEOUT_S):
                 reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
+                host, _ = stream.get_remote_address() or ("", 0)
                 for _, addresses in decode_entries(await reader.frame()):
-                    self._book.add_told(peer, addresses, by_itself=True)
+                    self._book.add_told(peer, [seen_from(place, host) for place in addresses], by_itself=True)
                 await _write(stream, encode_entries(self._book.sample(peer)))
                 await stream.close()
                 await reader.end()  # a reset would overtake the answer

@@ -174,14 +174,14 @@ class GuardedPubsub(Pubsub):
         await reader.open()
         while self.manager.is_running:
             frame = await reader.varint_frame()
-            if self._gate.pays(peer, len(frame), time.time()):
+            if self._gate.pays(peer, time.time()):
                 rpc = rpc_pb2.RPC()
                 rpc.ParseFromString(frame)
                 await self._on_frame(peer_id, peer, rpc)
             elif not self._gate.admits(peer, time.time()):
                 self._accuse(peer_id, 0.0, "over its budget")
                 return
-            await trio.lowlevel.checkpoint()
+            await trio.sleep(self._gate.pause_s(peer, len(frame), time.time()))
 
     async def _on_frame(self, peer_id: ID, peer: PublicKey, rpc: rpc_pb2.RPC) -> None:
         for subscription in rpc.subscriptions[:CONTROLS_MAX]:
@@ -189,7 +189,7 @@ class GuardedPubsub(Pubsub):
                 self.handle_subscription(peer_id, subscription)
         for place, message in enumerate(rpc.publish):
             # The frame has paid for its first message.
-            if place == 0 or self._gate.pays(peer, 0, time.time()):
+            if place == 0 or self._gate.pays(peer, time.time()):
                 await self.push_msg(peer_id, message)
                 await trio.lowlevel.checkpoint()
         if rpc.HasField("control"):

@@ -117,8 +117,9 @@ class Messenger:
         try:
             reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits)
             await reader.open()
-            while self._take(peer, await reader.frame()):
-                await trio.lowlevel.checkpoint()  # frames that are there already would keep others waiting
+            while self._take(peer, data := await reader.frame()):
+                # It sleeps even for no time: frames that are there already would keep others waiting.
+                await trio.sleep(self._gate.pause_s(peer, len(data), time.time()))
         except FrameTooLarge as error:
             self._blame(peer, BLAME_MALFORMED, str(error))
         except trio.TooSlowError:
@@ -132,7 +133,7 @@ class Messenger:
     def _take(self, peer: PublicKey, data: bytes) -> bool:
         """Take a frame; False: its sender is not wanted any more."""
         now_s, self._heard_s[peer] = time.time(), trio.current_time()
-        if not self._gate.pays(peer, len(data), now_s):
+        if not self._gate.pays(peer, now_s):
             self._counters.dropped += 1
             self._blame(peer, 0.0, "over its budget")
         elif data:

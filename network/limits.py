@@ -24,13 +24,13 @@ class Limits:
     publish_queue_max: int = 4_096
     """Own gossip messages that wait to be sent."""
     messages_per_s: float = 500.0
-    """Messages taken from one peer per second, gossip included."""
+    """Messages taken from one peer per second, gossip included; more are ignored and held against it."""
     messages_burst: float = 4_000.0
     """Messages that a peer may send at once after it was silent."""
     bytes_per_s: float = 32.0 * 2**20
-    """Bytes taken from one peer per second."""
+    """Bytes read from one peer per second; more wait in its own queue."""
     bytes_burst: float = 128.0 * 2**20
-    """Bytes that a peer may send at once after it was silent."""
+    """Bytes read at once from a peer that was silent."""
     blame_max: float = 100.0
     """Blame at which a peer is disconnected and banned."""
     blame_decay_per_s: float = 1.0
@@ -72,12 +72,21 @@ class TokenBucket:
         self._rate, self._burst = rate, burst
         self._tokens, self._at_s = burst, now_s
 
-    def has(self, amount: float, now_s: float) -> bool:
-        """Whether ``amount`` can be spent now. A clock that goes back refills nothing."""
+    def spends(self, amount: float, now_s: float) -> bool:
+        """Take ``amount`` out if it is there."""
+        self._refill(now_s)
+        if self._tokens < amount:
+            return False
+        self._tokens -= amount
+        return True
+
+    def borrow(self, amount: float, now_s: float) -> float:
+        """Take ``amount`` out whether it is there or not; seconds until there is something again."""
+        self._refill(now_s)
+        self._tokens -= amount
+        return max(0.0, -self._tokens / self._rate)
+
+    def _refill(self, now_s: float) -> None:
+        """A clock that goes back refills nothing."""
         self._tokens = min(self._burst, self._tokens + self._rate * max(0.0, now_s - self._at_s))
         self._at_s = now_s
-        return self._tokens >= amount
-
-    def spend(self, amount: float) -> None:
-        """Take ``amount`` out."""
-        self._tokens -= amount

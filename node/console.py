@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import anyio
 from rich.console import Console
@@ -17,11 +17,20 @@ if TYPE_CHECKING:
 REFRESH_S = 0.5
 
 
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to whatever standard error is at the moment: a live panel takes it over, and puts lines above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.setStream(sys.stderr)
+        super().emit(record)
+
+
 def set_up_logging(verbose: bool) -> None:
     """Log to standard error, one line an event: time, level, logger, message."""
     logging.basicConfig(
         level=logging.WARNING,
-        stream=sys.stderr,
+        handlers=[StderrHandler()],
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
@@ -30,7 +39,7 @@ def set_up_logging(verbose: bool) -> None:
 
 async def show_service(service: "Service") -> None:
     """Show a node's status until cancelled."""
-    with Live(console=Console(stderr=False), auto_refresh=False) as live:
+    with Live(console=Console(stderr=False), auto_refresh=False, redirect_stderr=sys.stderr.isatty()) as live:
         while True:
             live.update(_panel(service), refresh=True)
             await anyio.sleep(REFRESH_S)

@@ -15,6 +15,7 @@ from fedchain.network.libp2p_addresses import (
     encode_entries,
     is_address,
     parse_bootstrap,
+    seen_from,
 )
 from fedchain.network.limits import Limits
 from tests.chain.builders import keys
@@ -69,6 +70,19 @@ def test_other_bootstrap_addresses_are_refused(text: str, reason: str) -> None:
 )
 def test_what_cannot_be_dialled_is_no_address(text: str) -> None:
     assert not is_address(text)
+
+
+@pytest.mark.parametrize(
+    ("place", "host", "seen"),
+    [
+        ("/ip4/0.0.0.0/tcp/1", "1.2.3.4", "/ip4/1.2.3.4/tcp/1"),
+        ("/ip6/::/tcp/1", "2001:db8::1", "/ip6/2001:db8::1/tcp/1"),
+        ("/ip4/5.6.7.8/tcp/1", "1.2.3.4", "/ip4/5.6.7.8/tcp/1"),
+        ("/ip4/0.0.0.0/tcp/1", "", "/ip4/0.0.0.0/tcp/1"),
+    ],
+)
+def test_who_listens_everywhere_is_where_it_is_seen(place: str, host: str, seen: str) -> None:
+    assert seen_from(place, host) == seen
 
 
 def test_bootstrap_members_are_dialled_whatever_is_connected() -> None:

@@ -251,6 +251,40 @@ async def test_a_port_in_use_is_noticed() -> None:
                 pass
 
 
+@on_trio
+async def test_bytes_beyond_the_budget_come_later_and_none_is_lost() -> None:
+    limits = Limits(peers_wanted=0, bytes_per_s=8 * 2.0**20, bytes_burst=2.0**18)
+    async with peer(0, limits=limits) as one, peer(1, one) as two:
+        await until(lambda: one.peers() and two.peers())
+        inbox, begun_s = Inbox(one), trio.current_time()
+        for number in range(16):
+            two.send(MEMBERS[0], Chunk(bytes(32), number, bytes(CHUNK_SIZE)))
+        await until(lambda: len(inbox.messages) == 16)
+        assert trio.current_time() - begun_s > 0.4  # 14 of them at 31 ms each
+        assert one.gate.admits(MEMBERS[1], 0.0)
+        assert one.counters.dropped == 0
+
+
+@on_trio
+async def test_who_listens_everywhere_is_found_by_others() -> None:
+    limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
+    async with (
+        peer(0, limits=limits) as hub,
+        peer(1, hub, limits=limits, listen="/ip4/0.0.0.0/tcp/0") as everywhere,
+        peer(2, hub, limits=limits) as other,
+    ):
+        await until(lambda: MEMBERS[2] in everywhere.peers() and MEMBERS[1] in other.peers(), "the third side")
+        told = hub.book.sample(MEMBERS[0])
+        assert [place.startswith("/ip4/127.0.0.1/") for _, places in told for place in places] == [True, True]
+
+
+@on_trio
+async def test_what_cannot_be_announced_is_named() -> None:
+    with pytest.raises(ListenError, match="nonsense"):
+        async with peer(0, announce=["/ip4/1.2.3.4/tcp/1", "nonsense"]):
+            pass
+
+
 @pytest.mark.parametrize("listen", ["/ip4/192.0.2.1/tcp/0", "/ip4/127.0.0.1/udp/0", "127.0.0.1:4001", ""])
 def test_an_address_that_cannot_be_listened_on_is_named(listen: str) -> None:
     @on_trio

@@ -1,0 +1,65 @@
+"""The local socket of a node: no client ends it, and a path that the system does not take is named."""
+
+import socket
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from fedchain.node.config import NodeConfigError
+from fedchain.node.service import Service
+from fedchain.node.status import SOCKET, answer_status, ask_status
+from tests.node.shell import on_trio
+
+
+class Talker:
+    """Has a status that does not fit into a socket's buffer."""
+
+    def status(self) -> dict[str, Any]:
+        return {"text": "x" * 2**22}
+
+
+async def answered(folder: Path) -> dict[str, Any]:
+    """The first answer; the socket's file is there a moment before anybody listens."""
+    while (answer := await to_thread.run_sync(ask_status, folder)) is None:
+        await anyio.sleep(0.005)
+    return answer
+
+
+@on_trio
+async def test_clients_that_hang_up_change_nothing(tmp_path: Path) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_status, tmp_path, cast(Service, Talker()))
+        await answered(tmp_path)
+        for _ in range(5):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(tmp_path / SOCKET))
+            await anyio.wait_all_tasks_blocked()
+        assert await answered(tmp_path) == Talker().status()
+        tasks.cancel_scope.cancel()
+    assert not (tmp_path / SOCKET).exists()
+
+
+@on_trio
+async def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    with pytest.raises(NodeConfigError, match="is too long a path"):
+        await answer_status(folder, cast(Service, Talker()))
+
+
+def test_a_long_path_is_taken_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    @on_trio
+    async def ask() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_status, folder, cast(Service, Talker()))
+            await answered(folder)
+            tasks.cancel_scope.cancel()
+
+    ask()
