@@ -186,6 +186,16 @@ def test_payloads_of_a_block_are_fetched_from_who_sent_it() -> None:
     assert block.hash in scene.node.tree
 
 
+def test_a_block_is_placed_when_the_posts_that_it_counts_arrive() -> None:
+    scene = Scene(genesis(4))
+    block = scene.chain.extend()
+    scene.block(block, payloads=False)
+    for post in block.transactions:
+        assert block.hash not in scene.node.tree
+        scene.post(post)
+    assert block.hash in scene.node.tree, "whoever was asked for the payloads may never answer"
+
+
 def _orphans(scene: Scene, count: int) -> list[Block]:
     """Well-sealed blocks of a member that follow nothing."""
     key, block = keys(1)[0], scene.chain.extend()
