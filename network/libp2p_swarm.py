@@ -133,8 +133,6 @@ class GuardedSwarm(Swarm):
         try:
             muxed: Any = await self.upgrade_inbound_raw_conn(raw, maddr)
             await muxed.event_closed.wait()
-        except Exception as error:
-            log.debug("inbound", "an incoming connection failed: %r", error)
         finally:
             await close_quietly(raw)
 

@@ -12,6 +12,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gossip import Verdict
 from fedchain.network.libp2p import Libp2pNetwork, ListenError
 from fedchain.network.libp2p_addresses import InvalidBootstrap
+from fedchain.network.libp2p_bounds import QUEUE_FRAMES_MAX
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
 from fedchain.network.sync import Downloads
@@ -101,6 +102,16 @@ async def test_a_burst_of_two_hundred_arrives_whole_also_behind_another_peer() -
             one.publish(post(number, 20_000))
         await until(lambda: len(inbox.messages) == 200, "200 messages")
         assert set(inbox.messages) == {post(number, 20_000) for number in range(200)}
+
+
+@on_trio
+async def test_a_burst_longer_than_a_queue_is_paced() -> None:
+    async with peer(0) as one, peer(1, one) as two:
+        await meshed(one, two)
+        inbox = Inbox(two)
+        for number in range(QUEUE_FRAMES_MAX + 200):
+            one.publish(post(number))
+        await until(lambda: len(inbox.messages) == QUEUE_FRAMES_MAX + 200, "all messages")
 
 
 @on_trio

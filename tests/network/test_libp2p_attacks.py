@@ -419,6 +419,18 @@ async def test_a_flood_is_cut_off() -> None:
 
 
 @on_trio
+async def test_questions_for_addresses_are_paid_for() -> None:
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, messages_per_s=0.001, messages_burst=3.0, exchange_interval_s=1e6)
+    async with peer(0, limits=limits) as network, attacker(network) as bad:
+        answers = 0
+        for _ in range(6):
+            with suppress(Exception):  # reset without an answer
+                stream = await bad.send(ADDRESSES, framed(encode([])))
+                answers += bool(await stream.read(100))
+        assert answers == 3
+
+
+@on_trio
 async def test_many_messages_in_one_gossip_frame_are_paid_for_each() -> None:
     limits = Limits(redial_min_s=0.1, peers_wanted=0, messages_per_s=0.001, messages_burst=20.0, blame_max=1e9)
     async with peer(0, limits=limits) as network, attacker(network) as bad:

@@ -207,11 +207,16 @@ def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeyp
     assert caplog.messages[-2:] == [f"{100 - LINES_PER_MINUTE} more lines like the following were left out", "line 100"]
 
 
-def test_the_library_does_not_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_library_does_not_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("libp2p"), "propagate", True)
+    logging.getLogger("libp2p").setLevel(logging.DEBUG)
+
     @on_trio
     async def run() -> None:
         async with peer(0) as one, peer(1, one) as two:
             await meshed(one, two)
 
     run()
-    assert [record.name for record in caplog.records if record.name.startswith("libp2p")] == []
+    logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, "/x/libp2p/y.py", 1, "to the root", (), None))
+    logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, "/x/other/y.py", 1, "of others", (), None))
+    assert [record.message for record in caplog.records if not record.name.startswith("fedchain")] == ["of others"]
