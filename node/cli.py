@@ -113,19 +113,19 @@ def show_genesis(path: Annotated[Path, typer.Argument(help="Genesis document.")]
         from fedchain.node.run import read_genesis
 
         genesis = read_genesis(path)
-        typer.echo(f"{'chain id':24}{genesis.chain_id.hex()}")
+        typer.echo(f"{'chain id':28}{genesis.chain_id.hex()}")
         for item in fields(genesis):
             value: Any = getattr(genesis, item.name)
             if item.name == "members":
                 for member in value:
-                    typer.echo(f"{'member':24}{address(member)}")
+                    typer.echo(f"{'member':28}{address(member)}")
             elif item.name == "learning":
                 for field_name, text in value:
-                    typer.echo(f"{'learning ' + field_name:24}{text}")
+                    typer.echo(f"{'learning ' + field_name:28}{text}")
             elif item.name in ("setup", "phases"):
-                typer.echo(f"{item.name:24}{', '.join(f'{phase.name} ({phase.by.value})' for phase in value) or '-'}")
+                typer.echo(f"{item.name:28}{', '.join(f'{phase.name} ({phase.by.value})' for phase in value) or '-'}")
             elif item.init:
-                typer.echo(f"{item.name:24}{getattr(value, 'value', value)}")
+                typer.echo(f"{item.name:28}{getattr(value, 'value', value)}")
 
 
 @node_app.command("start")

@@ -13,12 +13,22 @@ from typer.testing import CliRunner
 
 from fedchain.__main__ import app
 from fedchain.chain.block import Block
+from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.sqlite import Store
+from fedchain.chain.store import load_tree
 from fedchain.chain.transaction import PostKey, Transaction
 from fedchain.chain.vote import Vote
-from fedchain.node.run import CHAIN_FOLDER
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.learner import Learner
+from fedchain.learning.rules import Rules
+from fedchain.node.run import CHAIN_FOLDER, read_genesis
 from fedchain.node.status import ask_status
+from fedchain.node.task import learning_from_genesis
 from fedchain.node.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all
+from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.simulation import Simulation
+from fedchain.simulator.worker import TrainingPool
 from tests.node.shell import DIGITS, is_worker, wait_until, workers_of
 
 PEERS = 4
@@ -34,11 +44,43 @@ def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) ->
     for number in range(3):
         checked = CliRunner().invoke(app, ["explorer", "verify", str(folder / f"node-{number}")])
         assert checked.exit_code == 0, checked.output
+    assert knowledge_of_processes(folder) == knowledge_of_simulation(folder)
     again = CliRunner().invoke(app, ["node", "testnet", *words])
     assert (again.exit_code, again.stderr) == (
         2,
         f"fedchain: {folder} exists already; name another folder with --out\n",
     )
+
+
+def knowledge_of_processes(folder: Path) -> list[Hash]:
+    """Knowledge root at every height of a node's chain."""
+    with Store.open(folder / "node-0" / CHAIN_FOLDER, read_only=True) as store:
+        return _knowledge_roots(load_tree(store.genesis, store.records()))
+
+
+def knowledge_of_simulation(folder: Path) -> list[Hash]:
+    """The same of the same federation, with the same keys, in virtual time."""
+    genesis = replace(read_genesis(folder / "genesis.fedchain"), created_ms=0)  # virtual time begins at 0
+    keys = [PrivateKey.load(folder / f"node-{number}" / "key.pem") for number in range(len(genesis.members))]
+    config = learning_from_genesis(genesis)
+    learner = Learner(config)
+    learner.histogram()
+    pool = TrainingPool(learner, 1)
+    scenario = replace(Scenario(), peers=len(keys), rounds=genesis.rounds, max_virtual_s=10_000.0)
+    try:
+        simulation = Simulation(scenario, genesis, keys, Rules(config), pool)
+        outcome = simulation.run()
+    finally:
+        pool.close()
+    assert outcome.violations == []
+    tree = simulation.peers[0].tree
+    assert tree is not None
+    return _knowledge_roots(tree)
+
+
+def _knowledge_roots(tree: BlockTree) -> list[Hash]:
+    states = [tree.state(tree.canonical(height) or b"") for height in range(1, tree.head.height + 1)]
+    return [state.knowledge_root for state in states if state is not None]
 
 
 @dataclass
