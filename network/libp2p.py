@@ -3,8 +3,6 @@
 It runs on trio. Everything here is called from the loop's own thread, and the receiver is called from it too.
 """
 
-import errno
-import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
@@ -23,7 +21,8 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gate import Gate
 from fedchain.network.gossip import Verdict
 from fedchain.network.identity import peer_id, public_key_of
-from fedchain.network.libp2p_addresses import AddressBook, is_address, parse_bootstrap
+from fedchain.network.libp2p_addresses import AddressBook, check_free, is_address, parse_bootstrap
+from fedchain.network.libp2p_addresses import ListenError as ListenError  # part of this module's interface
 from fedchain.network.libp2p_finder import Finder
 from fedchain.network.libp2p_gossip import GuardedPubsub, GuardedRouter
 from fedchain.network.libp2p_log import log, quieten_library
@@ -49,10 +48,6 @@ PACE_TIMEOUT_S = 1.0
 """Longest pause for a neighbour that does not read."""
 
 DEFAULT_LISTEN = "/ip4/127.0.0.1/tcp/0"
-
-
-class ListenError(Exception):
-    """The address to listen on cannot be used; the message says why."""
 
 
 @asynccontextmanager
@@ -85,7 +80,7 @@ async def open_network(
     """
     quieten_library()
     starts = [parse_bootstrap(text, members) for text in bootstrap]
-    _check_free(listen)
+    check_free(listen)
     announced = list(announce)
     if wrong := [place for place in announced if not is_address(place)]:
         raise ListenError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
@@ -314,22 +309,3 @@ class Libp2pNetwork:
             # A fault of ours, which a message of a peer's must not turn into the end of the process.
             log.exception("receiver", "a message of %s could not be handled", peer_id(peer))
             return Verdict.IGNORE
-
-
-def _check_free(listen: str) -> None:
-    """Find out whether we can listen: libp2p listens beside another process on one port without a word."""
-    try:
-        address = Multiaddr(listen)
-        family, transport = (protocol.name for protocol in address.protocols())
-        host, port = str(address.value_for_protocol(family)), int(str(address.value_for_protocol("tcp")))
-    except Exception:  # the library raises whatever its parsers do
-        raise ListenError(f"{listen!r} is not of the form /ip4/…/tcp/…") from None
-    if family not in ("ip4", "ip6") or transport != "tcp":
-        raise ListenError(f"{listen!r} is not of the form /ip4/…/tcp/…")
-    with socket.socket(socket.AF_INET if family == "ip4" else socket.AF_INET6) as probe:
-        try:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-        except OSError as error:
-            reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
-            raise ListenError(f"cannot listen on {listen}: {reason}") from None

@@ -31,6 +31,9 @@ from fedchain.network.libp2p_streams import BATCH_SIZE, FrameReader, FrameTooLar
 from fedchain.network.libp2p_swarm import reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
 
+FLOOD_SIZE_MAX = 2**15
+"""Bytes of an own message that is sent to all neighbours at once."""
+
 IHAVE_IDS_MAX = 1_000
 IWANT_IDS_MAX = 128
 CONTROLS_MAX = 8
@@ -92,10 +95,13 @@ class GuardedRouter(GossipSub):
         await super().handle_rpc(kept, sender_peer_id)
 
     async def publish(self, msg_forwarder: ID, pubsub_msg: rpc_pb2.Message) -> None:
-        """Pass a message on to the mesh."""
+        """Pass a message on to the mesh; a small one of our own goes to all neighbours, lest the mesh hold it up."""
         self.mcache.put(pubsub_msg)
-        rpc = rpc_pb2.RPC(publish=[pubsub_msg])
-        for peer in self._get_peers_to_send(pubsub_msg.topicIDs, msg_forwarder, ID(pubsub_msg.from_id)):
+        rpc, pubsub = rpc_pb2.RPC(publish=[pubsub_msg]), self.pubsub
+        receivers = set(self._get_peers_to_send(pubsub_msg.topicIDs, msg_forwarder, ID(pubsub_msg.from_id)))
+        if pubsub is not None and msg_forwarder == pubsub.my_id and len(pubsub_msg.data) <= FLOOD_SIZE_MAX:
+            receivers |= pubsub.peer_topics.get(self._topic, set())
+        for peer in receivers:
             self._push(peer, rpc)
 
     async def send_recent_messages(self, peer_id: ID, topic: str) -> None:

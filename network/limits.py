@@ -13,7 +13,7 @@ class Limits:
     """Streams open on one connection, in both directions."""
     peers_wanted: int = 8
     """Connected peers below which known addresses are dialled; 0: only the bootstrap addresses are."""
-    gossip_degree: int = 4
+    gossip_degree: int = 5
     """Neighbours in the gossip mesh, give or take one. Each more is one more copy of every message to everybody."""
     gossip_size_max: int = 256 * 2**10
     """Bytes of a gossip message."""

@@ -7,6 +7,7 @@ Shown are the share that arrived everywhere, and the times until one peer and un
 import argparse
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -86,11 +87,12 @@ def main() -> None:
         return
     children: list[subprocess.Popen[str]] = []
     places: list[str] = []
+    draw = random.Random(1)
     for number in range(given.peers):
         command = [sys.executable, "-m", "tests.bench.delivery", *sys.argv[1:], "--number", str(number)]
         children.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     for child in children:
-        _tell(child, places[-DIALLED:])
+        _tell(child, draw.sample(places, min(DIALLED, len(places))))
         places += json.loads(_hear(child))
     for child in children:
         _tell(child, time.time() + 3.0)
