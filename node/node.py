@@ -298,7 +298,7 @@ class Node:
         for vote in self._early_votes.take(block.hash):
             try:
                 validate_vote_on(parent, block, vote)
-                effects += self._count_vote(parent, block, vote, now_ms)
+                effects += self._count_vote(vote, now_ms)
             except Refused as error:
                 effects.append(Blame(vote.voter, error))
         return effects + self._vote(parent, block, now_ms)
@@ -341,10 +341,11 @@ class Node:
         validate_vote_on(parent, block, vote)
         if self.tree.votes(block.hash).get(vote.voter, vote) != vote:  # signed twice; it must not be passed on
             raise LimitReached("one signature", f"{vote.voter.hex()[:16]}… voted for {block.hash.hex()} before")
-        return self._count_vote(parent, block, vote, now_ms)
+        return self._count_vote(vote, now_ms)
 
-    def _count_vote(self, parent: State, block: Block, vote: Vote, now_ms: int) -> list[Effect]:
-        if vote.voter in self.tree.votes(block.hash) or vote.voter not in parent.electors:
+    def _count_vote(self, vote: Vote, now_ms: int) -> list[Effect]:
+        """Count a vote that ``validate_vote_on`` let pass, once."""
+        if vote.voter in self.tree.votes(vote.block_hash):
             return []
         reorg = self.tree.add_vote(vote)
         return [Persist((vote,)), *self._on_reorg(reorg, now_ms)]

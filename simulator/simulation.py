@@ -142,7 +142,7 @@ class Simulation:
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
-        self._scenario, self._genesis, self._rules, self._compute = scenario, genesis, rules, compute
+        self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round = on_round
         self._loop = VirtualTimeLoop()
         self._checker = Checker(genesis, rules)
