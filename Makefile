@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate testnet test check format bench fuzz reproduce clean
+.PHONY: help install simulate testnet test check format bench fuzz soak reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ bench: install ## measure cost against bare loops (minutes; give the data folder
 
 fuzz: install ## feed damaged input to every decoder and to a node for a minute (ARGS='--seconds 600 --seed 2')
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+soak: install ## faults, load and attacks against real processes (long; one campaign: ARGS='NAME …')
+	$(BIN)/python -m tests.soak $(ARGS)
 
 reproduce: install ## the experiments of the papers (long; give the data folder as ARGS='--data-dir …')
 	$(BIN)/fedchain reproduce experiments/dfpl_table1_fmnist.toml $(ARGS)

@@ -1,0 +1,1 @@
+"""Campaigns that take minutes and the whole machine: faults, load and attacks against real processes."""
