@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt, StoreError
@@ -44,6 +45,24 @@ def read_content(folder: Path, content_hash: Hash, size: int) -> bytes | None:
     if sha256(data) != content_hash:
         raise StoreCorrupt(f"content {content_hash.hex()} hashes to {sha256(data).hex()}: {place}")
     return data
+
+
+def read_content_part(folder: Path, content_hash: Hash, start: int, size: int) -> bytes | None:
+    """Up to ``size`` bytes from ``start`` on, unchecked; None without a file."""
+    try:
+        with content_path(folder, content_hash).open("rb") as file:
+            file.seek(start)
+            return file.read(size)
+    except FileNotFoundError:
+        return None
+
+
+def drop_contents(folder: Path, needed: Collection[Hash]) -> None:
+    """Delete the files that are not ``needed``, also those that a crash left without a row."""
+    kept = {content_hash.hex() for content_hash in needed}
+    for path in (folder / CONTENTS).glob("??/*"):
+        if path.name not in kept:
+            path.unlink()
 
 
 def content_path(folder: Path, content_hash: Hash) -> Path:

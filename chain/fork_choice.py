@@ -88,6 +88,13 @@ class BlockTree:
         """Known blocks on top of a block, in order of arrival."""
         return tuple(self._children.get(block_hash, ()))
 
+    def descendants(self, block_hash: Hash) -> list[Hash]:
+        """Known blocks above a block, on any branch, parents before their children."""
+        found = [*self.children(block_hash)]
+        for above in found:  # it grows while it is walked
+            found += self.children(above)
+        return found
+
     def fork_depth(self, state: State) -> int:
         """How far below the head the chain of ``state`` leaves the head's chain, in blocks."""
         while not self.is_canonical(state):

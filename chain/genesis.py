@@ -18,6 +18,9 @@ from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
 GENESIS_VERSION = 1
 GENESIS_SIZE_MAX = 16 * 2**20
 
+KNOWLEDGE_SIZE_MAX = 2**28
+"""Bytes of a knowledge that is fetched, unless a single payload may be larger."""
+
 
 class Contributor(Enum):
     """Who posts in a phase."""
@@ -97,6 +100,11 @@ class Genesis:
     """Bytes of a payload, at most."""
     inline_size_max: int = 64 * 2**10
     """Payloads up to this many bytes travel inside the gossip message; larger ones are fetched by hash."""
+    retention_blocks: int = 0
+    """Blocks up to the head whose payloads and knowledge every peer keeps; 0: all, for ever.
+
+    Who lacks older blocks takes them on the votes that accepted them.
+    """
     clock_ahead_max_ms: int = 2_000
     """How far ahead of the local clock a timestamp may be, in milliseconds."""
     omission_slack_ms: int = 2_000
@@ -122,6 +130,11 @@ class Genesis:
             return None
         turn = round_number if self.aggregator is AggregatorRule.ROTATING else 0
         return self.members[turn % len(self.members)]
+
+    @property
+    def knowledge_size_max(self) -> int:
+        """Bytes of a knowledge that is fetched, at most: its size is not on the chain, unlike a payload's."""
+        return max(self.payload_size_max, min(len(self.members) * self.payload_size_max, KNOWLEDGE_SIZE_MAX))
 
     def encode(self) -> bytes:
         """The document's one byte string."""
@@ -213,6 +226,7 @@ def _validate(genesis: Genesis) -> None:
     _expect_range(g, "reorg_depth_max", 0, 2**20)
     _expect_range(g, "payload_size_max", 1, 2**30)
     _expect_range(g, "inline_size_max", 0, min(g.payload_size_max, 2**18))
+    _expect_range(g, "retention_blocks", 0, 2**32)
     _expect_range(g, "clock_ahead_max_ms", 0, 2**32)
     _expect_range(g, "omission_slack_ms", 0, 2**32)
     _expect_range(g, "created_ms", 0, 2**48)

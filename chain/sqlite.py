@@ -9,7 +9,7 @@ What is in the folder::
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -26,7 +26,14 @@ from fedchain.chain.exceptions import (
     StoreError,
     StoreMismatch,
 )
-from fedchain.chain.files import read_content, sync_folder, take_lock, write_content
+from fedchain.chain.files import (
+    drop_contents,
+    read_content,
+    read_content_part,
+    sync_folder,
+    take_lock,
+    write_content,
+)
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.store import Content, Record
 from fedchain.chain.transaction import Transaction
@@ -74,15 +81,24 @@ _SCHEMA = (
 
 
 class Store:
-    """A folder on disk. One process writes, any number read; a store is used by one thread at a time."""
+    """A folder on disk. One process writes, any number read; in each, one thread writes and one reads at a time."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection, genesis: Genesis, lock: int | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        reader: sqlite3.Connection,
+        writer: sqlite3.Connection | None,
+        genesis: Genesis,
+        lock: int | None,
+    ) -> None:
         """Use :meth:`create` or :meth:`open`."""
         self.folder = folder
         self.genesis = genesis
         """The document that founded the chain in the folder."""
-        self._connection = connection
+        self._reader = reader
+        self._writer = reader if writer is None else writer
         self._lock = lock
+        self._verified: set[Hash] = set()  # files whose hash was seen to be right, of which parts may be read
 
     @classmethod
     def create(cls, folder: Path, genesis: Genesis) -> Self:
@@ -116,14 +132,18 @@ class Store:
             if not (folder / DATABASE).exists():
                 raise NotFound(f"{folder} holds no chain: there is no {DATABASE}")
             lock = None if read_only else take_lock(folder)
-            connection = None
+            reader = writer = None
             try:
-                connection = _connect(folder, read_only)
-                connection.execute("PRAGMA synchronous = FULL")
-                return cls(folder, connection, _read_genesis(folder, connection, genesis), lock)
+                reader = _connect(folder, read_only)
+                found = _read_genesis(folder, reader, genesis)
+                if not read_only:
+                    writer = _connect(folder, read_only)
+                    writer.execute("PRAGMA temp_store = MEMORY")
+                return cls(folder, reader, writer, found, lock)
             except BaseException:
-                if connection is not None:
-                    connection.close()
+                for connection in (reader, writer):
+                    if connection is not None:
+                        connection.close()
                 if lock is not None:
                     os.close(lock)
                 raise
@@ -135,7 +155,7 @@ class Store:
                 # A crash after this leaves files without a row, which nobody asks for.
                 if isinstance(record, Content) and len(record.data) > ROW_SIZE_MAX:
                     write_content(self.folder, record)
-            with _transaction(self._connection):
+            with _transaction(self._writer):
                 for record in records:
                     self._insert(record)
 
@@ -143,27 +163,50 @@ class Store:
         """See :class:`Storage`."""
         with _disk_errors(self.folder):
             query = "SELECT kind, hash, checksum, data FROM records WHERE kind > 0 ORDER BY kind, height, sequence"
-            for row in self._connection.execute(query):
+            for row in self._reader.execute(query):
                 yield _read_record(self.folder, row)
 
     def content(self, content_hash: Hash) -> bytes | None:
         """See :class:`Storage`."""
         with _disk_errors(self.folder):
             query = "SELECT size, data FROM contents WHERE hash = ?"
-            row = self._connection.execute(query, (content_hash,)).fetchone()
+            row = self._reader.execute(query, (content_hash,)).fetchone()
             if row is None:
                 return None
             size, data = _expect_types(self.folder, "content", row, (int, bytes | None))
             if data is None:
-                return read_content(self.folder, content_hash, size)
+                found = read_content(self.folder, content_hash, size)
+                if found is not None:
+                    self._verified.add(content_hash)
+                return found
             if sha256(data) != content_hash:
                 place = self.folder / DATABASE
                 raise StoreCorrupt(f"content {content_hash.hex()} hashes to {sha256(data).hex()}: {place}")
             return bytes(data)
 
+    def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
+        """See :class:`Storage`. A file is checked whole before its first part is read, and then no more."""
+        if content_hash in self._verified:
+            with _disk_errors(self.folder):
+                return read_content_part(self.folder, content_hash, start, size)
+        data = self.content(content_hash)
+        return None if data is None else data[start : start + size]
+
+    def retain(self, needed: Collection[Hash]) -> None:
+        """See :class:`Storage`. A crash half-way leaves files without a row, which the next call deletes."""
+        with _disk_errors(self.folder):
+            with _transaction(self._writer):
+                self._writer.execute("CREATE TEMP TABLE needed (hash BLOB PRIMARY KEY) WITHOUT ROWID")
+                self._writer.executemany("INSERT OR IGNORE INTO needed VALUES (?)", ((item,) for item in needed))
+                self._writer.execute("DELETE FROM contents WHERE hash NOT IN (SELECT hash FROM needed)")
+                self._writer.execute("DROP TABLE needed")
+            drop_contents(self.folder, needed)
+            self._verified.intersection_update(needed)
+
     def close(self) -> None:
         """Hand back the files and the lock; closing twice is harmless."""
-        self._connection.close()
+        self._reader.close()
+        self._writer.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -181,12 +224,12 @@ class Store:
             assert sha256(record.data) == record.hash, "content is kept under its own hash"
             size = len(record.data)
             row = (record.hash, size, record.data if size <= ROW_SIZE_MAX else None)
-            self._connection.execute("INSERT OR IGNORE INTO contents VALUES (?, ?, ?)", row)
+            self._writer.execute("INSERT OR IGNORE INTO contents VALUES (?, ?, ?)", row)
         elif isinstance(record, Block):
-            _insert_row(self._connection, _Kind.BLOCK, record.hash, record.encode(), record.header.height)
+            _insert_row(self._writer, _Kind.BLOCK, record.hash, record.encode(), record.header.height)
         else:
             kind = _Kind.VOTE if isinstance(record, Vote) else _Kind.POST
-            _insert_row(self._connection, kind, record.hash, encode(record.to_record()))
+            _insert_row(self._writer, kind, record.hash, encode(record.to_record()))
 
 
 def _build(folder: Path, genesis: Genesis) -> None:
@@ -218,6 +261,7 @@ def _connect(folder: Path, read_only: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     # Only a damaged row holds text, and it need not be UTF-8.
     connection.text_factory = bytes
+    connection.execute("PRAGMA synchronous = FULL")
     return connection
 
 

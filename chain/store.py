@@ -5,7 +5,7 @@ peers and survives their simulated crashes; ``Store`` in ``sqlite.py`` is a fold
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,6 +50,12 @@ class Storage(Protocol):
 
     def content(self, content_hash: Hash) -> bytes | None:
         """Bytes by their hash, None where they are not held. Raises StoreCorrupt if they were altered."""
+
+    def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
+        """Up to ``size`` bytes of a content from ``start`` on; otherwise as :meth:`content`."""
+
+    def retain(self, needed: Collection[Hash]) -> None:
+        """Drop every content that is not ``needed``; the other records stay. Raises StoreError."""
 
 
 def load_tree(genesis: Genesis, records: Iterable[Record]) -> BlockTree:
@@ -114,3 +120,12 @@ class MemoryStore:
     def content(self, content_hash: Hash) -> bytes | None:
         """See :class:`Storage`."""
         return self._contents.get(content_hash)
+
+    def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
+        """See :class:`Storage`."""
+        data = self._contents.get(content_hash)
+        return None if data is None else data[start : start + size]
+
+    def retain(self, needed: Collection[Hash]) -> None:
+        """See :class:`Storage`."""
+        self._contents = {item: data for item, data in self._contents.items() if item in needed}

@@ -24,7 +24,7 @@ _INLINE = ("summary", "post")
 
 _COLUMNS = {"mining_time_ms": "mined in", "payload_hash": "payload", "payload_size": "size", "payload_kept": "kept"}
 _LABELS = {"payload_bytes": "payloads", "is_valid": "valid", "hashes_per_block": "hashes a block"}
-_STYLES = {"invalid": "red", "unchecked": "yellow"}
+_STYLES = {"invalid": "red"}
 
 
 def render(answer: Any, created_ms: int) -> Iterator[RenderableType]:
@@ -45,9 +45,11 @@ def render(answer: Any, created_ms: int) -> Iterator[RenderableType]:
         elif isinstance(answer, Verification) and item.name == "blocks":
             counts = Counter(check.verdict for check in answer.blocks)
             yield _title(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "no blocks")
-            # Thousands of good blocks would hide the bad one.
-            if noteworthy := [check for check in answer.blocks if check.verdict != "ok"]:
-                yield _table(noteworthy, show)
+            # Thousands of good blocks would hide the bad one, and so would those whose payloads nobody keeps.
+            if unchecked := [check.height for check in answer.blocks if check.verdict == "unchecked"]:
+                yield f"unchecked: at {_ranges(unchecked)} contents are missing; every rule but the aggregate holds"
+            if invalid := [check for check in answer.blocks if check.verdict == "invalid"]:
+                yield _table(invalid, show)
         elif is_dataclass(value) and item.name not in _INLINE:
             yield _title(_label(item.name))
             rows = _rows(value, show)
@@ -115,6 +117,16 @@ def _is_table(value: Any) -> bool:
 
 def _label(name: str) -> str:
     return _LABELS.get(name, name.removesuffix("_ms").removesuffix("_bytes").replace("_", " "))
+
+
+def _ranges(heights: Sequence[int]) -> str:
+    """Ascending heights, where a row of them is named by its ends."""
+    known = {*heights}
+    starts = [height for height in heights if height - 1 not in known]
+    ends = [height for height in heights if height + 1 not in known]
+    names = [f"{first}" if first == last else f"{first}–{last}" for first, last in zip(starts, ends, strict=True)]
+    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    return f"height {shown}" if len(heights) == 1 else f"heights {shown}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,24 @@
 """Sync, the pure part: which blocks somebody lacks, and content fetched in chunks from whoever has it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import Invalid, InvalidPayload, LimitReached
 from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.validation import validate_content
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import BLOCKS_MAX, CHUNK_SIZE, LOCATOR_MAX, Bitmap, Chunk, GetBlocks, GetContent
 
 STALL_MS = 2_000
-"""A provider that has not answered for this long is replaced by the next one."""
+"""A provider that has not answered for this long is replaced by the next one. (Bitcoin: block stalling timeout)"""
+
+BATCH_MS = 10_000
+"""A peer that needs longer for one batch of blocks is replaced, also if it sends one now and then."""
+
+PASSED_OVER_MS = 4_000
+"""How long a peer that stalled is not asked for blocks."""
 
 DOWNLOADS_MAX = 4_096
 """Contents fetched at a time."""
@@ -22,6 +28,9 @@ PROVIDERS_MAX = 8
 
 Request = tuple[PublicKey, GetContent]
 """Whom to ask for what."""
+
+Question = tuple[PublicKey, GetBlocks]
+"""Whom to ask for which blocks."""
 
 
 def locator(tree: BlockTree) -> tuple[Hash, ...]:
@@ -59,45 +68,98 @@ def blocks_towards(tree: BlockTree, request: GetBlocks) -> list[Block]:
     return [block for block in blocks if block is not None]
 
 
+@dataclass(slots=True)
+class _Source:
+    """The peer that is being asked for blocks."""
+
+    peer: PublicKey
+    stop: Hash
+    """The block to arrive at."""
+    height: int
+    """Height of that block, as the peer told it."""
+    start: Hash
+    """Where the batch began: the highest block of the one before it."""
+    asked_ms: int
+    heard_ms: int
+    """When its last block came; at first, when it was asked."""
+    batch: list[Hash] = field(default_factory=list)
+    """Blocks that have come."""
+
+
 class CatchUp:
-    """Peers that are being asked for blocks, batch after batch, until what they told of is in the tree."""
+    """The one peer that is being asked for blocks, batch after batch, until what it told of is in the tree.
+
+    A peer that stalls makes way for the next one that tells of something unknown. Only blocks are timed: as long as
+    one waits for its contents, which have providers of their own, nobody stalls.
+    """
 
     def __init__(self) -> None:
-        # by peer: the block to arrive at, how much of the batch is to come, and the last block placed before it
-        self._targets: dict[PublicKey, tuple[Hash, int, Hash]] = {}
+        self._source: _Source | None = None
+        self._passed_over_ms: dict[PublicKey, int] = {}  # until when a peer that stalled is not asked
 
-    def __contains__(self, peer: PublicKey) -> bool:
-        return peer in self._targets
+    @property
+    def height(self) -> int:
+        """Height of the chain that we are catching up with, as its peer told it; 0: of none."""
+        return 0 if self._source is None else self._source.height
 
-    def __len__(self) -> int:
-        return len(self._targets)
+    def is_source(self, peer: PublicKey) -> bool:
+        """Whether ``peer`` is the one that is being asked."""
+        return self._source is not None and self._source.peer == peer
 
-    def begin(self, peer: PublicKey, stop: Hash, last_placed: Hash) -> None:
-        """A peer was just asked for the blocks up to ``stop``."""
-        self._targets[peer] = stop, BLOCKS_MAX, last_placed
+    def may_ask(self, peer: PublicKey, now_ms: int) -> bool:
+        """Whether nobody is being asked, and ``peer`` did not stall lately."""
+        return self._source is None and now_ms >= self._passed_over_ms.get(peer, 0)
+
+    def begin(self, tree: BlockTree, peer: PublicKey, stop: Hash, height: int, now_ms: int) -> list[Question]:
+        """Ask ``peer`` for the blocks up to ``stop``, which it says is at ``height``."""
+        self._source = _Source(peer, stop, height, tree.root, now_ms, now_ms)
+        return [(peer, GetBlocks(locator(tree), stop))]
 
     def drop(self, peer: PublicKey) -> None:
-        """Expect nothing more of a peer."""
-        self._targets.pop(peer, None)
+        """The peer is gone."""
+        self._passed_over_ms.pop(peer, None)
+        if self.is_source(peer):
+            self._source = None
 
-    def on_block(self, peer: PublicKey) -> None:
+    def on_block(self, peer: PublicKey, block_hash: Hash, now_ms: int) -> None:
         """A peer sent a block."""
-        if peer in self._targets:
-            stop, left, start = self._targets[peer]
-            self._targets[peer] = stop, left - 1, start
+        if self._source is not None and self._source.peer == peer:
+            self._source.batch.append(block_hash)
+            self._source.heard_ms = now_ms
 
-    def next_requests(self, tree: BlockTree, last_placed: Hash) -> list[tuple[PublicKey, GetBlocks]]:
-        """Ask for the next batch where the last one has come and led to progress."""
-        requests = []
-        for peer, (stop, left, start) in list(self._targets.items()):
-            if stop in tree:
-                del self._targets[peer]
-            elif left <= 0 and start != last_placed:
-                # Another branch grows beside ours before it wins: our locator alone would fetch its start again.
-                known = (last_placed, *locator(tree)[: LOCATOR_MAX - 1])
-                self.begin(peer, stop, last_placed)
-                requests.append((peer, GetBlocks(known, stop)))
-        return requests
+    def on_tick(self, now_ms: int) -> None:
+        """Give up a peer that is silent, or that sends so slowly that it might as well be."""
+        source = self._source
+        if source is None:
+            return
+        too_slow = now_ms - source.asked_ms >= BATCH_MS
+        if too_slow or now_ms - source.heard_ms >= STALL_MS:
+            self._source = None
+            if too_slow or not source.batch:
+                self._passed_over_ms[source.peer] = now_ms + PASSED_OVER_MS
+
+    def on_chunk(self, now_ms: int) -> None:
+        """Contents are coming, which a block may wait for: the peer that sent it has done its part."""
+        if self._source is not None:
+            self._source.asked_ms = self._source.heard_ms = now_ms
+
+    def next_batch(self, tree: BlockTree, now_ms: int) -> list[Question]:
+        """Ask for more once a batch has come and led on."""
+        source = self._source
+        if source is None:
+            return []
+        if source.stop in tree:
+            self._source = None
+            return []
+        heights = {state.height: item for item in source.batch if (state := tree.state(item)) is not None}
+        if len(source.batch) < BLOCKS_MAX or not heights:
+            return []
+        reached = heights[max(heights)]
+        if reached == source.start:
+            return []
+        self._source = _Source(source.peer, source.stop, source.height, reached, now_ms, now_ms)
+        # Another branch grows beside ours before it wins: our locator alone would fetch its start again.
+        return [(source.peer, GetBlocks((reached, *locator(tree)[: LOCATOR_MAX - 1]), source.stop))]
 
 
 def to_bitmap(places: Iterable[int], size: int) -> Bitmap:
@@ -121,20 +183,27 @@ def from_bitmap(bitmap: Bitmap, size: int) -> Iterator[int]:
 class _Download:
     """One content on its way."""
 
-    size: int
-    """Bytes that it must have."""
+    size: int | None
+    """Bytes that it must have; None: nobody said, it is whole when it has the right hash."""
     providers: list[PublicKey]
     """Peers that should have it; the first one is asked."""
     asked_ms: int
     """When the first provider was asked last."""
+    turns: int = 0
+    """How often a provider was replaced because it stalled."""
     data: bytearray = field(default_factory=bytearray)
     """What has arrived, from the start."""
 
 
 class Downloads:
-    """Contents that are being fetched: in chunks, resumed where they broke off, checked by hash at the end."""
+    """Contents that are being fetched: in chunks, resumed where they broke off, checked by hash at the end.
 
-    def __init__(self) -> None:
+    Args:
+        size_max: bytes of a content whose size nobody told.
+    """
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
         self._downloads: dict[Hash, _Download] = {}
 
     def __contains__(self, content_hash: Hash) -> bool:
@@ -143,8 +212,10 @@ class Downloads:
     def __len__(self) -> int:
         return len(self._downloads)
 
-    def want(self, content_hash: Hash, size: int, provider: PublicKey, now_ms: int) -> list[Request]:
+    def want(self, content_hash: Hash, size: int | None, provider: PublicKey, now_ms: int) -> list[Request]:
         """Fetch a content of ``size`` bytes from ``provider``, or remember it as one more that has it.
+
+        Without a size, as a knowledge has none on the chain, it is whole when it has the right hash.
 
         Raises:
             LimitReached: too many are being fetched already.
@@ -174,34 +245,35 @@ class Downloads:
         if download is None or peer != download.providers[0] or chunk.offset != len(download.data):
             return None, []
         if not chunk.data:
-            if len(download.providers) == 1:
-                download.asked_ms = now_ms - STALL_MS
-                return None, []
-            download.providers.pop(0)
-            download.asked_ms = now_ms
-            return None, [(download.providers[0], GetContent(chunk.content_hash, len(download.data)))]
+            if (
+                download.size is None and sha256(bytes(download.data)) == chunk.content_hash
+            ):  # it ends with a whole chunk
+                return bytes(self._downloads.pop(chunk.content_hash).data), []
+            return None, self._pass_on(chunk.content_hash, download, now_ms)
+        size_max = self._size_max if download.size is None else download.size
+        found, wanted = len(chunk.data), min(CHUNK_SIZE, size_max - len(download.data))
         # Who sends a byte at a time would hold the download for ever and never stall.
-        wanted = min(CHUNK_SIZE, download.size - len(download.data))
-        if len(chunk.data) != wanted:
+        if found > wanted or (found < wanted and download.size is not None):
             self._restart(download)
-            raise InvalidPayload("chunk", f"{len(chunk.data)} bytes found at {chunk.offset}, {wanted} wanted")
+            raise InvalidPayload("chunk", f"{found} bytes found at {chunk.offset}, {wanted} wanted")
         download.data += chunk.data
         download.asked_ms = now_ms
-        if len(download.data) < download.size:
+        is_last = len(download.data) == download.size or (download.size is None and found < CHUNK_SIZE)
+        if not is_last:
             return None, [(peer, GetContent(chunk.content_hash, len(download.data)))]
         content = bytes(download.data)
         try:
-            validate_content(chunk.content_hash, download.size, content)
+            validate_content(chunk.content_hash, len(content), content)
         except Invalid:
             self._restart(download)
             raise
         del self._downloads[chunk.content_hash]
         return content, []
 
-    def on_tick(self, now_ms: int) -> list[Request]:
-        """Replace providers that do not answer."""
+    def on_tick(self, now_ms: int, peers: Sequence[PublicKey] = ()) -> list[Request]:
+        """Replace providers that do not answer; ``peers`` are others that might have what those do not."""
         return [
-            self._ask_next(content_hash, download, now_ms)
+            self._ask_next(content_hash, download, now_ms, peers)
             for content_hash, download in self._downloads.items()
             if now_ms - download.asked_ms >= STALL_MS
         ]
@@ -211,8 +283,21 @@ class Downloads:
         for content_hash in [known for known in self._downloads if known not in wanted]:
             del self._downloads[content_hash]
 
-    def _ask_next(self, content_hash: Hash, download: _Download, now_ms: int) -> Request:
-        download.providers.append(download.providers.pop(0))
+    def _pass_on(self, content_hash: Hash, download: _Download, now_ms: int) -> list[Request]:
+        """The provider does not have it: ask the next one, or wait for the tick if it is the last."""
+        if len(download.providers) == 1:
+            download.asked_ms = now_ms - STALL_MS
+            return []
+        download.providers.pop(0)
+        download.asked_ms = now_ms
+        return [(download.providers[0], GetContent(content_hash, len(download.data)))]
+
+    def _ask_next(self, content_hash: Hash, download: _Download, now_ms: int, peers: Sequence[PublicKey]) -> Request:
+        stalled, *known = download.providers
+        if peers and (other := peers[download.turns % len(peers)]) not in download.providers:
+            known.append(other)
+        download.providers = [*known, stalled][:PROVIDERS_MAX]
+        download.turns += 1
         download.asked_ms = now_ms
         return download.providers[0], GetContent(content_hash, len(download.data))
 

@@ -13,12 +13,9 @@ from fedchain.chain.transaction import Transaction
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import (
     CANDIDATES_MAX,
-    CHUNK_SIZE,
     Bitmap,
     BlockMessage,
-    Chunk,
     GetBlocks,
-    GetContent,
     GetPosts,
     GetVotes,
     Message,
@@ -31,7 +28,7 @@ from fedchain.network.sync import blocks_towards, from_bitmap, locator, to_bitma
 ANSWERS_MAX = 64
 """Posts or votes sent for one request; the asker asks again for the rest."""
 
-Request = GetBlocks | GetPosts | GetVotes | GetContent
+Request = GetBlocks | GetPosts | GetVotes
 
 
 class Answers:
@@ -56,10 +53,11 @@ class Answers:
         )
 
     def questions(self, status: Status, on_the_way: Collection[PublicKey]) -> Iterator[Message]:
-        """What to ask a peer with this ``status``; posts of members ``on_the_way`` are being fetched already."""
+        """What to ask a peer with this ``status``, beside the blocks up to a head that is not known.
+
+        Posts of members ``on_the_way`` are being fetched already.
+        """
         tree, head = self._tree, self._tree.head
-        if status.head_hash not in tree:
-            yield GetBlocks(locator(tree), status.head_hash)
         for block_hash, votes in status.candidates:
             if block_hash in tree:
                 if not tree.is_accepted(block_hash) and (lacking := self._lacking(votes, tree.votes(block_hash))):
@@ -82,9 +80,6 @@ class Answers:
             case GetVotes(block_hash, members):
                 votes = self._tree.votes(block_hash)
                 yield from (VoteMessage(votes[member]) for member in self._marked(members, votes))
-            case GetContent(content_hash, offset):
-                data = self._content(content_hash) or b""
-                yield Chunk(content_hash, offset, data[offset : offset + CHUNK_SIZE])
 
     def post(self, transaction: Transaction) -> PostMessage:
         """A held post as it is sent: with its payload if that is small."""

@@ -59,6 +59,9 @@ def new_genesis(
     attempts: Annotated[int, typer.Option(help="Hashes behind the first block; later ones follow mining_s.")] = 8_000,
     phase_timeout_s: Annotated[float, typer.Option(help="Seconds that a phase waits for expected posts.")] = 60.0,
     contribution_quorum: Annotated[int, typer.Option(help="Fewest posts that close a phase.")] = 1,
+    retention_blocks: Annotated[
+        int, typer.Option(help="Blocks whose payloads are kept; older ones are dropped. 0: keep all.")
+    ] = 1_000,
 ) -> None:
     """Write the founding document of a federation, and print its chain id."""
     with clear_errors():
@@ -94,6 +97,7 @@ def new_genesis(
             target_mining_time_ms=round(mining_s * 1000),
             phase_timeout_ms=round(phase_timeout_s * 1000),
             contribution_quorum=contribution_quorum,
+            retention_blocks=retention_blocks,
         )
         try:
             with path.open("xb") as file:

@@ -3,29 +3,39 @@
 What has been in a block is in the store too, so memory is needed only for the open phase and the last few blocks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from fedchain.chain.exceptions import LimitReached
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import ContentLookup
 from fedchain.chain.transaction import PostKey, Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk
+from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 from fedchain.network.sync import Downloads, Request
+
+ASKERS_MAX = 16
+"""Peers that get a content as soon as we have it ourselves, for each content; others ask again."""
+
+PartLookup = Callable[[Hash, int, int], bytes | None]
+"""``part(content_hash, start, size)``: some of a content's bytes; None where it is not held."""
 
 
 class Contents:
     """Content-addressed bytes, and the posts whose payloads are on their way.
 
     Args:
+        genesis: bounds what is fetched.
         stored: what the node persisted.
+        stored_part: the same, part by part.
     """
 
-    def __init__(self, stored: ContentLookup) -> None:
-        self._stored = stored
+    def __init__(self, genesis: Genesis, stored: ContentLookup, stored_part: PartLookup) -> None:
+        self._stored, self._stored_part = stored, stored_part
         self._held: dict[Hash, bytes] = {}
-        self._downloads = Downloads()
+        self._downloads = Downloads(genesis.knowledge_size_max)
         self._waiting: dict[PostKey, Transaction] = {}
+        self._askers: dict[Hash, dict[PublicKey, GetContent]] = {}
 
     def get(self, content_hash: Hash) -> bytes | None:
         """Bytes by their hash, from memory or from the store."""
@@ -33,9 +43,9 @@ class Contents:
         return self._stored(content_hash) if held is None else held
 
     def require(self, content_hash: Hash) -> bytes:
-        """Bytes that must be here: the tree or our own posts refer to them."""
+        """Bytes that must be here, because they were there a moment ago."""
         content = self.get(content_hash)
-        assert content is not None, "what the tree and our own posts refer to is held or stored"
+        assert content is not None, "what was looked for and found is held or stored"
         return content
 
     def put(self, content_hash: Hash, data: bytes) -> None:
@@ -50,6 +60,30 @@ class Contents:
         """Members whose posts wait for their payloads."""
         return {post.sender for post in self._waiting.values()}
 
+    # for others
+
+    def chunk(self, peer: PublicKey, request: GetContent) -> Chunk | None:
+        """The chunk that ``peer`` asks for; an empty one where there is none, and none yet while it is on its way."""
+        held = self._held.get(request.content_hash)
+        if held is not None:
+            data: bytes | None = held[request.offset : request.offset + CHUNK_SIZE]
+        else:
+            data = self._stored_part(request.content_hash, request.offset, CHUNK_SIZE)
+        if data is None and request.content_hash in self._downloads:
+            askers = self._askers.setdefault(request.content_hash, {})
+            if peer in askers or len(askers) < ASKERS_MAX:
+                askers[peer] = request
+                return None
+        return Chunk(request.content_hash, request.offset, data or b"")
+
+    def take_askers(self, content_hash: Hash) -> list[tuple[PublicKey, Chunk]]:
+        """Chunks for the peers that asked for a content before it was here."""
+        asked = self._askers.pop(content_hash, {})
+        chunks = ((peer, self.chunk(peer, request)) for peer, request in asked.items())
+        return [(peer, chunk) for peer, chunk in chunks if chunk is not None]
+
+    # from others
+
     def await_payload(self, post: Transaction, provider: PublicKey, now_ms: int) -> list[Request]:
         """Fetch the payload of ``post`` and keep the post until then. Raises LimitReached."""
         requests = self._downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
@@ -62,16 +96,17 @@ class Contents:
             if post.sender == member and post.payload_hash in self._downloads:
                 self._downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
 
-    def fetch_missing(self, posts: Iterable[Transaction], provider: PublicKey, now_ms: int) -> list[Request]:
+    def fetch_payloads(self, posts: Iterable[Transaction], provider: PublicKey, now_ms: int) -> list[Request]:
         """Fetch the payloads of a block's posts that are not here, as far as there is room for them."""
         requests: list[Request] = []
         for post in posts:
             if self.get(post.payload_hash) is None:
-                try:
-                    requests += self._downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
-                except LimitReached:
-                    break  # the block comes again with a later status
+                requests += self._fetch(post.payload_hash, post.payload_size, provider, now_ms)
         return requests
+
+    def fetch_knowledge(self, root: Hash, provider: PublicKey, now_ms: int) -> list[Request]:
+        """Fetch a knowledge by its hash, which is all that the chain says of it."""
+        return self._fetch(root, None, provider, now_ms)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
         """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held."""
@@ -87,9 +122,9 @@ class Contents:
             del self._waiting[post.key]
         return ready
 
-    def on_tick(self, now_ms: int) -> list[Request]:
-        """Replace providers that do not answer."""
-        return self._downloads.on_tick(now_ms)
+    def on_tick(self, now_ms: int, peers: Sequence[PublicKey]) -> list[Request]:
+        """Replace providers that do not answer, by any of ``peers`` if need be."""
+        return self._downloads.on_tick(now_ms, peers)
 
     def forget(self, needed: set[Hash], fetched: set[Hash], current: tuple[int, int]) -> None:
         """Drop what is not ``needed``, downloads not in ``fetched``, and waiting posts of phases before ``current``."""
@@ -97,3 +132,10 @@ class Contents:
         awaited = {post.payload_hash for post in self._waiting.values()}
         self._downloads.keep_only(awaited | fetched)
         self._held = {item: data for item, data in self._held.items() if item in needed}
+        self._askers = {item: askers for item, askers in self._askers.items() if item in self._downloads}
+
+    def _fetch(self, content_hash: Hash, size: int | None, provider: PublicKey, now_ms: int) -> list[Request]:
+        try:
+            return self._downloads.want(content_hash, size, provider, now_ms)
+        except LimitReached:
+            return []  # whoever wanted it asks again

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.store import Record
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GossipMessage, Message
 
@@ -56,6 +57,13 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
+class Retain:
+    """Drop every stored content that is not ``needed``: the retention window has moved on."""
+
+    needed: frozenset[Hash] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """The message just received was not taken; :func:`fedchain.network.gossip.verdict` says what that means."""
 
@@ -75,4 +83,4 @@ class Blame:
     error: Refused
 
 
-Effect = Publish | Send | Contribute | Mine | Persist | Refuse | Blame
+Effect = Publish | Send | Contribute | Mine | Persist | Retain | Refuse | Blame

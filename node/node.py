@@ -21,7 +21,14 @@ from fedchain.chain.fork_choice import Reorg
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
 from fedchain.chain.mempool import Mempool
-from fedchain.chain.state import EMPTY_KNOWLEDGE, State, expected_contributors, phase_rule, votes_required
+from fedchain.chain.state import (
+    EMPTY_KNOWLEDGE,
+    State,
+    apply_block,
+    expected_contributors,
+    phase_rule,
+    votes_required,
+)
 from fedchain.chain.store import Content, Record, load_tree
 from fedchain.chain.transaction import PostKey, Transaction, sign_transaction
 from fedchain.chain.validation import validate_knowledge, validate_on, validate_vote_on, validate_window
@@ -31,19 +38,20 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
     BlockMessage,
     Chunk,
-    GetBlocks,
+    GetContent,
     Message,
     PostMessage,
     Status,
     VoteMessage,
 )
-from fedchain.network.sync import CatchUp, from_bitmap, locator
+from fedchain.network.sync import CatchUp, from_bitmap
 from fedchain.node.answers import Answers
-from fedchain.node.contents import Contents
-from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send
+from fedchain.node.contents import Contents, PartLookup
+from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
 from fedchain.node.policy import Opinion, judge
 from fedchain.node.pools import EarlyVotes, UnplacedBlocks
+from fedchain.node.retention import contents_of_last, is_time_to_sweep
 from fedchain.node.rounds import Step, draft_header, is_same_work, next_step, owes_post
 from fedchain.node.verification import Verification
 
@@ -66,6 +74,7 @@ class Node:
         verification: the costly checks.
         records: what this peer had persisted before a restart, in the store's order.
         stored: contents that this peer persisted.
+        stored_part: the same part by part, for large ones.
     """
 
     def __init__(
@@ -75,6 +84,7 @@ class Node:
         verification: Verification,
         records: Iterable[Record] = (),
         stored: ContentLookup = lambda _: None,
+        stored_part: PartLookup = lambda _, start, size: None,
     ) -> None:
         kept = list(records)
         self.genesis = genesis
@@ -83,7 +93,7 @@ class Node:
         self._key = key
         self._me: PublicKey = key.public_key
         self._verification = verification
-        self._contents = Contents(stored)
+        self._contents = Contents(genesis, stored, stored_part)
         self._answers = Answers(genesis, self.tree, self.mempool, self.content)
         self._peers: dict[PublicKey, None] = {}  # in order of connection
         self._turn = genesis.index.get(self._me, 0)
@@ -93,7 +103,6 @@ class Node:
         self._unplaced = UnplacedBlocks()
         self._early_votes = EarlyVotes()
         self._catch_up = CatchUp()
-        self._last_placed: Hash = self.tree.root
 
         self._phase_since_ms: int | None = None  # when our head moved last; set by the first event
         self._missing: set[PublicKey] = set()  # expected contributors whose posts are not in
@@ -109,10 +118,14 @@ class Node:
         """A payload or knowledge by its hash, from memory or from the store."""
         return self._contents.get(content_hash)
 
-    def knowledge(self) -> bytes:
-        """What the federation knows at the head."""
+    def knowledge(self) -> bytes | None:
+        """What the federation knows at the head; None while it has to be fetched."""
         root = self.head.knowledge_root
-        return EMPTY_KNOWLEDGE if root == EMPTY_ROOT else self._contents.require(root)
+        return EMPTY_KNOWLEDGE if root == EMPTY_ROOT else self.content(root)
+
+    def catching_up_to(self) -> int:
+        """Height that another peer has and whose blocks are being fetched; 0: there is none."""
+        return self._catch_up.height
 
     def waiting_for(self) -> frozenset[PublicKey]:
         """Expected contributors of the open phase whose posts are not in."""
@@ -155,6 +168,9 @@ class Node:
                 return self._on_block(peer, block, now_ms)
             case VoteMessage(vote):
                 return self._on_vote(vote, now_ms)
+            case GetContent():
+                chunk = self._contents.chunk(peer, message)
+                return [] if chunk is None else [Send(peer, chunk)]
             case Chunk():
                 return self._on_chunk(peer, message, now_ms)
             case Status():
@@ -163,8 +179,9 @@ class Node:
                 return [Send(peer, answer) for answer in self._answers.answer(request)]
 
     def _on_tick(self, now_ms: int) -> list[Effect]:
-        effects = _to_sends(self._contents.on_tick(now_ms))
         peers = list(self._peers)
+        self._catch_up.on_tick(now_ms)
+        effects = _to_sends(self._contents.on_tick(now_ms, peers))
         for _ in range(min(STATUS_PEERS, len(peers))):
             self._turn = (self._turn + 1) % len(peers)
             effects.append(Send(peers[self._turn], self._answers.status()))
@@ -176,12 +193,14 @@ class Node:
             members = self.genesis.members
             for place in from_bitmap(status.posts, len(members)):
                 self._contents.add_provider(members[place], peer, now_ms)
-        self._catch_up.drop(peer)
-        questions = list(self._answers.questions(status, waited_for))
-        for question in questions:
-            if isinstance(question, GetBlocks):
-                self._catch_up.begin(peer, question.stop, self.tree.root)
-        return [Send(peer, question) for question in questions]
+        questions = [(peer, question) for question in self._answers.questions(status, waited_for)]
+        return _to_sends(questions) + self._catch_up_with(peer, status.head_hash, status.height, now_ms)
+
+    def _catch_up_with(self, peer: PublicKey, stop: Hash, height: int, now_ms: int) -> list[Effect]:
+        """Ask ``peer`` for the blocks up to ``stop``, unless we have it or somebody is being asked already."""
+        if stop in self.tree or not self._catch_up.may_ask(peer, now_ms):
+            return []
+        return _to_sends(self._catch_up.begin(self.tree, peer, stop, height, now_ms))
 
     # posts
 
@@ -242,66 +261,110 @@ class Node:
     def _on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> list[Effect]:
         """A part of a payload; when it is the last one, go on with whatever waited for it."""
         content, requests = self._contents.on_chunk(peer, chunk, now_ms)
+        if content is not None or requests:
+            self._catch_up.on_chunk(now_ms)
         if content is None:
             return _to_sends(requests)
-        effects: list[Effect] = []
+        effects = _to_sends(self._contents.take_askers(chunk.content_hash))
+        if chunk.content_hash in self._knowledge_wanted():
+            effects.append(Persist((Content(chunk.content_hash, content),)))
         for transaction in self._contents.take_waiting(chunk.content_hash):
             try:
                 effects += self._keep_post(transaction, content, now_ms)
             except Refused as error:
                 effects.append(Blame(transaction.sender, error))
-        return effects + self._place_ready(now_ms) + self._ask_for_more()
+        effects += self._place_ready(now_ms) + self._ask_for_more(now_ms)
+        return effects + (self._advance(now_ms) if chunk.content_hash == self.head.knowledge_root else [])
 
     # blocks
 
     def _on_block(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
         """A block: judge it as far as possible, keep it if it waits for something, place it otherwise."""
-        self._catch_up.on_block(peer)
+        self._catch_up.on_block(peer, block.hash, now_ms)
         known = self.tree.block(block.hash)
         self._verification.sealed(block)
         if known is not None:
             if block != known:  # the miner signed it twice; without end, if we passed each on
                 raise LimitReached("one signature", f"block {block.hash.hex()} is held with another signature")
-            return self._ask_for_more()
+            return self._ask_for_more(now_ms)
         try:
-            effects = self._place(peer, block, now_ms)
+            effects = self._place(block, now_ms) + self._place_ready(now_ms)
         except UnknownParent as error:
             self._unplaced.add(peer, block)
-            if peer in self._catch_up:  # its blocks come in any order; to ask for each again would multiply them
-                return [Refuse(peer, error)]
-            self._catch_up.begin(peer, block.header.parent_hash, self.tree.root)
-            return [Send(peer, GetBlocks(locator(self.tree), block.header.parent_hash)), Refuse(peer, error)]
+            effects = self._place_ready(now_ms)  # it may carry the votes that its parent waits for
+            if block.hash not in self.tree:
+                header = block.header
+                effects += self._catch_up_with(peer, header.parent_hash, header.height - 1, now_ms)
+                effects.append(Refuse(peer, error))
         except MissingPayload as error:
             self._unplaced.add(peer, block)
-            requests = self._contents.fetch_missing(block.transactions, peer, now_ms)
-            return [*_to_sends(requests), Refuse(peer, error)]
-        return effects + self._place_ready(now_ms) + self._ask_for_more()
+            effects = [*self._fetch_contents(peer, block, now_ms), Refuse(peer, error)]
+        return effects + self._ask_for_more(now_ms)
 
-    def _place(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
-        """Put a sealed block into the tree if every rule holds; vote for it if it deserves it."""
+    def _place(self, block: Block, now_ms: int) -> list[Effect]:
+        """Put a sealed block into the tree if every rule holds; vote for it if it deserves it.
+
+        An old block whose payloads nobody needs to have any more is placed on the votes that accepted it.
+        """
         parent = self.tree.state(block.header.parent_hash)
         if parent is None:
             raise UnknownParent("parent", f"{block.header.parent_hash.hex()} not known, our head is {self.head.height}")
         validate_on(self.genesis, self.tree.parent_state(parent), parent, block, now_ms)
+        contents, certificate = list[Content](), tuple[Vote, ...]()
         if missing := missing_contents(parent, block.transactions, self.content):
-            raise MissingPayload("payload", f"{len(missing)} of {len(block.transactions)} not held")
-        knowledge = self._verification.recompute(parent, block.transactions, self.content)
-        validate_knowledge(block.header, knowledge)
+            certificate = self._certificate_above(parent, block, now_ms)
+            if not certificate:
+                raise MissingPayload("payload", f"{len(missing)} of {len(block.transactions) + 1} not held")
+        else:
+            knowledge = self._verification.recompute(parent, block.transactions, self.content)
+            validate_knowledge(block.header, knowledge)
+            self._contents.put(block.header.knowledge_root, knowledge)
+            hashes = {*(post.payload_hash for post in block.transactions), block.header.knowledge_root}
+            contents = [Content(item, self._contents.require(item)) for item in sorted(hashes)]
         reorg = self.tree.add_block(block)
-        self._last_placed = block.hash
         self._unplaced.drop(block.hash)
-        self._contents.put(block.header.knowledge_root, knowledge)
-        hashes = {*(post.payload_hash for post in block.transactions), block.header.knowledge_root}
-        contents = (Content(item, self._contents.require(item)) for item in sorted(hashes))
-        effects: list[Effect] = [Persist((*contents, block))]
+        # In one piece: what we did not recompute may not be found without the votes after a restart, and be voted for.
+        effects: list[Effect] = [Persist((*contents, block, *certificate))]
         effects += self._on_reorg(reorg, now_ms)
-        for vote in self._early_votes.take(block.hash):
+        for vote in (*certificate, *self._early_votes.take(block.hash)):
             try:
                 validate_vote_on(parent, block, vote)
                 effects += self._count_vote(vote, now_ms)
             except Refused as error:
                 effects.append(Blame(vote.voter, error))
         return effects + self._vote(parent, block, now_ms)
+
+    def _is_old(self, block: Block) -> bool:
+        """Whether the chain that we catch up with is so long that peers may have dropped the block's payloads."""
+        return 0 < self.genesis.retention_blocks <= self._catch_up.height - block.header.height
+
+    def _certificate_above(self, parent: State, block: Block, now_ms: int) -> tuple[Vote, ...]:
+        """The votes that accepted an old block, as a block on top of it carries them; none if none has come."""
+        if not self._is_old(block):
+            return ()
+        state = apply_block(self.genesis, parent, block)
+        for child in self._unplaced.children(block.hash):
+            try:
+                validate_on(self.genesis, parent, state, child, now_ms)
+            except Refused:
+                continue  # it is judged when its turn comes
+            return child.votes
+        return ()
+
+    def _fetch_contents(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
+        """Fetch what recomputing a block needs; nothing for an old one, which waits for its certificate."""
+        if self._is_old(block):
+            return []
+        requests = self._contents.fetch_payloads(block.transactions, peer, now_ms)
+        parent = self.tree.state(block.header.parent_hash)
+        if parent is not None and parent.knowledge_root != EMPTY_ROOT and self.content(parent.knowledge_root) is None:
+            requests += self._contents.fetch_knowledge(parent.knowledge_root, peer, now_ms)
+        return _to_sends(requests)
+
+    def _knowledge_wanted(self) -> set[Hash]:
+        """Knowledge that may have to be fetched: the head's, and what waiting blocks stand on."""
+        parents = (self.tree.state(block.header.parent_hash) for _, block in self._unplaced)
+        return {self.head.knowledge_root, *(state.knowledge_root for state in parents if state is not None)}
 
     def _place_ready(self, now_ms: int) -> list[Effect]:
         """Place blocks that waited for a parent or a payload which is here now."""
@@ -313,20 +376,20 @@ class Node:
                 if block.header.parent_hash not in self.tree or block.hash not in self._unplaced:
                     continue
                 try:
-                    effects += self._place(peer, block, now_ms)
+                    effects += self._place(block, now_ms)
                     progress = True
                 except MissingPayload:
-                    effects += _to_sends(self._contents.fetch_missing(block.transactions, peer, now_ms))
+                    effects += self._fetch_contents(peer, block, now_ms)
                 except Refused as error:
                     self._unplaced.drop(block.hash)
                     effects.append(Blame(peer, error))
         return effects
 
-    def _ask_for_more(self) -> list[Effect]:
-        """Go on asking peers that we are catching up with, unless a block still waits for its payloads."""
-        if any(block.header.parent_hash in self.tree for _, block in self._unplaced):
+    def _ask_for_more(self, now_ms: int) -> list[Effect]:
+        """Go on asking the peer that we are catching up with, unless a block still waits for its contents."""
+        if any(block.header.parent_hash in self.tree and not self._is_old(block) for _, block in self._unplaced):
             return []
-        return _to_sends(self._catch_up.next_requests(self.tree, self._last_placed))
+        return _to_sends(self._catch_up.next_batch(self.tree, now_ms))
 
     # votes
 
@@ -389,7 +452,7 @@ class Node:
                     self.mempool.add(post, now_ms)
         self._open_phase(now_ms)
         self._forget()
-        return self._advance(now_ms)
+        return self._retain() + self._advance(now_ms)
 
     def _open_phase(self, now_ms: int) -> None:
         head = self.head
@@ -407,32 +470,35 @@ class Node:
 
     def _forget(self) -> None:
         """Drop what no open phase, candidate or recent block refers to."""
-        current = self.head.round, self.head.phase
-        unplaced = self._unplaced.payload_hashes()
-        needed = {*unplaced, *self.mempool.payload_hashes()}
-        for block_hash in self._recent_blocks():
-            block = self.tree.block(block_hash)
-            if block is not None:
-                needed.add(block.header.knowledge_root)
-                needed.update(post.payload_hash for post in block.transactions)
-        self._contents.forget(needed, unplaced, current)
+        fetched = self._unplaced.payload_hashes() | self._knowledge_wanted()
+        needed = fetched | contents_of_last(self.tree, CONTENT_WINDOW) | {*self.mempool.payload_hashes()}
+        self._contents.forget(needed, fetched, (self.head.round, self.head.phase))
 
-    def _recent_blocks(self) -> list[Hash]:
-        heights = range(max(0, self.head.height - CONTENT_WINDOW), self.head.height + 1)
-        canonical = [known for height in heights if (known := self.tree.canonical(height)) is not None]
-        return [*canonical, *(child for known in canonical for child in self.tree.children(known))]
+    def _retain(self) -> list[Effect]:
+        """Let the store drop what has left the retention window."""
+        head, window = self.head, self.genesis.retention_blocks
+        if not is_time_to_sweep(head.height, window):
+            return []
+        promised = {post.payload_hash for post in self._own_posts.values() if post.round >= head.round}
+        return [Retain(frozenset(contents_of_last(self.tree, window) | promised))]
 
     def _advance(self, now_ms: int) -> list[Effect]:
         """Do what the open phase asks of this peer: contribute once, and mine when it may."""
         head, effects = self.head, list[Effect]()
-        step = head.round, head.phase
+        step, knowledge = (head.round, head.phase), self.knowledge()
+        if knowledge is None:  # we came here on others' votes; in the middle of a long way nobody needs it
+            peer = next(iter(self._peers), None)
+            if peer is None or self._catch_up.height:
+                return []
+            return _to_sends(self._contents.fetch_knowledge(head.knowledge_root, peer, now_ms))
         if owes_post(head, self._me) and self.mempool.get(step, self._me) is None:
             own = self._own_posts.get((*step, self._me))
             if own is not None:
-                effects += self._publish_own(own, self._contents.require(own.payload_hash), now_ms)
+                payload = self.content(own.payload_hash)
+                effects += [] if payload is None else self._publish_own(own, payload, now_ms)
             elif self._asked != step:
                 self._asked = step
-                effects.append(Contribute(*step, phase_rule(self.genesis, head).name, self.knowledge()))
+                effects.append(Contribute(*step, phase_rule(self.genesis, head).name, knowledge))
         waited_ms = now_ms - self._head_since_ms()
         if now_ms < self._mine_after_ms or (self._missing and waited_ms < self.genesis.phase_timeout_ms):
             return effects
@@ -474,7 +540,7 @@ class Node:
         block = sign_block(self._key, self.genesis.chain_id, header, draft.transactions, draft.votes)
         try:
             self._verification.sealed(block)
-            persist, *effects = self._place(self._me, block, now_ms)
+            persist, *effects = self._place(block, now_ms)
         except Refused as error:
             self._draft = None  # another one is made at the next tick
             return [Blame(self._me, error)]

@@ -33,6 +33,10 @@ class UnplacedBlocks:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def children(self, block_hash: Hash) -> list[Block]:
+        """Blocks on top of a block."""
+        return [block for _, block in self._blocks.values() if block.header.parent_hash == block_hash]
+
     def add(self, peer: PublicKey, block: Block) -> None:
         """Keep a block."""
         self._blocks[block.hash] = peer, block

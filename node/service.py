@@ -25,7 +25,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gossip import Verdict, verdict
 from fedchain.network.messages import Message
 from fedchain.network.network import Network
-from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send
+from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
 from fedchain.node.node import Node
 from fedchain.node.verification import Verification
@@ -100,7 +100,7 @@ class Service:
     ) -> None:
         self.activity = Activity()
         self.peers: set[PublicKey] = set()
-        self.node = Node(genesis, key, verification, store.records(), store.content)
+        self.node = Node(genesis, key, verification, store.records(), store.content, store.content_part)
         self._genesis, self._me, self._store, self._network = genesis, key.public_key, store, network
         self._training, self._on_head = training, on_head
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
@@ -169,6 +169,8 @@ class Service:
     def _waiting_for(self, missing: list[str]) -> str:
         if self.node.head.finished:
             return "nothing, it is finished"
+        if target := self.node.catching_up_to():
+            return f"the blocks up to height {target}"
         if self.activity.failure:
             return f"the next phase: {self.activity.failure}"
         if self.activity.training:
@@ -197,8 +199,10 @@ class Service:
                     records.extend(self._waiting.popleft().records)  # type: ignore[union-attr]
                 if records:
                     await to_thread.run_sync(self._store.append, records)
+                elif isinstance(effect := self._waiting.popleft(), Retain):
+                    await to_thread.run_sync(self._store.retain, effect.needed)
                 else:
-                    self._carry_out(self._waiting.popleft())
+                    self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

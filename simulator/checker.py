@@ -2,7 +2,8 @@
 
 * agreement: no two peers differ below the reorg limit, and at the end they have one head;
 * validity: the chain at the end re-verifies from genesis, block by block, without any of the nodes' caches;
-* nothing lost: what a peer stored or promised is still there, and no peer ever posted twice for one phase;
+* nothing lost: what a peer stored or promised is still there, and no peer ever posted twice for one phase; what the
+  retention window covers is held by somebody;
 * same knowledge: at every height, everywhere.
 """
 
@@ -10,15 +11,18 @@ from collections.abc import Sequence
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import ChainError
+from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules, recompute
+from fedchain.chain.knowledge import EMPTY_ROOT, Rules, recompute
 from fedchain.chain.state import apply_block, genesis_state
+from fedchain.chain.store import Content
 from fedchain.chain.transaction import PostKey, Transaction
 from fedchain.chain.validation import validate_knowledge, validate_on, validate_sealed
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import is_valid_signature
 from fedchain.network.messages import PostMessage
-from fedchain.node.effects import Effect, Publish
+from fedchain.node.effects import Effect, Persist, Publish
+from fedchain.node.retention import contents_of_last
 from fedchain.simulator.peer import SimulatedPeer
 
 
@@ -31,10 +35,13 @@ class Checker:
         self._rules = rules
         self._settled: list[tuple[Hash, Hash]] = []  # (block, knowledge) by height, deep enough never to change
         self._posts: dict[PostKey, Hash] = {}
+        self._dropped: dict[Hash, bytes] = {}  # contents that peers may drop, so that the chain can be verified still
 
     def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
         """No peer signs two different posts for one phase, not even after a crash."""
         for effect in effects:
+            if isinstance(effect, Persist) and self._genesis.retention_blocks:
+                self._dropped |= {item.hash: item.data for item in effect.records if isinstance(item, Content)}
             if isinstance(effect, Publish) and isinstance(effect.message, PostMessage):
                 post = effect.message.transaction
                 if self._posts.setdefault(post.key, post.hash) != post.hash:
@@ -67,6 +74,7 @@ class Checker:
                     break
         if trees:
             self._verify_chain(trees[0][0])
+            self._check_retained([peer for peer, _ in trees], trees[0][1])
 
     def _check_stored(self, peer: SimulatedPeer) -> None:
         """The canonical chain with all its contents is in the peer's storage, and so is every post it promised."""
@@ -82,9 +90,20 @@ class Checker:
             if key[2] == peer.public_key and post_hash not in posts:
                 self._fail(f"peer {peer.number} lost its own post of round {key[0]}, phase {key[1]}")
 
+    def _check_retained(self, peers: Sequence[SimulatedPeer], tree: BlockTree) -> None:
+        """A newcomer could fetch every content of the retention window from somebody."""
+        window = self._genesis.retention_blocks or tree.head.height
+        for content_hash in contents_of_last(tree, window) - {EMPTY_ROOT}:
+            if all(peer.storage.content(content_hash) is None for peer in peers):
+                self._fail(f"content {content_hash.hex()} of the last {window} blocks is held by nobody")
+
     def _verify_chain(self, peer: SimulatedPeer) -> None:
         tree, genesis = peer.tree, self._genesis
         assert tree is not None, "only running peers are checked"
+
+        def content(content_hash: Hash) -> bytes | None:
+            return peer.storage.content(content_hash) or self._dropped.get(content_hash)
+
         grandparent, state = None, genesis_state(genesis)
         for height in range(1, tree.head.height + 1):
             block = tree.block(tree.canonical(height) or b"")
@@ -92,7 +111,6 @@ class Checker:
             try:
                 validate_sealed(genesis, block, is_valid_signature)
                 validate_on(genesis, grandparent, state, block, block.header.timestamp_ms)
-                content = peer.storage.content
                 validate_knowledge(block.header, recompute(genesis, self._rules, state, block.transactions, content))
             except ChainError as error:
                 self._fail(f"height {height} does not re-verify: {error}")

@@ -22,7 +22,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.learner import Contribution
 from fedchain.network.gossip import Verdict, verdict
 from fedchain.network.messages import Message
-from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Send
+from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.node import Node
 from fedchain.node.verification import Verification
@@ -99,7 +99,10 @@ class SimulatedPeer:
         """Start or restart the node from what it had persisted."""
         if self.node is not None:
             return
-        self.node = Node(self._genesis, self._key, self._verification, self.storage.records(), self.storage.content)
+        storage = self.storage
+        self.node = Node(
+            self._genesis, self._key, self._verification, storage.records(), storage.content, storage.content_part
+        )
         self._endpoint.attach(self._receive)
         for neighbour in self._network.neighbours(self.number):
             self.handle(PeerConnected(self._genesis.members[neighbour]))
@@ -140,6 +143,8 @@ class SimulatedPeer:
         match effect:
             case Persist(records):
                 self.storage.append(records)
+            case Retain(needed):
+                self.storage.retain(needed)
             case Publish(message):
                 self._endpoint.publish(message)
             case Send(peer, message):

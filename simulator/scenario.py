@@ -101,6 +101,8 @@ class Scenario:
     """Phases in a row that a member may miss before it leaves the electorate."""
     phase_timeout_s: float = 30.0
     """Virtual seconds that a phase waits for expected posts."""
+    retention_blocks: int = 0
+    """Blocks up to the head whose payloads are kept; 0: all, so that the whole run can be verified."""
 
     degree: int = 0
     """Neighbours in the gossip mesh; 0: every peer is connected to every other."""
@@ -138,6 +140,7 @@ class Scenario:
         _expect_range("committee_size", self.committee_size, 0, self.peers)
         _expect_range("inactive_after", self.inactive_after, 1, 1_000_000)
         _expect_range("phase_timeout_s", self.phase_timeout_s, 0.001, 1e9)
+        _expect_range("retention_blocks", self.retention_blocks, 0, 1_000_000)
         _expect_range("degree", self.degree, 0, max(0, self.peers - 1))
         _expect_range("delay_min_ms", self.delay_min_ms, 0, self.delay_max_ms)
         _expect_range("delay_max_ms", self.delay_max_ms, 0, 3_600_000)

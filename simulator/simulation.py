@@ -104,6 +104,7 @@ def found_federation(scenario: Scenario, rules: Rules, keys: list[PrivateKey]) -
         contribution_quorum=scenario.contribution_quorum,
         phase_timeout_ms=round(scenario.phase_timeout_s * 1000),
         inactive_after=scenario.inactive_after,
+        retention_blocks=scenario.retention_blocks,
         committee_size=scenario.committee_size,
         contributors_per_round=scenario.contributors_per_round,
     )
@@ -337,15 +338,13 @@ class Simulation:
     def _measure_final_models(self) -> None:
         """Have every peer receive the last round's knowledge, and measure that model too."""
         rounds = self._genesis.rounds
-        jobs = [
-            (
-                peer.number,
-                self._compute.evaluate_received(peer.number, rounds + 1, peer.node.knowledge(), evaluate_test=True),
-            )
-            for peer in self.peers
-            if peer.node is not None
-        ]
-        for number, job in jobs:
+        known = {peer.number: peer.node.knowledge() for peer in self.peers if peer.node is not None}
+        jobs = {
+            number: self._compute.evaluate_received(number, rounds + 1, knowledge, evaluate_test=True)
+            for number, knowledge in known.items()
+            if knowledge is not None
+        }
+        for number, job in jobs.items():
             self._evaluations.add_received(number, rounds + 1, job.result())
 
     def _evaluates_test(self, round_number: int) -> bool:

@@ -166,7 +166,18 @@ def test_verify_says_what_it_could_not_check(tmp_path: Path, chain: ChainBuilder
     result = explore("verify", tmp_path)
     assert result.exit_code == 0
     assert "2 ok, 1 unchecked" in result.stdout
-    assert f"{dropped.hex()[:8]}…" in result.stdout
+    assert "unchecked: at height 3 contents are missing; every rule but the aggregate holds" in result.stdout
+
+
+def test_verify_names_many_unchecked_blocks_by_ranges(tmp_path: Path, chain: ChainBuilder) -> None:
+    chain.extend_many(6)
+    dropped = {1, 2, 3, 5, 8, 9}
+    heights = {block.hash: block.header.height for block in chain.blocks.values()}
+    posts = [post for block in chain.blocks.values() if heights[block.hash] in dropped for post in block.transactions]
+    write(tmp_path, chain, without=[post.payload_hash for post in posts])
+    result = explore("verify", tmp_path)
+    assert "3 ok, 6 unchecked" in result.stdout
+    assert "unchecked: at heights 1–3, 5, 8–9 contents are missing" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

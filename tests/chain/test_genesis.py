@@ -26,7 +26,7 @@ FULL: dict[str, Any] = {
 }
 
 
-FULL_CHAIN_ID = "089e06f0966b1921e563881851b681dda135692074324c6574f148ea934a4c75"
+FULL_CHAIN_ID = "5756486383fc031bf20fc5919cd6d9a6f6f44bbbcc65be5861c1e76ef904d365"
 
 
 @pytest.mark.parametrize("overrides", [{}, FULL], ids=["plain", "full"])
@@ -63,6 +63,7 @@ CHANGES: dict[str, Any] = {
     "contributors_per_round": 1,
     "payload_size_max": 2**20,
     "inline_size_max": 2**10,
+    "retention_blocks": 100,
     "clock_ahead_max_ms": 2_001,
     "omission_slack_ms": 2_001,
 }
@@ -106,6 +107,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "reorg_depth_max": (0, 2**20),
     "payload_size_max": (1, 2**30),
     "inline_size_max": (0, 2**18),
+    "retention_blocks": (0, 2**32),
     "clock_ahead_max_ms": (0, 2**32),
     "omission_slack_ms": (0, 2**32),
     "created_ms": (0, 2**48),

@@ -4,7 +4,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,14 @@ class Reopening:
     def content(self, content_hash: bytes) -> bytes | None:
         with Store.open(self.folder, GENESIS) as store:
             return store.content(content_hash)
+
+    def content_part(self, content_hash: bytes, start: int, size: int) -> bytes | None:
+        with Store.open(self.folder, GENESIS) as store:
+            return store.content_part(content_hash, start, size)
+
+    def retain(self, needed: Collection[bytes]) -> None:
+        with Store.open(self.folder, GENESIS) as store:
+            store.retain(needed)
 
 
 def test_an_empty_storage_holds_nothing(storage: Storage) -> None:
@@ -262,11 +270,58 @@ def test_an_append_is_all_or_nothing(folder: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_full_disk_is_a_store_error(folder: Path) -> None:
     with Store.open(folder) as store:
-        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
-        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
+        store._writer.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StoreError, match="full"):
             store.append([content(bytes([number]) * ROW_SIZE_MAX) for number in range(3)])
         assert store.content(sha256(SMALL)) == SMALL
+
+
+# --- retention
+
+LARGE = bytes(range(256)) * (ROW_SIZE_MAX // 256 + 1)
+
+
+def test_what_is_not_needed_is_dropped_and_the_rest_stays(storage: Storage, chain: ChainBuilder) -> None:
+    storage.append([*records_of(chain), content(b"small"), content(b"needed"), content(LARGE), content(LARGE + b"2")])
+    before = list(storage.records())
+    storage.retain({sha256(b"needed"), sha256(LARGE + b"2"), sha256(b"not here")})
+    assert storage.content(sha256(b"small")) is None
+    assert storage.content(sha256(LARGE)) is None
+    assert storage.content(sha256(b"needed")) == b"needed"
+    assert storage.content(sha256(LARGE + b"2")) == LARGE + b"2"
+    assert list(storage.records()) == before
+    storage.append([content(LARGE)])
+    assert storage.content(sha256(LARGE)) == LARGE, "what was dropped can be stored again"
+
+
+def test_dropping_takes_the_files_too_also_those_without_a_row(folder: Path) -> None:
+    with Store.open(folder) as store:
+        store.append([content(LARGE), content(LARGE + b"2")])
+        store._writer.execute("DELETE FROM contents WHERE hash = ?", (sha256(LARGE),))  # as after a crash
+        store.retain({sha256(LARGE + b"2")})
+        files = [path.name for path in (folder / "contents").glob("??/*")]
+    assert files == [sha256(LARGE + b"2").hex()]
+
+
+def test_a_content_is_read_in_parts(storage: Storage) -> None:
+    storage.append([content(b"small"), content(LARGE)])
+    for _ in range(2):  # the first part of a file checks it whole
+        assert storage.content_part(sha256(LARGE), 3, 5) == LARGE[3:8]
+    assert storage.content_part(sha256(LARGE), len(LARGE) - 2, 100) == LARGE[-2:]
+    assert storage.content_part(sha256(b"small"), 1, 3) == b"mal"
+    assert storage.content_part(sha256(b"other"), 0, 3) is None
+    storage.retain(set())
+    assert storage.content_part(sha256(LARGE), 3, 5) is None
+
+
+def test_one_thread_reads_while_another_writes(folder: Path) -> None:
+    with Store.open(folder) as store:
+        store._writer.execute("BEGIN IMMEDIATE")
+        store._insert(content(b"not yet"))
+        assert store.content(sha256(b"not yet")) is None, "what is not committed may still be lost"
+        store._writer.execute("COMMIT")
+        assert store.content(sha256(b"not yet")) == b"not yet"
 
 
 # --- damage

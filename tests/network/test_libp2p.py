@@ -132,7 +132,7 @@ async def test_a_large_content_is_fetched_in_chunks() -> None:
     content_hash = sha256(content)
     async with peer(0) as one, peer(1, one) as two:
         await until(lambda: one.peers() and two.peers())
-        downloads, arrived = Downloads(), list[bytes]()
+        downloads, arrived = Downloads(2**20), list[bytes]()
 
         def provide(sender: PublicKey, message: Message) -> Verdict:
             assert isinstance(message, GetContent)

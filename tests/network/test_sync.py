@@ -209,7 +209,7 @@ def _chunk(offset: int, data: bytes = DATA) -> Chunk:
 
 
 def test_content_comes_in_chunks() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     requests = downloads.want(DATA_HASH, len(DATA), A, 0)
     for number in range(3):
         assert requests == [(A, GetContent(DATA_HASH, number * CHUNK_SIZE))]
@@ -222,13 +222,13 @@ def test_content_comes_in_chunks() -> None:
 
 def test_content_of_exactly_one_chunk_needs_one() -> None:
     data = bytes(CHUNK_SIZE)
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     downloads.want(sha256(data), len(data), A, 0)
     assert downloads.on_chunk(A, Chunk(sha256(data), 0, data), 0) == (data, [])
 
 
 def test_a_download_goes_on_at_another_provider_where_it_broke_off() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     downloads.want(DATA_HASH, len(DATA), A, 0)
     assert downloads.want(DATA_HASH, len(DATA), B, 0) == [], "it is asked for once"
     downloads.on_chunk(A, _chunk(0), 10)
@@ -241,7 +241,7 @@ def test_a_download_goes_on_at_another_provider_where_it_broke_off() -> None:
 
 
 def test_a_single_provider_is_asked_again() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     downloads.want(DATA_HASH, len(DATA), A, 0)
     assert downloads.on_tick(STALL_MS) == [(A, GetContent(DATA_HASH, 0))]
 
@@ -255,7 +255,7 @@ WRONG: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_chunk_of_another_size_begins_the_download_again(name: str) -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     downloads.want(DATA_HASH, len(DATA), A, 0)
     downloads.want(DATA_HASH, len(DATA), B, 0)
     downloads.on_chunk(A, _chunk(0), 1)
@@ -265,14 +265,14 @@ def test_a_chunk_of_another_size_begins_the_download_again(name: str) -> None:
 
 
 def test_more_than_was_promised_is_refused() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     downloads.want(DATA_HASH, 10, A, 0)
     with pytest.raises(InvalidPayload, match="chunk"):
         downloads.on_chunk(A, _chunk(0), 1)
 
 
 def test_a_wrong_hash_begins_the_download_again() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     downloads.want(DATA_HASH, len(DATA), A, 0)
     downloads.want(DATA_HASH, len(DATA), B, 0)
     other = bytes(len(DATA))
@@ -287,7 +287,7 @@ def test_a_wrong_hash_begins_the_download_again() -> None:
 
 
 def test_an_empty_chunk_passes_the_download_on() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     for provider in (A, B, C):
         downloads.want(DATA_HASH, len(DATA), provider, 0)
     downloads.on_chunk(A, _chunk(0), 1)
@@ -299,7 +299,7 @@ def test_an_empty_chunk_passes_the_download_on() -> None:
 
 
 def test_peers_without_the_content_are_not_asked_in_circles() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     requests = [*downloads.want(DATA_HASH, len(DATA), A, 0), *downloads.want(DATA_HASH, len(DATA), B, 0)]
     asked = 0
     while requests and asked < 100:
@@ -313,7 +313,7 @@ def test_peers_without_the_content_are_not_asked_in_circles() -> None:
 
 
 def test_chunks_that_nobody_asked_for_change_nothing() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     assert downloads.on_chunk(A, _chunk(0), 0) == (None, [])
     assert len(downloads) == 0
     downloads.want(DATA_HASH, len(DATA), A, 0)
@@ -329,7 +329,7 @@ def test_chunks_that_nobody_asked_for_change_nothing() -> None:
 
 def test_there_is_a_limit_to_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "DOWNLOADS_MAX", 3)
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     for number in range(3):
         downloads.want(sha256(bytes([number])), 1, A, 0)
     with pytest.raises(LimitReached, match="3 contents"):
@@ -342,9 +342,65 @@ def test_there_is_a_limit_to_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_is_a_limit_to_providers() -> None:
-    downloads = Downloads()
+    downloads = Downloads(2**20)
     providers = [sha256(bytes([number])) for number in range(PROVIDERS_MAX + 5)]
     for provider in providers:
         downloads.want(DATA_HASH, len(DATA), provider, 0)
     asked = {downloads.on_tick((turn + 1) * STALL_MS)[0][0] for turn in range(3 * PROVIDERS_MAX)}
     assert asked == set(providers[:PROVIDERS_MAX])
+
+
+def test_a_content_of_unknown_size_ends_with_a_short_chunk() -> None:
+    downloads = Downloads(2**20)
+    downloads.want(DATA_HASH, None, A, 0)
+    for number in range(2):
+        assert downloads.on_chunk(A, _chunk(number * CHUNK_SIZE), 0)[1]
+    assert downloads.on_chunk(A, _chunk(2 * CHUNK_SIZE), 0) == (DATA, [])
+
+
+def test_a_content_of_unknown_size_and_whole_chunks_ends_with_an_empty_one() -> None:
+    data = bytes(2 * CHUNK_SIZE)
+    downloads = Downloads(2**20)
+    downloads.want(sha256(data), None, A, 0)
+    for number in range(2):
+        chunk = Chunk(sha256(data), number * CHUNK_SIZE, bytes(CHUNK_SIZE))
+        assert downloads.on_chunk(A, chunk, 0) == (None, [(A, GetContent(sha256(data), (number + 1) * CHUNK_SIZE))])
+    assert downloads.on_chunk(A, Chunk(sha256(data), 2 * CHUNK_SIZE, b""), 0) == (data, [])
+
+
+def test_a_provider_that_drops_a_content_of_unknown_size_half_way_is_replaced() -> None:
+    downloads = Downloads(2**20)
+    for provider in (A, B):
+        downloads.want(DATA_HASH, None, provider, 0)
+    downloads.on_chunk(A, _chunk(0), 0)
+    assert downloads.on_chunk(A, Chunk(DATA_HASH, CHUNK_SIZE, b""), 0) == (
+        None,
+        [(B, GetContent(DATA_HASH, CHUNK_SIZE))],
+    )
+
+
+@pytest.mark.parametrize("data", [b"wrong", bytes(CHUNK_SIZE + 1)], ids=["another content", "more than a chunk"])
+def test_a_content_of_unknown_size_is_checked_like_any_other(data: bytes) -> None:
+    downloads = Downloads(2**20)
+    downloads.want(DATA_HASH, None, A, 0)
+    with pytest.raises(InvalidPayload):
+        downloads.on_chunk(A, Chunk(DATA_HASH, 0, data), 0)
+
+
+def test_a_content_of_unknown_size_cannot_grow_without_end() -> None:
+    downloads = Downloads(2 * CHUNK_SIZE)
+    downloads.want(DATA_HASH, None, A, 0)
+    for number in range(2):
+        downloads.on_chunk(A, Chunk(DATA_HASH, number * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
+    with pytest.raises(InvalidPayload, match="0 wanted"):
+        downloads.on_chunk(A, Chunk(DATA_HASH, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
+
+
+def test_when_all_known_providers_stall_every_connected_peer_is_asked() -> None:
+    peers = [sha256(bytes([number])) for number in range(3 * PROVIDERS_MAX)]
+    downloads, asked = Downloads(2**20), set[bytes]()
+    downloads.want(DATA_HASH, len(DATA), A, 0)
+    for turn in range(200):
+        ((peer, _),) = downloads.on_tick((turn + 1) * STALL_MS, peers)
+        asked.add(peer)
+    assert asked >= {*peers}

@@ -23,7 +23,7 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
-from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send
+from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.node import Node
 from fedchain.node.verification import Verification
@@ -76,6 +76,7 @@ class Peer:
             Verification(self.genesis, self.rules),
             list(self.store.records()),
             self.store.content,
+            self.store.content_part,
         )
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
@@ -86,6 +87,8 @@ class Peer:
         for effect in effects:
             if isinstance(effect, Persist):
                 self.store.append(effect.records)
+            elif isinstance(effect, Retain):
+                self.store.retain(effect.needed)
         return effects
 
     def receive(self, peer: PublicKey, message: Message, now_ms: int) -> list[Effect]:

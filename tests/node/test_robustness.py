@@ -244,7 +244,7 @@ def test_blocks_that_follow_nothing_fill_bounded_pools() -> None:
     assert scene.digest() == before
     node = scene.node
     assert len(node._unplaced) == UNPLACED_OF_MINER_MAX, "one miner fills its own share and no more"
-    assert len(node._catch_up) == 1
+    assert node._catch_up.is_source(scene.sender)
     assert len(node._verification._blocks) <= 256
     assert len(node._early_votes) == 0
 

@@ -40,7 +40,8 @@ def test_knowledge_is_what_everyone_posted() -> None:
     federation.run(lambda: all(peer.node.head.finished for peer in federation.peers))
     _check(federation)
     # SumRules adds (number + 1, round, phase) of four peers in each of three rounds.
-    totals = [int.from_bytes(federation.peers[2].node.knowledge()[place : place + 8], "little") for place in (0, 8)]
+    knowledge = federation.peers[2].node.knowledge() or b""
+    totals = [int.from_bytes(knowledge[place : place + 8], "little") for place in (0, 8)]
     assert totals == [3 * (1 + 2 + 3 + 4), 4 * (1 + 2 + 3)]
 
 

@@ -1,7 +1,7 @@
 """The shell of a node: effects are carried out in order, and what is promised is stored before it is sent."""
 
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -70,6 +70,13 @@ class Shell:
 
     def content(self, content_hash: bytes) -> bytes | None:
         return self.store.content(content_hash)
+
+    def content_part(self, content_hash: bytes, start: int, size: int) -> bytes | None:
+        return self.store.content_part(content_hash, start, size)
+
+    def retain(self, needed: Collection[bytes]) -> None:
+        self.store.retain(needed)
+        self.log.append(("retain", frozenset(needed)))
 
     def posts(self) -> list[PostMessage]:
         return [what for how, what in self.log if how == "publish" and isinstance(what, PostMessage)]

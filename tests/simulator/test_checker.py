@@ -49,6 +49,22 @@ def test_a_lost_block_and_a_lost_post_are_found(simulation: Simulation) -> None:
     assert "peer 2 lost its own post of round 1, phase 0" in found
 
 
+def test_a_content_that_nobody_holds_is_found(simulation: Simulation) -> None:
+    for peer in simulation.peers:
+        peer.storage.retain(())
+    assert any("is held by nobody" in violation for violation in violations(simulation))
+
+
+def test_a_chain_whose_contents_were_dropped_is_verified_still() -> None:
+    simulation = trivial_simulation(trivial_scenario(peers=3, rounds=12, retention_blocks=2))
+    assert simulation.run().violations == []
+    tree = simulation.peers[0].tree
+    assert tree is not None
+    block = tree.block(tree.canonical(1) or b"")
+    assert block is not None
+    assert simulation.peers[0].storage.content(block.header.knowledge_root) is None
+
+
 def test_a_chain_that_does_not_re_verify_is_found(simulation: Simulation) -> None:
     class OtherRules(TrivialRules):
         def aggregate(

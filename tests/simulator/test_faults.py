@@ -34,6 +34,7 @@ def draw_scenario(seed: int) -> Scenario:
         "delay_min_ms": draw.choice((0, 10)),
         "delay_max_ms": draw.choice((10, 50, 100)),
         "degree": draw.choice((0, 4)),
+        "retention_blocks": random.Random(f"retention {seed}").choice((0, 0, 2, 4)),
     }
     numbers = draw.sample(range(peers), peers)
     faults: list[Fault] = []

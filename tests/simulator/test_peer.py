@@ -11,7 +11,7 @@ def test_every_post_is_counted_when_nothing_goes_wrong() -> None:
     assert outcome.violations == []
     for peer in simulation.peers:
         assert peer.node is not None
-        assert posts_counted(peer.node.knowledge()) == 12
+        assert posts_counted(peer.node.knowledge() or b"") == 12
 
 
 def test_mining_takes_as_long_as_asked_however_few_the_attempts() -> None:
@@ -50,6 +50,22 @@ def test_a_crashed_peer_takes_no_part_and_its_storage_stays() -> None:
     assert simulation.peers[0].tree is None
     assert len(list(store.records())) >= 1
     assert outcome.rows[-1].posts == 3
+
+
+def test_a_peer_that_was_away_for_longer_than_payloads_are_kept_comes_back() -> None:
+    faults = (Fault(at_s=0.5, kind="crash", peers=(1,)), Fault(at_s=150.0, kind="restart", peers=(1,)))
+    scenario = trivial_scenario(peers=5, rounds=40, faults=faults, retention_blocks=3, phase_timeout_s=5.0)
+    simulation = trivial_simulation(scenario)
+    outcome = simulation.run()
+    assert outcome.violations == []
+    late, other = simulation.peers[1], simulation.peers[0]
+    assert late.tree is not None
+    assert other.tree is not None
+    assert late.tree.head == other.tree.head
+    assert late.node is not None
+    assert other.node is not None
+    assert late.node.knowledge() == other.node.knowledge()
+    assert outcome.rows[-1].posts == 5
 
 
 def test_a_slow_peer_delays_the_round() -> None:
