@@ -20,11 +20,11 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
 from fedchain.learning.method import Client, Phase, Round, Tensors
 from fedchain.learning.metrics import Evaluation, evaluate, evaluate_local
-from fedchain.learning.models import Model, describe_model
+from fedchain.learning.models import Model, info_of
+from fedchain.learning.own import TaskFunction, open_source
 from fedchain.learning.registry import build_method
 from fedchain.learning.rules import read_knowledge
 from fedchain.learning.seeding import derive
-from fedchain.learning.source import PartitionedSource, Source
 from fedchain.learning.training import count_steps
 
 
@@ -46,18 +46,26 @@ class Contribution:
 
 
 class Learner:
-    """Serves any of the task's clients; data and clients are built when first needed."""
+    """Serves any of the task's clients; data and clients are built when first needed.
 
-    def __init__(self, config: LearningConfig) -> None:
+    Where the clients' data are their own, `task` is the function that returns (model, train set, test set); without
+    it, the one that the configuration names.
+    """
+
+    def __init__(self, config: LearningConfig, task: TaskFunction | None = None) -> None:
         config.validate()
         self._config = config
         self._method = build_method(config.method, dict(config.hyperparameters))
-        self._info = describe_model(config.model_name)
+        self._info = info_of(config)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
-        self._source: Source = PartitionedSource(config)
+        self._source = open_source(config, task)
         self._clients: dict[int, Client] = {}
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
         self._test_result: tuple[bytes, tuple[float, float] | None] | None = None
+
+    def prepare(self, client: int) -> None:
+        """Read the client's data and build its model, so that what is wrong with them is known now."""
+        self._client(client)
 
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
