@@ -21,6 +21,9 @@ GENESIS_SIZE_MAX = 16 * 2**20
 KNOWLEDGE_SIZE_MAX = 2**28
 """Bytes of a knowledge that is fetched, unless a single payload may be larger."""
 
+PAYLOAD_SIZE_DEFAULT = 64 * 2**20
+"""Bytes; room for a model of 16 million parameters."""
+
 
 class Contributor(Enum):
     """Who posts in a phase."""
@@ -96,7 +99,7 @@ class Genesis:
     """Members that vote on a block, drawn from the electorate by the parent's hash; 0: all of it."""
     contributors_per_round: int = 0
     """Members that contribute in a round, drawn by the hash of the block that closed the last one; 0: all."""
-    payload_size_max: int = 64 * 2**20
+    payload_size_max: int = PAYLOAD_SIZE_DEFAULT
     """Bytes of a payload, at most."""
     inline_size_max: int = 64 * 2**10
     """Payloads up to this many bytes travel inside the gossip message; larger ones are fetched by hash."""

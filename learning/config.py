@@ -4,9 +4,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import HyperparameterValue, build_method, validate_method_name
+
+if TYPE_CHECKING:
+    from fedchain.learning.models import ModelInfo
 
 CLIENTS_MAX = 10_000
 """More clients than this in one federation is taken for a typing error."""
@@ -21,6 +25,9 @@ DATASETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"digits": ("digits-mlp",), "fashion-mnist": ("cnn",), "mnist": ("cnn",)}
 )
 """Data sets, and the models that take images of their size; the first one is what 'auto' means."""
+
+OWN = "own"
+"""Name of the data set where every client has its own, and the model with it; see `fedchain.learning.own`."""
 
 PARTITIONS = ("dirichlet", "iid", "n-way", "n-way-exact")
 """How the examples can be spread over the clients."""
@@ -42,10 +49,16 @@ class LearningConfig:
     """Hyper-parameters of the method that differ from its defaults, as name=value."""
 
     dataset: str = "digits"
-    """Data set: digits (built in, 8x8 pixels), mnist or fashion-mnist (28x28, read from the data folder)."""
+    """Data set: digits (built in, 8x8 pixels), mnist or fashion-mnist (28x28, read from the data folder), or own."""
 
     data_dir: str = ""
     """Folder with the data set's files, or its parent folder; empty means the variable FEDCHAIN_DATA."""
+
+    task: str = ""
+    """For own data: the function that returns a client's (model, train set, test set), as module:function."""
+
+    shapes: "ModelInfo | None" = None
+    """For own data: the shapes of everybody's model."""
 
     model: str = "auto"
     """Model: cnn (28x28 images), digits-mlp (8x8 images), or auto for the one that fits the data set."""
@@ -85,14 +98,13 @@ class LearningConfig:
         Whether the data set has enough examples is only known once it is loaded (`partition.split`).
         """
         for field in fields(self):
-            if field.name != "hyperparameters":
+            if field.name not in ("hyperparameters", "shapes"):
                 _validate_type(field.name, getattr(self, field.name), type(field.default))
-        _validate_choice("data set", self.dataset, DATASETS)
-        _validate_choice("model", self.model, _MODELS)
+        if self.dataset == OWN or self.shapes is not None:
+            self._validate_own()
+        else:
+            self._validate_built_in()
         _validate_choice("partition", self.partition, PARTITIONS)
-        if self.model_name not in DATASETS[self.dataset]:
-            fitting = ", ".join(DATASETS[self.dataset])
-            raise ConfigurationError(f"model '{self.model}' does not fit {self.dataset} images; use {fitting}")
         _validate_range("clients", self.clients, 1, CLIENTS_MAX)
         _validate_range("classes_avg", self.classes_avg, 1, CLASSES)
         _validate_range("classes_std", self.classes_std, 0, CLASSES)
@@ -104,6 +116,23 @@ class LearningConfig:
         validate_method_name(self.method)
         if self.hyperparameters or ":" in self.method:
             build_method(self.method, dict(self.hyperparameters))
+
+    def _validate_built_in(self) -> None:
+        _validate_choice("data set", self.dataset, DATASETS)
+        _validate_choice("model", self.model, _MODELS)
+        if self.model_name not in DATASETS[self.dataset]:
+            fitting = ", ".join(DATASETS[self.dataset])
+            raise ConfigurationError(f"model '{self.model}' does not fit {self.dataset} images; use {fitting}")
+
+    def _validate_own(self) -> None:
+        if self.dataset != OWN:
+            raise ConfigurationError(f"shapes belong to data set '{OWN}', not to '{self.dataset}'")
+        if self.shapes is None:
+            raise ConfigurationError(
+                f"data set '{OWN}' lacks the shapes of its model; found the federation with --task"
+            )
+        if self.model != "auto":
+            raise ConfigurationError(f"model '{self.model}' cannot be chosen: data set '{OWN}' brings its own")
 
     @property
     def model_name(self) -> str:

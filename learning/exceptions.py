@@ -8,7 +8,11 @@ LearningError
 """
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable
+
+_NOT_THE_USERS = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 
 
 class LearningError(Exception):
@@ -52,5 +56,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationErr
     """Build the error for a misspelt name: it offers the nearest valid one, or lists them all."""
     names = sorted(known)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{nearest[0]}'?" if nearest else f"choose one of: {', '.join(names)}"
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"choose one of: {', '.join(names) or '(there is none)'}"
     return ConfigurationError(f"unknown {kind} '{name}'; {hint}")
+
+
+def one_line(error: BaseException) -> str:
+    """Tell what a user's own code raised in one line, with the last place of that code that it passed."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is ours, who called
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"

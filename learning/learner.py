@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from fedchain.learning.checkpoint import copy_state, load_state, restore_state, save_state
 from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.data import Dataset, load_dataset
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
 from fedchain.learning.method import Client, Phase, Round, Tensors
 from fedchain.learning.metrics import Evaluation, evaluate, evaluate_local
-from fedchain.learning.models import build_model, describe_model
-from fedchain.learning.partition import Partition, split
+from fedchain.learning.models import Model, info_of
+from fedchain.learning.own import TaskFunction, open_source
 from fedchain.learning.registry import build_method
 from fedchain.learning.rules import read_knowledge
 from fedchain.learning.seeding import derive
@@ -47,27 +46,35 @@ class Contribution:
 
 
 class Learner:
-    """Serves any of the task's clients; data set, partition and clients are built when first needed."""
+    """Serves any of the task's clients; data and clients are built when first needed.
 
-    def __init__(self, config: LearningConfig) -> None:
+    Where the clients' data are their own, `task` is the function that returns (model, train set, test set); without
+    it, the one that the configuration names.
+    """
+
+    def __init__(self, config: LearningConfig, task: TaskFunction | None = None) -> None:
         config.validate()
         self._config = config
         self._method = build_method(config.method, dict(config.hyperparameters))
-        self._info = describe_model(config.model_name)
+        self._info = info_of(config)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
-        self._dataset: Dataset | None = None
-        self._partition: Partition | None = None
+        self._source = open_source(config, task)
         self._clients: dict[int, Client] = {}
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._test_result: tuple[bytes, tuple[float, float]] | None = None
+        self._test_result: tuple[bytes, tuple[float, float] | None] | None = None
+
+    def prepare(self, client: int) -> None:
+        """Read the client's data and build its model, so that what is wrong with them is known now."""
+        self._client(client)
 
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
     ) -> Contribution:
         """Do the client's work of a phase: receive the knowledge (b'' before the first), train, post, measure.
 
-        With `evaluate_test` the models are also measured on the whole test set. Raises `TrainingDiverged`, after
-        which the client is as it was before the call, and `InvalidPayload` for damaged knowledge.
+        With `evaluate_test` the models are also measured on the whole test set, where there is one. Raises
+        `TrainingDiverged`, after which the client is as it was before the call, and `InvalidPayload` for damaged
+        knowledge.
         """
         which = self._phases[phase]
         known = read_knowledge(self._method, self._info, knowledge)
@@ -82,7 +89,7 @@ class Learner:
                 raise
             local = self._evaluate(own, known)
             if evaluate_test:
-                local = _with_test(local, evaluate(own.model, *self._whole_test_set()))
+                local = _with_test(local, self._evaluate_on_all(own.model))
         return Contribution(payload=encode(payload), steps=own.steps, local=local, received=received)
 
     def evaluate_received(
@@ -102,14 +109,12 @@ class Learner:
 
     def planned_steps(self, client: int) -> int:
         """Count the SGD steps that the client's local update takes."""
-        _, partition = self._load()
-        return count_steps(self._method.schedule, len(partition.train[client]))
+        return count_steps(self._method.schedule, len(self._source.train_labels(client)))
 
     def histogram(self) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""
-        dataset, partition = self._load()
-        counts = [np.bincount(dataset.train_labels[own], minlength=dataset.classes) for own in partition.train]
-        return np.stack(counts).astype(np.int64)
+        labels = [self._source.train_labels(client) for client in range(self._config.clients)]
+        return np.stack([np.bincount(own, minlength=self._info.classes) for own in labels]).astype(np.int64)
 
     def checkpoint(self, client: int) -> bytes:
         """Return the client's model and memory as a safetensors file."""
@@ -147,11 +152,11 @@ class Learner:
         result = self._evaluate(client, round.knowledge)
         return _with_test(result, self._evaluate_shared(client, knowledge)) if evaluate_test else result
 
-    def _evaluate_shared(self, client: Client, knowledge: bytes) -> tuple[float, float]:
+    def _evaluate_shared(self, client: Client, knowledge: bytes) -> tuple[float, float] | None:
         """Measure a shared model on the whole test set, once for all clients of this process."""
         digest = hashlib.sha256(knowledge).digest()
         if self._test_result is None or self._test_result[0] != digest:
-            self._test_result = (digest, evaluate(client.model, *self._whole_test_set()))
+            self._test_result = (digest, self._evaluate_on_all(client.model))
         return self._test_result[1]
 
     def _evaluate(self, client: Client, known: Tensors | None) -> Evaluation:
@@ -164,11 +169,11 @@ class Learner:
                 labels, prototypes = torch.from_numpy(found["labels"][own]), torch.from_numpy(found["prototypes"][own])
         return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels)
 
-    def _whole_test_set(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _evaluate_on_all(self, model: Model) -> tuple[float, float] | None:
+        """Measure a model on the whole test set, if the clients have one in common."""
         if self._test_set is None:
-            dataset, _ = self._load()
-            self._test_set = dataset.normalise(dataset.test_images), torch.from_numpy(dataset.test_labels)
-        return self._test_set
+            self._test_set = self._source.test_set()
+        return None if self._test_set is None else evaluate(model, *self._test_set)
 
     def _client(self, index: int) -> Client:
         if index not in self._clients:
@@ -178,26 +183,18 @@ class Learner:
         return self._clients[index]
 
     def _build_client(self, index: int) -> Client:
-        dataset, partition = self._load()
-        train, test = partition.train[index], partition.test[index]
         owner = "shared" if self._method.shared_init else index
+        share = self._source.share(index, derive(self._config.seed, "model", owner))
         return Client(
             index=index,
-            model=build_model(self._config.model_name, derive(self._config.seed, "model", owner)),
+            model=share.model,
             info=self._info,
-            train_images=dataset.normalise(dataset.train_images[train]),
-            train_labels=torch.from_numpy(dataset.train_labels[train]),
-            test_images=dataset.normalise(dataset.test_images[test]),
-            test_labels=torch.from_numpy(dataset.test_labels[test]),
-            classes=tuple(np.unique(dataset.train_labels[train]).tolist()),
+            train_images=share.train_images,
+            train_labels=share.train_labels,
+            test_images=share.test_images,
+            test_labels=share.test_labels,
+            classes=tuple(np.unique(share.train_labels.numpy()).tolist()),
         )
-
-    def _load(self) -> tuple[Dataset, Partition]:
-        if self._dataset is None or self._partition is None:
-            self._dataset = load_dataset(self._config.dataset, self._config.data_dir)
-            labels = self._dataset.train_labels, self._dataset.test_labels
-            self._partition = split(self._config, *labels, self._dataset.classes)
-        return self._dataset, self._partition
 
 
 def _validate_finite(payload: Tensors, client: Client, round_number: int) -> None:
@@ -206,5 +203,5 @@ def _validate_finite(payload: Tensors, client: Client, round_number: int) -> Non
         raise TrainingDiverged(client.index, round_number, client.steps, math.nan)
 
 
-def _with_test(evaluation: Evaluation, test: tuple[float, float]) -> Evaluation:
-    return replace(evaluation, test_accuracy=test[0], test_loss=test[1])
+def _with_test(evaluation: Evaluation, test: tuple[float, float] | None) -> Evaluation:
+    return evaluation if test is None else replace(evaluation, test_accuracy=test[0], test_loss=test[1])

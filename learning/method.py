@@ -67,7 +67,7 @@ class Client:
     """The model's shapes."""
 
     train_images: torch.Tensor
-    """(n, channels, height, width), float32, normalised."""
+    """(n, ...), float32: normalised images (n, channels, height, width), or whatever else the model takes."""
 
     train_labels: torch.Tensor
     """(n,), int64."""
@@ -149,6 +149,9 @@ class Method(ABC):
 
     exchanges: ClassVar[bool] = True
     """Whether clients learn anything from each other."""
+
+    uses_embedding: ClassVar[bool] = True
+    """Whether anything but the logits is read; if not, a user's model may return the logits alone."""
 
     shares_model: ClassVar[bool] = False
     """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""

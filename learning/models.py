@@ -3,6 +3,7 @@
 B batch, C classes, D embedding.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import unknown_name
 
 
@@ -27,14 +29,17 @@ class ModelInfo:
     classes: int
     """Number of classes C."""
 
+    input_shape: tuple[int, ...] | None = None
+    """Shape of one example; None: as the built-in data set has it."""
+
     @property
     def parameter_count(self) -> int:
         """Number of scalars in the model."""
-        return sum(torch.Size(shape).numel() for _, shape in self.parameters)
+        return sum(math.prod(shape) for _, shape in self.parameters)
 
 
 class Model(nn.Module):
-    """Base of the models: images -> (embedding, logits)."""
+    """Base of the built-in models: images -> (embedding, logits). A user's own model need not state its sizes."""
 
     embedding_size: int
     """Width D of the embedding."""
@@ -104,6 +109,11 @@ def build_model(name: str, seed: int) -> Model:
         model = _MODELS[name]()
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def info_of(config: LearningConfig) -> ModelInfo:
+    """Return the shapes that a task's payloads follow."""
+    return config.shapes or describe_model(config.model_name)
 
 
 def describe_model(name: str) -> ModelInfo:

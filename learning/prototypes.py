@@ -39,8 +39,8 @@ def class_means(embeddings: torch.Tensor, labels: torch.Tensor, classes: int) ->
 
 def calculate_prototypes(model: Model, images: torch.Tensor, labels: torch.Tensor) -> ClassMeans:
     """Return the class means of a data set under the model in evaluation mode (DFPL Eq. 1)."""
-    embeddings, _ = forward_all(model, images)
-    return class_means(embeddings, labels, model.classes)
+    embeddings, logits = forward_all(model, images)  # (N, D), (N, C)
+    return class_means(embeddings, labels, logits.shape[1])
 
 
 def forward_all(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -67,11 +67,14 @@ def load_method(name: str) -> "type[Method]":
 
 def validate_method_name(name: str) -> None:
     """Raise `ConfigurationError` unless the name is registered or has the form 'module:Class'."""
-    module_name, separator, class_name = name.partition(":")
-    is_path = bool(separator) and class_name.isidentifier()
-    is_path = is_path and all(part.isidentifier() for part in module_name.split("."))
-    if name not in METHODS and not is_path:
+    if name not in METHODS and not is_import_path(name):
         raise unknown_name("method", name, METHODS)
+
+
+def is_import_path(name: str) -> bool:
+    """Whether the name has the form 'module:Name'."""
+    module_name, _, attribute = name.partition(":")
+    return attribute.isidentifier() and all(part.isidentifier() for part in module_name.split("."))
 
 
 def _checked(name: str, value: HyperparameterValue, expected: Any) -> HyperparameterValue:

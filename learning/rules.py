@@ -15,7 +15,7 @@ from fedchain.learning.codec import decode, encode, size_bytes_max, to_safetenso
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.method import Method, Phase, Post, Round, Tensors
-from fedchain.learning.models import ModelInfo, describe_model
+from fedchain.learning.models import ModelInfo, info_of
 from fedchain.learning.registry import build_method
 
 
@@ -42,7 +42,7 @@ class Rules:
     def __init__(self, config: LearningConfig) -> None:
         config.validate()
         self.method = build_method(config.method, dict(config.hyperparameters))
-        self.info: ModelInfo = describe_model(config.model_name)
+        self.info: ModelInfo = info_of(config)
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
 
     @property

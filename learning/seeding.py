@@ -5,6 +5,9 @@ client and under any PYTHONHASHSEED, so one client's round can be repeated by it
 """
 
 import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -34,3 +37,18 @@ def numpy_generator(root: int, *labels: str | int) -> np.random.Generator:
 def torch_generator(root: int, *labels: str | int) -> torch.Generator:
     """Return a CPU generator of torch for the stream that `labels` name."""
     return torch.Generator().manual_seed(derive(root, *labels))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators that torch, numpy and Python share among all code, and leave them as they were."""
+    before = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])

@@ -45,7 +45,7 @@ def train(client: "Client", loss: Loss, schedule: Schedule, round_number: int) -
     """
     steps = count_steps(schedule, len(client.train_labels))
     batches = draw_batches(len(client.train_labels), schedule.batch_size, client.generator)
-    parameters = list(client.model.parameters())
+    parameters = [value for value in client.model.parameters() if value.requires_grad]
     velocities = [torch.zeros_like(value) for value in parameters]
     client.model.train()
     losses = torch.empty(steps)

@@ -11,6 +11,8 @@ from fedchain.node.command import EXIT_DIFFERENT, clear_errors, free_folder
 
 PASSPHRASE_VARIABLE = "FEDCHAIN_PASSPHRASE"
 
+TASK_HELP = "Members train on own data: MODULE:FUNCTION that returns (model, train set, test set)."
+
 keys_app = typer.Typer(help="Make and show key files.", no_args_is_help=True)
 genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
@@ -49,7 +51,8 @@ def new_genesis(
     member: Annotated[list[str], typer.Option(help="Address of a member; repeat it. The order is the partition's.")],
     name: Annotated[str, typer.Option(help="What people call the federation.")] = "federation",
     method: Annotated[str, typer.Option(help="Learning method.")] = "dfpl",
-    dataset: Annotated[str, typer.Option(help="Data set.")] = "digits",
+    dataset: Annotated[str, typer.Option(help="Data set [default: digits].")] = "",
+    task: Annotated[str, typer.Option(help=TASK_HELP)] = "",
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter of the method.")
     ] = None,
@@ -69,10 +72,10 @@ def new_genesis(
 
         from fedchain.chain.difficulty import bits_from_attempts
         from fedchain.crypto.address import public_key_from_address
-        from fedchain.learning.config import LearningConfig
+        from fedchain.learning.config import OWN, LearningConfig
         from fedchain.learning.rules import Rules
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.task import found_federation, read_settings
+        from fedchain.node.task import found_federation, read_settings, with_shapes
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
@@ -81,10 +84,12 @@ def new_genesis(
         config = LearningConfig(
             method=method,
             hyperparameters=read_settings(setting or []),
-            dataset=dataset,
+            dataset=dataset or (OWN if task else "digits"),
+            task=task,
             clients=len(member),
             seed=seed,
         )
+        config = with_shapes(config)
         config.validate()
         genesis = found_federation(
             config,
@@ -139,6 +144,9 @@ def start(
     key: Annotated[str | None, typer.Option(help="Key file.")] = None,
     data: Annotated[str | None, typer.Option(help="Folder for the chain and everything else the node keeps.")] = None,
     data_dir: Annotated[str | None, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="MODULE:FUNCTION that loads this peer's own data, where the members have them.")
+    ] = None,
     listen: Annotated[str | None, typer.Option(help="Address to listen on [default: /ip4/0.0.0.0/tcp/4001].")] = None,
     bootstrap: Annotated[list[str] | None, typer.Option(help="Member to connect to first; repeat it.")] = None,
     announce: Annotated[list[str] | None, typer.Option(help="Address to tell others; repeat it.")] = None,
@@ -148,7 +156,8 @@ def start(
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what was refused, and why.")] = False,
 ) -> None:
     """Run a peer until Ctrl-C. Started again, it continues where it was."""
-    given = {"genesis": genesis, "key": key, "data": data, "data_dir": data_dir, "listen": listen, "metrics": metrics}
+    given = {"genesis": genesis, "key": key, "data": data, "data_dir": data_dir, "task": task, "listen": listen}
+    given |= {"metrics": metrics}
     lists = {"bootstrap": bootstrap, "announce": announce}
     with clear_errors():
         from fedchain.node.config import load_config
@@ -189,7 +198,8 @@ def run_local(
     peers: Annotated[int, typer.Option(min=1, help="Node processes.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
     method: Annotated[str, typer.Option(help="Learning method.")] = "dfpl",
-    dataset: Annotated[str, typer.Option(help="Data set.")] = "digits",
+    dataset: Annotated[str, typer.Option(help="Data set [default: digits].")] = "",
+    task: Annotated[str, typer.Option(help=TASK_HELP)] = "",
     data_dir: Annotated[str, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.")] = "",
     setting: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter.")] = None,
     seed: Annotated[int, typer.Option(help="Root of the randomness of learning.")] = 0,
@@ -199,18 +209,20 @@ def run_local(
 ) -> None:
     """Run real node processes on this machine's loopback interface until the last round is closed."""
     with clear_errors():
-        from fedchain.learning.config import LearningConfig
-        from fedchain.node.task import read_settings
+        from fedchain.learning.config import OWN, LearningConfig
+        from fedchain.node.task import read_settings, with_shapes
         from fedchain.node.testnet import run_testnet
 
         config = LearningConfig(
             method=method,
             hyperparameters=read_settings(setting or []),
-            dataset=dataset,
+            dataset=dataset or (OWN if task else "digits"),
+            task=task,
             data_dir=data_dir,
             clients=peers,
             seed=seed,
         )
+        config = with_shapes(config)
         config.validate()
         folder = out or free_folder("testnet")
         if not run_testnet(folder, config, rounds, mining_s=mining_s, attempts=4_000, timeout_s=timeout_s):

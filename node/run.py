@@ -15,11 +15,12 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.own import validate_choice
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.service import Service
 from fedchain.node.status import answer_status
-from fedchain.node.task import rules_of
+from fedchain.node.task import learning_from_genesis, rules_of
 from fedchain.node.verification import Verification
 from fedchain.node.workers import TrainingWorker, WorkerFailed
 
@@ -41,10 +42,12 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) ->
     Raises:
         NodeConfigError: the genesis document does not fit the key, or the address cannot be listened on.
         ChainError: the genesis document or the data folder cannot be used.
+        ConfigurationError: the federation learns from own data and no task is named, or the other way round.
     """
     genesis = read_genesis(Path(config.genesis))
     if key.public_key not in genesis.index:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
+    validate_choice(learning_from_genesis(genesis), config.task)
     verification = Verification(genesis, rules_of(genesis))
     folder = Path(config.data)
     with open_store(folder / CHAIN_FOLDER, genesis) as store:
@@ -86,7 +89,9 @@ async def _serve(
     from fedchain.network.libp2p import ListenError, open_network
     from fedchain.network.libp2p_addresses import InvalidBootstrap
 
-    training = TrainingWorker(Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir)
+    training = TrainingWorker(
+        Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir, config.task
+    )
     try:
         async with anyio.create_task_group() as starting:
             scopes = [starting.cancel_scope]

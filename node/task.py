@@ -4,21 +4,28 @@ A genesis document carries the learning configuration as text; this is the one p
 """
 
 import json
+import os
+import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis
-from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
+from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.config import LearningConfig
+from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.own import describe_task, load_task, validate_choice
 from fedchain.learning.registry import build_method
 from fedchain.learning.rules import Rules
+from fedchain.learning.shapes import read_shapes
 
-LOCAL_FIELDS = frozenset({"data_dir"})
+LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
+
+OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "method", "seed", "shapes"})
+"""What is agreed on where the members' data are their own: nothing is spread over them."""
 
 
 def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
@@ -27,13 +34,16 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     Hyper-parameters are written in full: two versions of the program may have different defaults.
     """
     method = build_method(config.method, dict(config.hyperparameters))
-    values = {item.name: getattr(config, item.name) for item in fields(config) if item.name not in LOCAL_FIELDS}
+    agreed = {item.name for item in fields(config)} - LOCAL_FIELDS - {"shapes"}
+    values = {name: getattr(config, name) for name in (OWN_FIELDS if config.dataset == OWN else agreed)}
+    if config.shapes is not None:
+        values["shapes"] = asdict(config.shapes)
     values["hyperparameters"] = sorted((item.name, getattr(method, item.name)) for item in fields(method))
     return tuple((name, json.dumps(values[name], sort_keys=True)) for name in sorted(values))
 
 
-def learning_from_genesis(genesis: Genesis, data_dir: str = "") -> LearningConfig:
-    """Read the learning configuration of a federation.
+def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") -> LearningConfig:
+    """Read the learning configuration of a federation, and add what this peer chose for itself.
 
     Raises:
         InvalidGenesis: the document's learning part is not one that this program knows.
@@ -41,11 +51,32 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "") -> LearningConfi
     try:
         values = {name: json.loads(text) for name, text in genesis.learning}
         values["hyperparameters"] = tuple((name, value) for name, value in values.get("hyperparameters", ()))
-        config = LearningConfig(data_dir=data_dir, **values)
+        if "shapes" in values:
+            values["shapes"] = read_shapes(values["shapes"])
+        config = LearningConfig(data_dir=data_dir, task=task, **values)
         config.validate()
     except (TypeError, ValueError, OverflowError, RecursionError, ConfigurationError) as error:
         raise InvalidGenesis(f"learning cannot be read: {error}") from None
     return config
+
+
+def with_shapes(config: LearningConfig) -> LearningConfig:
+    """For a task on own data: import its function, call it as the first member would, and add its model's shapes.
+
+    Raises:
+        ConfigurationError: the function fails, or the configuration does not ask for one.
+    """
+    validate_choice(config, config.task)
+    if config.dataset != OWN:
+        return config
+    use_current_folder()
+    return describe_task(config, load_task(config.task))
+
+
+def use_current_folder() -> None:
+    """Let modules of the current folder be imported, as ``python -m`` does."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def rules_of(genesis: Genesis) -> Rules:
@@ -66,7 +97,7 @@ def round_phases(rules: Rules) -> tuple[PhaseRule, ...]:
 def found_federation(
     config: LearningConfig, rules: Rules, members: Sequence[PublicKey], *, name: str, created_ms: int, **consensus: Any
 ) -> Genesis:
-    """The genesis document of a federation that learns ``config``.
+    """The genesis document of a federation that learns ``config``; its largest payload has room for the model.
 
     Args:
         config: the learning task.
@@ -79,6 +110,8 @@ def found_federation(
     Raises:
         InvalidGenesis: the values contradict each other.
     """
+    sizes = [rules.payload_size_bytes_max(phase) for phase, _ in (*rules.setup_phases, *rules.phases)]
+    consensus.setdefault("payload_size_max", max(PAYLOAD_SIZE_DEFAULT, *sizes))
     return Genesis(
         name=name,
         created_ms=created_ms,

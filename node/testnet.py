@@ -133,6 +133,7 @@ def found_testnet(
         command = [sys.executable, "-m", "fedchain", "node", "start", "--listen", place, "--data", str(own)]
         command += ["--genesis", str(folder / GENESIS_FILE), "--key", str(own / "key.pem")]
         command += ["--data-dir", config.data_dir] if config.data_dir else []
+        command += ["--task", config.task] if config.task else []
         for other in nodes[:BOOTSTRAP_PEERS]:
             command += ["--bootstrap", other.address]
         nodes.append(LocalNode(number, own, f"{place}/p2p/{address(key.public_key)}", command))

@@ -1,6 +1,6 @@
 """Worker processes: one trains, one mines, so that the node's loop always answers.
 
-``python -m fedchain.node.worker train GENESIS FOLDER MEMBER DATA_DIR`` and ``… mine FUNCTION``. They read frames
+``python -m fedchain.node.worker train GENESIS FOLDER MEMBER DATA_DIR TASK`` and ``… mine FUNCTION``. They read frames
 from standard input and answer on standard output. A trainer stores each contribution before it answers: started
 again, it gives the same bytes for the same phase.
 """
@@ -42,18 +42,20 @@ class Trainer:
         folder: where the last answer is kept.
         member: this peer's place among the members, which is its place in the partition.
         data_dir: folder of the data set.
+        task: the user's function, where the members' data are their own. It runs in this process alone.
 
     Raises:
-        LearningError: the data set cannot be used.
+        LearningError: the data cannot be used.
         PipeBroken: the kept file cannot be read.
     """
 
-    def __init__(self, genesis: Genesis, folder: Path, member: int, data_dir: str) -> None:
+    def __init__(self, genesis: Genesis, folder: Path, member: int, data_dir: str, task: str = "") -> None:
         from fedchain.learning.learner import Learner
-        from fedchain.node.task import learning_from_genesis
+        from fedchain.node.task import learning_from_genesis, use_current_folder
 
-        self._learner = Learner(learning_from_genesis(genesis, data_dir))
-        self._learner.histogram()  # reads the data: what is wrong with it shall be known now
+        use_current_folder()
+        self._learner = Learner(learning_from_genesis(genesis, data_dir, task))
+        self._learner.prepare(member)
         self._identity = [genesis.chain_id, member]
         self._member = member
         self._path = folder / TRAINING
@@ -76,7 +78,7 @@ class Trainer:
         return self._answer
 
 
-def train(genesis_path: str, folder: str, member: str, data_dir: str) -> None:
+def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str = "") -> None:
     """Say whether the data can be used, then serve contributions until the node closes the pipe."""
     os.nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
@@ -84,7 +86,7 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str) -> None:
 
     torch.set_num_threads(1)
     try:
-        trainer = Trainer(Genesis.decode(Path(genesis_path).read_bytes()), Path(folder), int(member), data_dir)
+        trainer = Trainer(Genesis.decode(Path(genesis_path).read_bytes()), Path(folder), int(member), data_dir, task)
     except (LearningError, ChainError, PipeBroken, OSError) as error:
         write_frame(answers, ["failed", str(error)])
         return

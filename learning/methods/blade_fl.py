@@ -28,6 +28,7 @@ class BladeFl(Method):
         return read_parameters(client.model)
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    uses_embedding: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
 
     def receive(self, client: Client, round: Round) -> None:

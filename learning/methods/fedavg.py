@@ -28,6 +28,7 @@ class FedAvg(Method):
         return read_parameters(client.model) | {"examples": np.array([len(client.train_labels)], dtype=np.int64)}
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    uses_embedding: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
 
     def receive(self, client: Client, round: Round) -> None:

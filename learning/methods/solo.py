@@ -26,6 +26,7 @@ class Solo(Method):
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     exchanges: ClassVar[bool] = False
+    uses_embedding: ClassVar[bool] = False
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
         """Cross-entropy."""

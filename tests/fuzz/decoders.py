@@ -21,8 +21,9 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.learning import codec
 from fedchain.learning.codec import TensorSpec
-from fedchain.learning.config import LearningConfig
+from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
+from fedchain.learning.models import ModelInfo
 from fedchain.learning.registry import METHODS
 from fedchain.learning.rules import Rules
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
@@ -89,8 +90,9 @@ def _open_genesis() -> Session:
     seeds = [genesis(4).encode(), genesis(1, rounds=3, committee_size=1).encode()]
     two_phases = (PhaseRule("a", Contributor.PARTICIPANT), PhaseRule("b", Contributor.AGGREGATOR))
     seeds.append(genesis(2, setup=two_phases, phases=two_phases, aggregator=_rotating(), centralized=True).encode())
-    for method in sorted(METHODS):
-        config = LearningConfig(method=method, clients=2)
+    shapes = ModelInfo((("fc.weight", (3, 2)),), embedding_size=2, classes=3, input_shape=(2,))
+    configs = [LearningConfig(method=method, clients=2) for method in sorted(METHODS)]
+    for config in (*configs, LearningConfig(dataset=OWN, shapes=shapes, clients=2)):
         rules = Rules(config)
         phases = {"setup": setup_phases(rules), "phases": round_phases(rules)}
         seeds.append(genesis(2, learning=learning_to_genesis(config), **phases).encode())

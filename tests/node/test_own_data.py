@@ -1,0 +1,128 @@
+"""``--task``: real nodes train what the README's function returns, and every fault is one line and exit code 2."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Genesis
+from fedchain.chain.sqlite import Store
+from fedchain.chain.store import load_tree
+from fedchain.crypto.address import address
+from fedchain.crypto.hashing import sha256
+from fedchain.learning.config import OWN
+from fedchain.learning.learner import Learner
+from fedchain.learning.own import load_task
+from fedchain.learning.rules import Rules
+from fedchain.node.run import CHAIN_FOLDER, read_genesis
+from fedchain.node.task import learning_from_genesis, learning_to_genesis
+from tests.chain.builders import keys
+from tests.node.test_node_cli import done, refused, start
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+MEMBERS = [word for key in keys(2) for word in ("--member", address(key.public_key))]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the README's ``mytask.py`` and the key of a member; it is the current one."""
+    section = README.read_text(encoding="utf-8").split("### Train on your own data")[1]
+    (code,) = re.findall(r"```python\n(.*?)```", section.split("\n### ")[0], re.DOTALL)
+    (tmp_path / "mytask.py").write_text(code, encoding="utf-8")
+    keys(2)[0].save(tmp_path / "key.pem")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in ("mytask", "other"):
+        sys.modules.pop(name, None)
+
+
+def test_three_nodes_train_on_their_own_data_and_anybody_can_verify(here: Path) -> None:
+    words = ["--peers", "3", "--rounds", "2", "--mining-s", "0.3", "--set", "local_steps=5", "--out", "net"]
+    shown = done("node", "testnet", "--task", "mytask:load", *words, env={"PYTHONSAFEPATH": "1"})
+    assert shown.splitlines()[-1] == "all nodes have the same head"
+    knowledge = knowledge_of_learner(read_genesis(here / "net" / "genesis.fedchain"), rounds=2)
+    with Store.open(here / "net" / "node-0" / CHAIN_FOLDER, read_only=True) as store:
+        assert load_tree(store.genesis, store.records()).head.knowledge_root == sha256(knowledge)
+
+    (here / "mytask.py").unlink()
+    verify = [sys.executable, "-m", "fedchain", "explorer", "verify", "net/node-1"]
+    checked = subprocess.run(verify, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+def knowledge_of_learner(genesis: Genesis, rounds: int) -> bytes:
+    """What the same members learn in one process, all of them posting in every round."""
+    config = learning_from_genesis(genesis)
+    rules, learner, knowledge = Rules(config), Learner(config, load_task("mytask:load")), b""
+    for number in range(1, rounds + 1):
+        payloads = [learner.contribute(k, "update", number, knowledge).payload for k in range(config.clients)]
+        posts = sorted(zip(genesis.members, payloads, strict=True))
+        knowledge = rules.aggregate("update", number, knowledge, posts)
+    return knowledge
+
+
+def test_the_genesis_has_the_shapes_and_nothing_of_the_function(here: Path) -> None:
+    done("genesis", "new", "genesis", "--task", "mytask:load", *MEMBERS)
+    genesis = read_genesis(here / "genesis")
+    assert sorted(dict(genesis.learning)) == ["clients", "dataset", "hyperparameters", "method", "seed", "shapes"]
+    config = learning_from_genesis(genesis, task="mytask:load")
+    assert (config.dataset, config.clients, config.task) == (OWN, 2, "mytask:load")
+    assert config.shapes is not None
+    assert config.shapes.parameters[0] == ("hidden.weight", (16, 8))
+    assert (config.shapes.embedding_size, config.shapes.classes, config.shapes.input_shape) == (16, 3, (8,))
+    assert learning_to_genesis(config) == genesis.learning
+    assert "hidden.weight" in done("genesis", "show", "genesis")
+
+
+def test_the_largest_payload_has_room_for_the_model(here: Path) -> None:
+    text = (here / "mytask.py").read_text(encoding="utf-8")
+    (here / "mytask.py").write_text(text.replace("16", "1_500_000"), encoding="utf-8")
+    done("genesis", "new", "genesis", "--task", "mytask:load", "--method", "fedavg", *MEMBERS)
+    size_max = read_genesis(here / "genesis").payload_size_max
+    assert size_max > PAYLOAD_SIZE_DEFAULT
+    assert size_max >= 4 * 1_500_000 * 12
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--task", "mytask"), "task must be of the form module:function, not 'mytask'"),
+        (("--task", "mytusk:load"), "task mytusk:load: there is no module 'mytusk' in the current folder"),
+        (("--task", "mytask:laod"), "unknown function of mytask 'laod'; did you mean 'load'?"),
+        (("--task", "mytask:Net"), "task mytask:Net: (model, train set, test set) must be returned, not Net"),
+        (("--task", "mytask:load", "--dataset", "mnist"), "the members train on mnist, not on data of their own"),
+        (("--task", "mytask:load", "--method", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
+        (("--dataset", "own"), "name your function with --task module:function"),
+    ],
+)
+def test_a_federation_whose_function_cannot_be_used_is_not_founded(
+    here: Path, words: tuple[str, ...], said: str
+) -> None:
+    assert said in refused("genesis", "new", "genesis", *words, *MEMBERS)
+    assert said in refused("node", "testnet", "--out", "net", *words)
+    assert not (here / "genesis").exists()
+    assert not (here / "net").exists()
+
+
+def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> None:
+    done("genesis", "new", "own", "--task", "mytask:load", *MEMBERS)
+    done("genesis", "new", "digits", *MEMBERS)
+    needed = "the members train on data of their own: name your function with --task module:function"
+    assert start(genesis="own") == needed
+    refusal = "the members train on digits, not on data of their own; leave out the task"
+    assert start("--task", "mytask:load", genesis="digits") == refusal
+    assert not (here / "data").exists()
+
+
+def test_what_is_wrong_in_the_training_process_ends_the_node(here: Path) -> None:
+    done("genesis", "new", "genesis", "--task", "mytask:load", *MEMBERS)
+    text = (here / "mytask.py").read_text(encoding="utf-8")
+    (here / "other.py").write_text(text.replace("16", "17"), encoding="utf-8")
+    found, expected = "hidden.weight (17, 8)", "hidden.weight (16, 8)"
+    said = f"task other:load: tensor 0 of the model is {found}, but in the genesis it is {expected}"
+    assert start("--task", "other:load") == said
+    assert "other" not in sys.modules
