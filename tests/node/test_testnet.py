@@ -34,6 +34,9 @@ from tests.node.shell import DIGITS, is_worker, wait_until, workers_of
 PEERS = 4
 LATE, KILLED, INTERRUPTED = 3, 1, 0
 
+RETENTION = 3
+"""Blocks whose payloads are kept; the late node comes when the first ones are gone."""
+
 
 def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) -> None:
     folder = tmp_path / "net"
@@ -101,6 +104,7 @@ class Story:
 def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) -> None:
     with told(tmp_path / "net") as story:
         check_the_killed_and_the_late_node_have_the_same_head(story)
+        check_the_late_node_took_the_first_blocks_on_their_votes(story)
         check_ctrl_c_ends_a_node_with_its_workers(story)
         check_a_killed_node_leaves_no_worker_behind(story)
         check_metrics_say_what_a_node_does(story)
@@ -118,13 +122,14 @@ def told(folder: Path) -> Iterator[Story]:
         mining_s=1.0,
         attempts=4_000,
         phase_timeout_ms=4_000,
+        retention_blocks=RETENTION,
     )
     (port,) = free_ports(1)
     nodes[INTERRUPTED].command += ["--metrics", f"127.0.0.1:{port}"]
     try:
         for node in nodes[:LATE]:
             node.start()
-        wait_until(lambda: height(nodes[KILLED]) >= 1, "the first block")
+        wait_until(lambda: height(nodes[KILLED]) >= 2 * RETENTION, "payloads that nobody keeps any more")
         nodes[LATE].start()
         wait_until(lambda: height(nodes[LATE]) >= 1, "the late node has caught up")
         orphans = kill(nodes[KILLED])
@@ -178,6 +183,13 @@ def check_the_killed_and_the_late_node_have_the_same_head(story: Story) -> None:
     assert len({node.status["head"] for node in story.nodes}) == 1
     assert len({node.status["knowledge_root"] for node in story.nodes}) == 1
     assert {node.status["height"] > story.height for node in story.nodes} == {True}
+
+
+def check_the_late_node_took_the_first_blocks_on_their_votes(story: Story) -> None:
+    with Store.open(story.nodes[LATE].folder / CHAIN_FOLDER, read_only=True) as store:
+        blocks = [record for record in store.records() if isinstance(record, Block)]
+        assert [block.header.height for block in blocks[:2]] == [1, 2]
+        assert store.content(blocks[0].transactions[0].payload_hash) is None
 
 
 def check_nobody_promised_two_different_things(story: Story) -> None:
