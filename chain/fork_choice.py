@@ -4,6 +4,7 @@ Ties go to the lower hash, so peers that hold the same blocks and votes have the
 which both arrived.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
@@ -36,10 +37,16 @@ class Reorg:
 
 
 class BlockTree:
-    """Valid blocks, their states and their votes. What is added must have been validated."""
+    """Valid blocks, their states and their votes. What is added must have been validated.
 
-    def __init__(self, genesis: Genesis) -> None:
+    Args:
+        genesis: the founding document.
+        apply: a cache in front of :func:`apply_block`.
+    """
+
+    def __init__(self, genesis: Genesis, apply: Callable[[Genesis, State, Block], State] = apply_block) -> None:
         self.genesis = genesis
+        self._apply = apply
         self.head: State = genesis_state(genesis)
         self.root: Hash = self.head.block_hash
         self._states: dict[Hash, State] = {self.root: self.head}
@@ -115,7 +122,7 @@ class BlockTree:
         parent_hash = block.header.parent_hash
         self._make_room(block)
         self._blocks[block.hash] = block
-        self._states[block.hash] = apply_block(self.genesis, self._states[parent_hash], block)
+        self._states[block.hash] = self._apply(self.genesis, self._states[parent_hash], block)
         self._children.setdefault(parent_hash, []).append(block.hash)
         self._candidates[block.hash] = None
         old = self.head

@@ -1,6 +1,7 @@
 """The state of the chain at a block: what every rule of the next block is judged by. A pure function of the chain."""
 
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from fedchain.chain.block import Block
 from fedchain.chain.difficulty import next_bits, work_from_bits
@@ -140,7 +141,7 @@ def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[P
     """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all."""
     if count == 0 or count >= len(members):
         return frozenset(members)
-    return frozenset(sorted(members, key=lambda member: sha256(seed + member))[:count])
+    return frozenset(nsmallest(count, members, key=lambda member: sha256(seed + member)))
 
 
 def _contributors(genesis: Genesis, round_number: int, phase: int, seed: Hash) -> frozenset[PublicKey]:

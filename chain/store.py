@@ -64,13 +64,20 @@ def load_tree(genesis: Genesis, records: Iterable[Record]) -> BlockTree:
     Raises:
         StoreCorrupt: a record cannot be read, or a block has no parent.
     """
+    tree = BlockTree(genesis)
+    fill_tree(tree, records)
+    return tree
+
+
+def fill_tree(tree: BlockTree, records: Iterable[Record]) -> None:
+    """Put stored ``records`` into an empty tree, as :func:`load_tree` does."""
     blocks, votes = [], defaultdict[Hash, list[Vote]](list)
     for record in records:
         if isinstance(record, Block):
             blocks.append(record)
         elif isinstance(record, Vote):
             votes[record.block_hash].append(record)
-    tree, stored = BlockTree(genesis), {genesis.chain_id, *(block.hash for block in blocks)}
+    stored = {tree.root, *(block.hash for block in blocks)}
     for block in blocks:
         header = block.header
         # A difficulty that no target has could cost any amount of memory to expand.
@@ -87,7 +94,6 @@ def load_tree(genesis: Genesis, records: Iterable[Record]) -> BlockTree:
         # Votes at once: an accepted block no longer counts against the bound on its unaccepted siblings.
         for vote in votes[block.hash]:
             tree.add_vote(vote)
-    return tree
 
 
 class MemoryStore:

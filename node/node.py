@@ -17,19 +17,18 @@ from fedchain.chain.exceptions import (
     UnknownBlock,
     UnknownParent,
 )
-from fedchain.chain.fork_choice import Reorg
+from fedchain.chain.fork_choice import BlockTree, Reorg
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
 from fedchain.chain.mempool import Mempool
 from fedchain.chain.state import (
     EMPTY_KNOWLEDGE,
     State,
-    apply_block,
     expected_contributors,
     phase_rule,
     votes_required,
 )
-from fedchain.chain.store import Content, Record, load_tree
+from fedchain.chain.store import Content, Record, fill_tree
 from fedchain.chain.transaction import PostKey, Transaction, sign_transaction
 from fedchain.chain.validation import validate_knowledge, validate_on, validate_vote_on, validate_window
 from fedchain.chain.vote import Vote, sign_vote
@@ -88,7 +87,8 @@ class Node:
     ) -> None:
         kept = list(records)
         self.genesis = genesis
-        self.tree = load_tree(genesis, kept)
+        self.tree = BlockTree(genesis, verification.apply)
+        fill_tree(self.tree, kept)
         self.mempool = Mempool()
         self._key = key
         self._me: PublicKey = key.public_key
@@ -261,7 +261,7 @@ class Node:
     def _on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> list[Effect]:
         """A part of a payload; when it is the last one, go on with whatever waited for it."""
         content, requests = self._contents.on_chunk(peer, chunk, now_ms)
-        if content is not None or requests:
+        if content is not None or (requests and chunk.data):
             self._catch_up.on_chunk(now_ms)
         if content is None:
             return _to_sends(requests)
@@ -342,7 +342,7 @@ class Node:
         """The votes that accepted an old block, as a block on top of it carries them; none if none has come."""
         if not self._is_old(block):
             return ()
-        state = apply_block(self.genesis, parent, block)
+        state = self._verification.apply(self.genesis, parent, block)
         for child in self._unplaced.children(block.hash):
             try:
                 validate_on(self.genesis, parent, state, child, now_ms)

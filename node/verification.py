@@ -11,7 +11,7 @@ from functools import partial
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import ContentLookup, Rules, recompute
-from fedchain.chain.state import State
+from fedchain.chain.state import State, apply_block
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import (
     validate_content,
@@ -30,6 +30,9 @@ CHECKED_MAX = 2**16
 BLOCKS_MAX = 256
 """Checked blocks that are remembered; they are kept whole, and anyone may send many."""
 
+STATES_MAX = 1_024
+"""States after blocks that are remembered. With many members, to draw from them is what a block costs most."""
+
 KNOWLEDGE_MAX = 8
 """Recomputed knowledges that are kept: one for each open fork."""
 
@@ -43,6 +46,7 @@ class Verification:
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._blocks: OrderedDict[Hash, Block] = OrderedDict()
         self._knowledge: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._states: OrderedDict[Hash, State] = OrderedDict()
 
     def transaction(self, transaction: Transaction) -> None:
         """A post on its own; raises InvalidTransaction."""
@@ -84,6 +88,14 @@ class Verification:
             if len(self._knowledge) > KNOWLEDGE_MAX:
                 self._knowledge.popitem(last=False)
         return self._knowledge[inputs]
+
+    def apply(self, genesis: Genesis, state: State, block: Block) -> State:
+        """The state after a valid block, as :func:`apply_block` has it."""
+        if block.hash not in self._states:
+            self._states[block.hash] = apply_block(genesis, state, block)
+            if len(self._states) > STATES_MAX:
+                self._states.popitem(last=False)
+        return self._states[block.hash]
 
     def _is_valid_signature(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:
         identity = public_key, signature, message

@@ -7,7 +7,7 @@ on its way, once for all that it goes to, so what arrives is what the wire would
 import asyncio
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -80,7 +80,8 @@ class SimulatedNetwork:
         self._random = random.Random(seed)
         self._on_delivery = on_delivery
         self._receivers: list[Receiver | None] = [None] * len(members)
-        self._neighbours = _build_mesh(len(members), conditions.degree, self._random)
+        self._mesh = _build_mesh(len(members), conditions.degree, self._random)
+        self._present: Sequence[int] = range(len(members))
         self._side = [0] * len(members)
         self._uplink_free_ms = [0.0] * len(members)
         self._seen: list[dict[bytes, None]] = [{} for _ in members]
@@ -90,8 +91,12 @@ class SimulatedNetwork:
         self._wake_ms = 0
 
     def neighbours(self, number: int) -> Sequence[int]:
-        """Peers that a peer is connected to."""
-        return self._neighbours[number]
+        """Peers that a peer is connected to, in ascending order."""
+        return self._mesh[number] if self._mesh else [other for other in self._present if other != number]
+
+    def set_present(self, numbers: Collection[int]) -> None:
+        """Say who is there at all; where there is no mesh, nobody is connected to the others."""
+        self._present = sorted(numbers)
 
     def endpoint(self, number: int) -> "Endpoint":
         """One peer's side of the network."""
@@ -125,7 +130,7 @@ class SimulatedNetwork:
             self._carry(sender, number, _pack(message, gossip=False))
 
     def _spread(self, sender: int, parcel: Parcel, received_from: int = -1) -> None:
-        for neighbour in self._neighbours[sender]:
+        for neighbour in self.neighbours(sender):
             if neighbour != received_from:
                 self._carry(sender, neighbour, parcel)
 
@@ -207,9 +212,9 @@ def _pack(message: Message, *, gossip: bool) -> Parcel:
 
 
 def _build_mesh(count: int, degree: int, draw: random.Random) -> list[list[int]]:
-    """Neighbours of each peer: all others, or a connected random graph of about ``degree`` neighbours each."""
+    """A connected random graph of about ``degree`` neighbours each; none where everybody is connected to all."""
     if not 0 < degree < count - 1:
-        return [[other for other in range(count) if other != number] for number in range(count)]
+        return []
     links: list[set[int]] = [set() for _ in range(count)]
     ring = draw.sample(range(count), count)
     for place, number in enumerate(ring):  # a ring through all keeps the graph in one piece

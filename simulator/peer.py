@@ -108,6 +108,11 @@ class SimulatedPeer:
             self.handle(PeerConnected(self._genesis.members[neighbour]))
         self._loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
+    def sleep(self) -> None:
+        """Stop, and keep only what must not be lost: payloads and knowledge can be fetched again."""
+        self.crash()
+        self.storage.retain(())
+
     def crash(self) -> None:
         """Lose everything but the storage, in the middle of whatever is going on."""
         self._life += 1

@@ -97,6 +97,11 @@ class Scenario:
     """Members that vote on a block; 0: all active ones."""
     contributors_per_round: int = 0
     """Members that contribute in a round; 0: all."""
+    idle_sleep: bool = False
+    """Peers that are drawn neither to contribute nor to vote sleep, and catch up when they are drawn.
+
+    Peer 0 stays awake. Many peers then cost no more than the few that are drawn.
+    """
     inactive_after: int = 3
     """Phases in a row that a member may miss before it leaves the electorate."""
     phase_timeout_s: float = 30.0
@@ -150,6 +155,8 @@ class Scenario:
         _expect_range("max_virtual_s", self.max_virtual_s, 1, 1e9)
         if self.centralized and self.aggregator == "none":
             raise ScenarioError("centralized is true but aggregator is none; use fixed or rotating")
+        if self.idle_sleep and not (self.contributors_per_round and self.committee_size and self.degree == 0):
+            raise ScenarioError("idle_sleep needs contributors_per_round and committee_size, and no degree")
         for place, fault in enumerate(self.faults):
             _validate_fault(f"faults[{place}]", fault, self.peers)
         self.learning_config().validate()

@@ -34,6 +34,7 @@ from fedchain.simulator.metrics import EvaluationLog, RoundMetrics, Span
 from fedchain.simulator.network import Conditions, Parcel, SimulatedNetwork
 from fedchain.simulator.peer import Pace, SimulatedPeer
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
+from fedchain.simulator.shifts import Shifts
 from fedchain.simulator.worker import Compute
 
 SETTLE_S = 60.0
@@ -157,6 +158,7 @@ class Simulation:
         self._network = SimulatedNetwork(
             self._loop, genesis.members, _conditions(scenario), derive(scenario.seed, "network"), self._trace_delivery
         )
+        self._shifts = Shifts(genesis, self.peers, self._network) if scenario.idle_sleep else None
         shared = Verification(genesis, rules) if scenario.shared_verification else None
         for number, key in enumerate(keys):
             storage = store if number == 0 and store is not None else MemoryStore()
@@ -187,8 +189,11 @@ class Simulation:
         asyncio.set_event_loop(self._loop)
         self._loop.set_exception_handler(self._on_exception)
         try:
-            for peer in self.peers:
-                peer.start()
+            if self._shifts is None:
+                for peer in self.peers:
+                    peer.start()
+            else:
+                self._shifts.begin()
             for fault in self._scenario.faults:
                 self._loop.call_at(fault.at_s, self._apply_fault, fault)
             self._loop.call_later(1.0, self._look)
@@ -243,6 +248,8 @@ class Simulation:
             self.progress.round = min(head.round, self._genesis.rounds)
             if head.round > old.round and head.round - 1 > len(self._rows):
                 self._close_round(peer.node.tree, head)
+        if self._shifts is not None and head.height >= self.progress.height:
+            self._loop.call_later(0.0, self._shifts.change, peer, head)
 
     # how the run goes on
 
@@ -395,7 +402,8 @@ def _conditions(scenario: Scenario) -> Conditions:
 
 def _pace(scenario: Scenario) -> Pace:
     """Hash rates at which all miners together need ``mining_s`` for ``mining_attempts`` hashes."""
-    miners = 1 if scenario.centralized else scenario.peers
+    awake = scenario.contributors_per_round + scenario.committee_size if scenario.idle_sleep else scenario.peers
+    miners = 1 if scenario.centralized else min(awake, scenario.peers)
     return Pace(scenario.iteration_s, scenario.mining_attempts / (scenario.mining_s * miners))
 
 

@@ -204,6 +204,23 @@ def test_one_peer_is_asked_for_blocks_at_a_time_and_replaced_when_it_stalls() ->
     assert [type(item) for item in sent(scene.receive(_status(blocks), other))] == [GetBlocks]
 
 
+def test_a_source_whose_payloads_nobody_has_any_more_is_replaced() -> None:
+    """It is behind itself: what it calls recent is old to everybody else, who answer with empty chunks."""
+    scene, blocks = _ahead(window=2, height=8)
+    scene.receive(_status(blocks[:2]))
+    requests = sent(scene.receive(BlockMessage(blocks[0])))
+    for _ in range(4):
+        for item in requests:
+            assert isinstance(item, GetContent)
+            scene.receive(Chunk(item.content_hash, 0, b""))
+        requests = [item for item in sent(scene.tick(1)) if isinstance(item, GetContent)]
+    other = keys(20)[18].public_key
+    assert [type(item) for item in sent(scene.receive(_status(blocks), other))] == [GetBlocks]
+    for block in blocks[:3]:
+        scene.receive(BlockMessage(block), other)
+    assert blocks[1].hash in scene.node.tree
+
+
 def test_a_peer_that_drips_blocks_is_replaced_too() -> None:
     scene, blocks = _ahead(window=2, height=12)
     scene.receive(_status(blocks))

@@ -1,7 +1,9 @@
 """A simulated peer crashes and comes back with what it had stored, and mines as fast as its pace says."""
 
+import pytest
+
 from fedchain.chain.store import MemoryStore
-from fedchain.simulator.scenario import Fault
+from fedchain.simulator.scenario import Fault, ScenarioError
 from tests.simulator.trivial import TrivialCompute, posts_counted, run_trivial, trivial_scenario, trivial_simulation
 
 
@@ -66,6 +68,29 @@ def test_a_peer_that_was_away_for_longer_than_payloads_are_kept_comes_back() -> 
     assert other.node is not None
     assert late.node.knowledge() == other.node.knowledge()
     assert outcome.rows[-1].posts == 5
+
+
+def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:
+    scenario = trivial_scenario(
+        peers=60, rounds=40, contributors_per_round=4, committee_size=3, idle_sleep=True, retention_blocks=2
+    )
+    compute = TrivialCompute()
+    simulation = trivial_simulation(scenario, compute=compute)
+    outcome = simulation.run()
+    assert outcome.violations == []
+    assert [row.posts for row in outcome.rows] == [4] * 40
+    awake = [peer for peer in simulation.peers if peer.node is not None]
+    assert len(awake) <= 1 + 2 * 7, "those of the last draw, those of the one before, and peer 0"
+    asked = {client for client, _ in compute.asked}
+    assert len(asked) > 40, "most were drawn at least once"
+    assert len(compute.asked) == 4 * 40, "nobody trained who was not drawn"
+    asleep = next(peer for peer in simulation.peers if peer.number in asked and peer.node is None)
+    assert any(True for _ in asleep.storage.records())
+
+
+def test_who_sleeps_needs_to_be_drawn() -> None:
+    with pytest.raises(ScenarioError, match="idle_sleep needs"):
+        trivial_scenario(peers=10, idle_sleep=True, contributors_per_round=3).validate()
 
 
 def test_a_slow_peer_delays_the_round() -> None:
