@@ -36,7 +36,7 @@ class Gossiper:
 
     async def publish(self, count: int, rate: float, size: int, at_s: float) -> None:
         """Publish messages of ``size`` bytes from ``at_s`` (Unix seconds) on, ``rate`` per second; 0: at once."""
-        await trio.sleep(at_s - time.time())
+        await trio.sleep(max(0.0, at_s - time.time()))
         begun_s = trio.current_time()
         for sequence in range(count):
             if rate:

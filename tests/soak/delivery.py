@@ -19,7 +19,7 @@ P99_MAX_S = 0.5
 """Largest 99th percentile of the time until one peer has a message published at a steady rate."""
 
 SETTLE_S = 20.0
-"""How long messages may travel after the last one was published."""
+"""Time without a new message anywhere after which those that are missing count as lost."""
 
 
 def main() -> None:
@@ -69,11 +69,12 @@ def measure(
 
 
 def settle(peers: Sequence[Child], expected: int) -> int:
-    """Wait until all is heard that is ``expected``, if it is within ``SETTLE_S``; how much was."""
-    deadline_s = time.monotonic() + SETTLE_S
+    """Wait until all is heard that is ``expected``, or nothing more comes for ``SETTLE_S``; how much was heard."""
+    heard, since_s = -1, time.monotonic()
     while True:
-        heard = sum(int(child.ask(heard=True)) for child in peers)
-        if heard >= expected or time.monotonic() > deadline_s:
+        before, heard = heard, sum(int(child.ask(heard=True)) for child in peers)
+        since_s = time.monotonic() if heard > before else since_s
+        if heard >= expected or time.monotonic() > since_s + SETTLE_S:
             return heard
         time.sleep(0.2)
 
