@@ -6,7 +6,6 @@ there are members, so nothing here grows.
 
 import json
 import math
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.files import write_file
 from fedchain.network.limits import BLAME_OVER_BUDGET, Limits, TokenBucket
 
 BAN_FILE = "bans.json"
@@ -120,9 +120,4 @@ class Gate:
         if self._path is None:
             return
         entries = {address(peer): self._banned_until_s[peer] for peer in self.banned(now_s)}
-        new = self._path.with_suffix(".new")
-        with new.open("w", encoding="utf-8") as file:
-            json.dump(entries, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        write_file(self._path, json.dumps(entries, indent=1))

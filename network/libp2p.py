@@ -47,6 +47,9 @@ QUEUE_ROOM = 512
 PACE_TIMEOUT_S = 1.0
 """Longest pause for a neighbour that does not read."""
 
+SAVE_INTERVAL_S = 10.0
+"""How often the known addresses are written down, if they have changed."""
+
 DEFAULT_LISTEN = "/ip4/127.0.0.1/tcp/0"
 
 
@@ -71,7 +74,7 @@ async def open_network(
         listen: where to listen, as a multiaddr; port 0 lets the system choose.
         bootstrap: members to start from, as multiaddrs that end with /p2p/ and a peer id; our own is left out.
         announce: addresses to tell others instead of the one we listen on.
-        folder: where the ban list is kept; None: nowhere.
+        folder: where bans and known addresses are kept; None: nowhere.
         limits: of everything.
 
     Raises:
@@ -121,7 +124,7 @@ class Libp2pNetwork:
     ) -> None:
         self.counters = Counters()
         self.gate = Gate(members, limits, folder)
-        self.book = AddressBook(key.public_key, self.gate.members, limits)
+        self.book = AddressBook(key.public_key, self.gate.members, limits, folder)
         self.host = build_host(key, self._admits, limits)
         self.topic = f"/fedchain/{chain_id.hex()}/gossip/1"
         self.router = GuardedRouter(self.topic, limits)
@@ -222,12 +225,14 @@ class Libp2pNetwork:
             nursery.start_soon(self._serve, peer)
         nursery.start_soon(self._publish_all)
         nursery.start_soon(self._finder.run)
+        nursery.start_soon(self._save_addresses)
 
     async def stop(self) -> None:
         """Take and send nothing any more, and close what is open: libp2p would leave the sockets to themselves."""
         self._nursery = None
         self._receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer = lambda peer, connected: None
+        self._save_book()
         swarm = self.host.get_network()
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
@@ -288,6 +293,18 @@ class Libp2pNetwork:
                 self.counters.bytes_out += len(data)
                 await self.pubsub.publish(self.topic, data)
             self._published = trio.Event()
+
+    async def _save_addresses(self) -> None:
+        """Keep the saved addresses up to date; seconds are lost if the process is killed."""
+        while True:
+            await trio.sleep(SAVE_INTERVAL_S)
+            self._save_book()
+
+    def _save_book(self) -> None:
+        try:
+            self.book.save()
+        except OSError as error:
+            log.warning("addresses", "known addresses could not be saved: %s", error)
 
     def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
         """What to do with gossip."""

@@ -2,23 +2,27 @@
 
 Bootstrap addresses are dialled for ever. Other members' addresses are learned from the members themselves and from
 their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. An address that somebody made
-up costs an attempt: the handshake shows whose key is behind it.
+up costs an attempt: the handshake shows whose key is behind it. What is known is kept in a file, so that a peer finds
+the others again without those that it was started from.
 """
 
 import errno
+import json
 import random
 import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from multiaddr import Multiaddr
 
 from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.crypto.address import public_key_from_address
+from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.files import write_file
 from fedchain.network.limits import Limits
 
 ADDRESSES_PER_PEER = 4
@@ -32,6 +36,12 @@ ENTRIES_MAX = 16
 
 EXCHANGE_SIZE_MAX = 2**15
 """Bytes of a question or an answer."""
+
+ADDRESS_FILE = "addresses.json"
+"""Name of the saved addresses in the data folder."""
+
+FILE_SIZE_PER_MEMBER_MAX = 2**12
+"""Bytes of that file for each member; a larger one was not written by us."""
 
 Entry = tuple[PublicKey, list[str]]
 """A member and where it may be reached."""
@@ -122,29 +132,42 @@ class _Contact:
 
 
 class AddressBook:
-    """Where members are, and whom to dial next. Bounded by the number of members."""
+    """Where members are, and whom to dial next. Bounded by the number of members.
 
-    def __init__(self, own_key: PublicKey, members: Collection[PublicKey], limits: Limits) -> None:
+    Args:
+        own_key: who we are.
+        members: public keys of all that may connect.
+        limits: of numbers and times.
+        folder: where addresses are kept; None: they end with the process.
+    """
+
+    def __init__(
+        self, own_key: PublicKey, members: Collection[PublicKey], limits: Limits, folder: Path | None = None
+    ) -> None:
         self._limits = limits
         self._contacts = {member: _Contact() for member in members if member != own_key}
         self._random = random.Random()  # spreads attempts over time; nothing depends on it
+        self._path = folder / ADDRESS_FILE if folder is not None else None
+        self._load()
+        self._saved = self._known()
 
-    def add_fixed(self, peer: PublicKey, address: str) -> None:
+    def add_fixed(self, peer: PublicKey, place: str) -> None:
         """Remember a bootstrap address."""
-        if (contact := self._contacts.get(peer)) is not None and address not in contact.fixed:
-            contact.fixed.append(address)
+        if (contact := self._contacts.get(peer)) is not None and place not in contact.fixed:
+            contact.fixed.append(place)
 
     def add_told(self, peer: PublicKey, addresses: Iterable[str], *, by_itself: bool) -> None:
         """Learn addresses. A member's own word replaces hearsay, and hearsay never replaces its word."""
         contact = self._contacts.get(peer)
         if contact is None or (contact.is_own_word and not by_itself):
             return
-        usable = [address for address in addresses if is_address(address)][:ADDRESSES_PER_PEER]
+        usable = [place for place in addresses if is_address(place)][:ADDRESSES_PER_PEER]
         if by_itself:
             contact.told, contact.is_own_word = usable, True
         else:
-            new = [address for address in usable if address not in contact.told]
-            contact.told = [*contact.told, *new][:ADDRESSES_PER_PEER]
+            # The newest stay: what was saved long ago must not stand in the way of where the member is now.
+            new = [place for place in usable if place not in contact.told]
+            contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
 
     def due(self, connected: Collection[PublicKey], now_s: float) -> list[tuple[PublicKey, str]]:
         """Whom to dial now, and where."""
@@ -155,8 +178,8 @@ class AddressBook:
         chosen += [peer for peer in waiting if not self._contacts[peer].fixed and self._contacts[peer].told][:room]
         return [(peer, self._address(self._contacts[peer])) for peer in chosen]
 
-    def on_dial(self, peer: PublicKey, now_s: float) -> float:
-        """Note an attempt as failed until it succeeds; the pause before the next one, in seconds."""
+    def on_failure(self, peer: PublicKey, now_s: float) -> float:
+        """An attempt has failed; the pause before the next one, in seconds."""
         contact = self._contacts[peer]
         pause_s = min(self._limits.redial_max_s, self._limits.redial_min_s * 2.0 ** min(contact.failures, 16))
         pause_s *= self._random.uniform(0.75, 1.25)
@@ -176,15 +199,38 @@ class AddressBook:
 
     def sample(self, asker: PublicKey) -> list[Entry]:
         """Up to ``ENTRIES_MAX`` members with addresses, for ``asker``."""
-        known = [
-            (peer, [*c.told, *c.fixed][:ADDRESSES_PER_PEER]) for peer, c in self._contacts.items() if peer != asker
-        ]
-        known = [entry for entry in known if entry[1]]
+        known = [(peer, places) for peer, places in self._known().items() if peer != asker]
         return self._random.sample(known, min(ENTRIES_MAX, len(known)))
 
+    def save(self) -> None:
+        """Write down what is known, if that has changed. Raises OSError."""
+        known = self._known()
+        if self._path is not None and known != self._saved:
+            entries = {address(peer): places for peer, places in known.items()}
+            write_file(self._path, json.dumps(entries, indent=1, ensure_ascii=False))
+            self._saved = known
+
+    def _known(self) -> dict[PublicKey, list[str]]:
+        """Members with addresses."""
+        known = {peer: [*c.told, *c.fixed][:ADDRESSES_PER_PEER] for peer, c in self._contacts.items()}
+        return {peer: places for peer, places in known.items() if places}
+
+    def _load(self) -> None:
+        """Take what was saved as hearsay; a damaged file is no reason not to start, and tells nothing."""
+        size_max = FILE_SIZE_PER_MEMBER_MAX * (1 + len(self._contacts))
+        try:
+            if self._path is None or self._path.stat().st_size > size_max:
+                return
+            saved = json.loads(self._path.read_text(encoding="utf-8"))
+            entries = [(public_key_from_address(name), list(map(str, places))) for name, places in saved.items()]
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError, InvalidAddress):
+            return
+        for peer, places in entries:
+            self.add_told(peer, places, by_itself=False)
+
     def _address(self, contact: _Contact) -> str:
-        addresses = [*contact.fixed, *(address for address in contact.told if address not in contact.fixed)]
-        return addresses[contact.failures % len(addresses)]
+        places = [*contact.fixed, *(place for place in contact.told if place not in contact.fixed)]
+        return places[contact.failures % len(places)]
 
 
 def encode_entries(entries: Iterable[Entry]) -> bytes:

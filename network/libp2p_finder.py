@@ -77,15 +77,17 @@ class Finder:
                 await trio.sleep(0.25 * limits.redial_min_s)
 
     async def _dial(self, peer: PublicKey, place: str) -> None:
-        pause_s = self._book.on_dial(peer, trio.current_time())
+        swarm: Any = self._host.get_network()
         try:
-            if self._gate.admits(peer, time.time()):
-                with trio.fail_after(2 * self._limits.handshake_timeout_s):
-                    swarm: Any = self._host.get_network()
-                    await swarm.dial_addr(Multiaddr(place), peer_id(peer))
+            if not self._gate.admits(peer, time.time()):
+                self._book.on_failure(peer, trio.current_time())
+                return
+            with trio.fail_after(2 * self._limits.handshake_timeout_s):
+                await swarm.dial_addr(Multiaddr(place), peer_id(peer))
         except Exception as error:
+            pause_s = self._book.on_failure(peer, trio.current_time())
             text = "%s cannot be reached at %s (next attempt in %.0f s): %s"
-            log.warning("dial", text, peer_id(peer), place, pause_s, error)
+            log.warning("dial", text, peer_id(peer), place, pause_s, _cause(error))
         finally:
             self._dialling.discard(peer)
 
@@ -135,6 +137,16 @@ class Finder:
             log.debug("answer", "telling %s addresses failed: %r", peer_id(peer), error)
         finally:
             await reset_quietly(stream)
+
+
+def _cause(error: BaseException) -> str:
+    """What the system says about a failed attempt, or else the library."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
+    return str(error) or "no answer in time"
 
 
 async def _write(stream: Any, data: bytes) -> None:

@@ -3,6 +3,7 @@
 Decision 10 lists what of py-libp2p 0.8.1 is worked around here, and why.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,7 @@ from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey
+from fedchain.network.handshakes import Handshakes
 from fedchain.network.identity import key_pair, peer_id
 from fedchain.network.libp2p_log import log
 from fedchain.network.limits import Limits
@@ -75,8 +77,9 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
     )
     swarm = GuardedSwarm(own_id, peerstore, upgrader, [BufferedTcp()], RetryConfig(max_retries=0), config)
     swarm.auto_connector = NoConnector(swarm)
-    # Who has not said yet who it is must not take the place of those who are in.
-    swarm._inbound_limiter = trio.CapacityLimiter(2 * count_max)
+    # The library's own limit turns away whoever comes last, which strangers can see to.
+    swarm._inbound_limiter = trio.CapacityLimiter(math.inf)
+    swarm.handshakes = Handshakes(limits.handshakes_max)
     return GuardedHost(swarm, limits)
 
 
@@ -126,14 +129,22 @@ class BoundedYamux(Yamux):
 class GuardedSwarm(Swarm):
     """Gives a connection's slot back when the connection ends, and keeps one connection to each peer."""
 
+    handshakes: Handshakes[RawConnection]
+
     async def _do_handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr, failure_event: Any
     ) -> None:
         raw = RawConnection(BufferedStream(read_write_closer), False)
+        host, _ = raw.get_remote_address() or ("", 0)
+        if (evicted := self.handshakes.add(raw, host)) is not None:
+            log.info("handshakes", "too many connections in the handshake; one is closed")
+            self.manager.run_task(close_quietly, evicted)
         try:
             muxed: Any = await self.upgrade_inbound_raw_conn(raw, maddr)
+            self.handshakes.remove(raw)
             await muxed.event_closed.wait()
         finally:
+            self.handshakes.remove(raw)
             await close_quietly(raw)
 
     def _trim_connections(self, peer_id: ID) -> None:
@@ -183,6 +194,7 @@ class BufferedStream(ReadWriteCloser):
     def __init__(self, stream: ReadWriteCloser) -> None:
         self._stream = stream
         self._buffer = memoryview(b"")
+        self._remote = _remote_address(stream)
 
     async def read(self, n: int | None = None) -> bytes:
         """Up to ``n`` bytes; empty at the end."""
@@ -202,7 +214,7 @@ class BufferedStream(ReadWriteCloser):
 
     def get_remote_address(self) -> tuple[str, int] | None:
         """Host and port of the other side."""
-        return self._stream.get_remote_address()
+        return self._remote
 
 
 class BufferedTcp(TCP):
@@ -259,6 +271,15 @@ async def reset_quietly(stream: Any) -> None:
             await stream.reset()
         except Exception as error:
             log.debug("reset", "resetting a stream failed: %r", error)
+
+
+def _remote_address(stream: Any) -> tuple[str, int] | None:
+    """Host and port of a socket's other end, which the library does not know of IPv6."""
+    try:
+        host, port, *_ = stream.stream.socket.getpeername()
+    except OSError:  # it is closed already
+        return None
+    return host, port
 
 
 async def _refuse(stream: INetStream) -> None:

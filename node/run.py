@@ -14,8 +14,9 @@ from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesi
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.sqlite import Store
 from fedchain.crypto.address import address
-from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.own import validate_choice
+from fedchain.network.limits import BLAME_REJECTED
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.service import Service
@@ -109,7 +110,11 @@ async def _serve(
                 anyio.create_task_group() as tasks,
             ):
                 scopes.append(tasks.cancel_scope)
-                service = Service(genesis, key, verification, store, network, training)
+
+                def blame(peer: PublicKey, reason: str) -> None:
+                    network.blame(peer, BLAME_REJECTED, reason)
+
+                service = Service(genesis, key, verification, store, network, training, blame=blame)
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)
                 tasks.start_soon(training.prepare)

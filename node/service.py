@@ -86,6 +86,7 @@ class Service:
         network: what carries messages.
         training: what computes contributions.
         on_head: told when the head has moved.
+        blame: told who sent something that was held for later and turned out to break a rule, and which.
     """
 
     def __init__(
@@ -97,12 +98,13 @@ class Service:
         network: Network,
         training: Training,
         on_head: Callable[[], None] = lambda: None,
+        blame: Callable[[PublicKey, str], None] = lambda peer, reason: None,
     ) -> None:
         self.activity = Activity()
         self.peers: set[PublicKey] = set()
         self.node = Node(genesis, key, verification, store.records(), store.content, store.content_part)
         self._genesis, self._me, self._store, self._network = genesis, key.public_key, store, network
-        self._training, self._on_head = training, on_head
+        self._training, self._on_head, self._blame = training, on_head, blame
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
         self._waiting: deque[Effect] = deque()
         self._wake = anyio.Event()
@@ -135,6 +137,8 @@ class Service:
             if isinstance(effect, Refuse | Blame):
                 self._count(effect.error)
                 refused = effect.error if isinstance(effect, Refuse) else refused
+            if isinstance(effect, Blame) and effect.peer != self._me and verdict(effect.error) is Verdict.REJECT:
+                self._blame(effect.peer, f"{type(effect.error).__name__}: {effect.error}")
         self._waiting.extend(effects)
         self._wake.set()
         if self.node.head is not old:

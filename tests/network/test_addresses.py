@@ -1,14 +1,19 @@
 """Where members are said to be, and whom to dial when."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.address import address
 from fedchain.network.libp2p_addresses import (
+    ADDRESS_FILE,
     ADDRESSES_PER_PEER,
     ENTRIES_MAX,
     EXCHANGE_SIZE_MAX,
+    FILE_SIZE_PER_MEMBER_MAX,
     AddressBook,
     InvalidBootstrap,
     decode_entries,
@@ -29,8 +34,8 @@ def at(port: int) -> str:
     return f"/ip4/127.0.0.1/tcp/{port}"
 
 
-def book() -> AddressBook:
-    return AddressBook(ME, MEMBERS, LIMITS)
+def book(folder: Path | None = None) -> AddressBook:
+    return AddressBook(ME, MEMBERS, LIMITS, folder)
 
 
 def test_a_bootstrap_address_names_a_member_and_a_place() -> None:
@@ -109,7 +114,7 @@ def test_pauses_grow_up_to_a_limit_and_end_with_success() -> None:
     now_s, pauses = 0.0, []
     for _ in range(8):
         assert known.due([], now_s) == [(ONE, at(1))]
-        pause_s = known.on_dial(ONE, now_s)
+        pause_s = known.on_failure(ONE, now_s)
         assert known.due([], now_s + 0.99 * pause_s) == []
         now_s += pause_s
         pauses.append(pause_s)
@@ -119,7 +124,7 @@ def test_pauses_grow_up_to_a_limit_and_end_with_success() -> None:
     known.on_disconnected(ONE, now_s)
     assert known.due([], now_s) == []
     assert known.due([], now_s + 1.0) == [(ONE, at(1))]
-    assert known.on_dial(ONE, now_s) <= 1.25
+    assert known.on_failure(ONE, now_s) <= 1.25
 
 
 def test_addresses_of_a_member_are_tried_in_turn() -> None:
@@ -128,7 +133,7 @@ def test_addresses_of_a_member_are_tried_in_turn() -> None:
     tried = []
     for attempt in range(4):
         tried += known.due([], 100.0 * attempt)
-        known.on_dial(ONE, 100.0 * attempt)
+        known.on_failure(ONE, 100.0 * attempt)
     assert tried == [(ONE, at(1)), (ONE, at(2)), (ONE, at(1)), (ONE, at(2))]
 
 
@@ -152,6 +157,80 @@ def test_what_is_remembered_and_told_is_bounded() -> None:
     assert ME not in dict(told)
     assert all(len(places) == ADDRESSES_PER_PEER for _, places in told)
     assert len(encode_entries(told)) < EXCHANGE_SIZE_MAX
+
+
+def test_newer_hearsay_takes_the_place_of_older() -> None:
+    known = book()
+    for port in range(1, 10):
+        known.add_told(ONE, [at(port)], by_itself=False)
+    assert known.sample(TWO) == [(ONE, [at(6), at(7), at(8), at(9)])]
+
+
+def test_what_is_known_survives_a_restart_as_hearsay(tmp_path: Path) -> None:
+    first = book(tmp_path)
+    first.add_fixed(ONE, at(1))
+    first.add_told(TWO, [at(2), at(3)], by_itself=True)
+    first.save()
+    again = book(tmp_path)
+    assert sorted(again.sample(THREE)) == sorted([(ONE, [at(1)]), (TWO, [at(2), at(3)])])
+    assert again.due([THREE], 0.0) in ([(ONE, at(1))], [(TWO, at(2))])  # no bootstrap members: as many as are wanted
+    again.add_told(TWO, [at(4)], by_itself=False)
+    assert (TWO, [at(2), at(3), at(4)]) in again.sample(THREE)
+    again.add_told(TWO, [at(5)], by_itself=True)
+    assert (TWO, [at(5)]) in again.sample(THREE)
+
+
+def test_addresses_are_written_only_when_they_changed(tmp_path: Path) -> None:
+    known, path = book(tmp_path), tmp_path / ADDRESS_FILE
+    known.save()
+    assert not path.exists()
+    known.add_told(ONE, [at(1)], by_itself=True)
+    known.save()
+    path.unlink()
+    known.add_told(ONE, [at(1)], by_itself=True)
+    known.on_failure(ONE, 0.0)
+    known.save()
+    assert not path.exists()
+    known.add_told(ONE, [at(2)], by_itself=True)
+    known.save()
+    assert [file.name for file in tmp_path.iterdir()] == [ADDRESS_FILE]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "[]",
+        '{"nobody": ["/ip4/127.0.0.1/tcp/1"]}',
+        json.dumps({address(ONE): 5}),
+        json.dumps({address(ONE): "/ip4/127.0.0.1/tcp/1"}),
+        json.dumps({address(ONE): [5, None, "garbage"], address(bytes(32)): [at(1)], address(ME): [at(1)]}),
+        json.dumps({address(ONE): [at(1)]}) + " " * FILE_SIZE_PER_MEMBER_MAX * (1 + len(MEMBERS)),
+        "\ud800",
+    ],
+)
+def test_a_damaged_file_tells_nothing_and_is_written_anew(tmp_path: Path, text: str) -> None:
+    (tmp_path / ADDRESS_FILE).write_text(text, encoding="utf-8", errors="surrogatepass")
+    known = book(tmp_path)
+    assert known.sample(bytes(32)) == []
+    known.add_told(ONE, [at(1)], by_itself=True)
+    known.save()
+    assert book(tmp_path).sample(bytes(32)) == [(ONE, [at(1)])]
+
+
+def test_the_fullest_book_is_read_again(tmp_path: Path) -> None:
+    known = book(tmp_path)
+    for number, member in enumerate(MEMBERS):
+        longest = [f"/dns/{'a.' * 54}{number:02}{place}/tcp/65535" for place in range(ADDRESSES_PER_PEER)]
+        known.add_told(member, longest, by_itself=True)
+    known.save()
+    told = dict(known.sample(ME))
+    assert len(told) == ENTRIES_MAX
+    again = book(tmp_path)
+    assert again._known() == known._known()
+    assert all(len(places) == ADDRESSES_PER_PEER for places in again._known().values())
 
 
 def test_entries_travel() -> None:

@@ -11,13 +11,13 @@ from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gossip import Verdict
 from fedchain.network.libp2p import Libp2pNetwork, ListenError
-from fedchain.network.libp2p_addresses import InvalidBootstrap
+from fedchain.network.libp2p_addresses import ADDRESS_FILE, InvalidBootstrap
 from fedchain.network.libp2p_bounds import QUEUE_FRAMES_MAX
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
 from fedchain.network.sync import Downloads
 from tests.network.conformance import gossip
-from tests.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until
+from tests.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until, works
 
 STRANGER = PrivateKey(bytes(32))
 
@@ -220,6 +220,31 @@ async def test_peers_learn_of_each_other_from_a_third_one() -> None:
         peer(2, hub, limits=limits) as two,
     ):
         await until(lambda: MEMBERS[2] in one.peers() and MEMBERS[1] in two.peers(), "the third side")
+
+
+@on_trio
+async def test_a_peer_finds_the_others_again_without_those_that_it_was_started_from(tmp_path: Path) -> None:
+    limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
+    async with peer(1, limits=limits) as other:
+        async with peer(0, other, limits=limits) as hub, peer(2, hub, limits=limits, folder=tmp_path) as one:
+            await until(lambda: MEMBERS[1] in one.peers(), "the third side")
+            await until(lambda: one.book.sample(MEMBERS[0]))
+        await until(lambda: not other.peers())
+        async with peer(2, limits=limits, folder=tmp_path) as one:
+            await until(lambda: one.peers() == [MEMBERS[1]], "the peer that is left")
+
+
+@on_trio
+async def test_addresses_are_saved_while_it_runs_and_a_full_disk_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedchain.network.libp2p.SAVE_INTERVAL_S", 0.01)
+    path = tmp_path / "sub" / ADDRESS_FILE
+    async with peer(0, folder=path.parent) as one:
+        one.book.add_told(MEMBERS[3], ["/ip4/127.0.0.1/tcp/9"], by_itself=True)
+        await works(one)
+        path.parent.mkdir()
+        await until(path.exists, "a file")
 
 
 @on_trio

@@ -4,6 +4,7 @@ Each of these ends the process, or costs it a limit for ever, where the guard th
 """
 
 import logging
+import re
 import struct
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,7 @@ from libp2p.utils import encode_uvarint, encode_varint_prefixed
 from multiaddr import Multiaddr
 
 from fedchain.chain.encoding import encode
+from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gossip import Verdict
 from fedchain.network.identity import peer_id
@@ -268,6 +270,19 @@ def test_a_watcher_that_fails_ends_nothing(lines: pytest.LogCaptureFixture) -> N
     assert len([line for line in lines.messages if "could not be handled" in line]) >= 3
 
 
+def test_who_cannot_be_reached_is_named_with_the_reason_and_the_next_attempt(lines: pytest.LogCaptureFixture) -> None:
+    place = "/ip4/127.0.0.1/tcp/9"
+
+    @on_trio
+    async def dial() -> None:
+        async with peer(0, f"{place}/p2p/{address(MEMBERS[1])}"):
+            await until(lambda: len(lines.messages) >= 3, "three attempts")
+
+    dial()
+    pattern = rf"{address(MEMBERS[1])} cannot be reached at {place} \(next attempt in \d+ s\): .*[Rr]efused"
+    assert all(re.fullmatch(pattern, line) for line in lines.messages), lines.messages
+
+
 def test_a_peer_that_comes_and_goes_is_worth_no_warning(lines: pytest.LogCaptureFixture) -> None:
     @on_trio
     async def come_and_go() -> None:
@@ -512,6 +527,35 @@ async def test_there_are_no_more_connections_than_allowed() -> None:
             await until(lambda: three.book._contacts[MEMBERS[0]].failures >= 2)
             await until(lambda: not three.peers())
         assert one.peers() == two.peers() == [MEMBERS[0]]
+
+
+@on_trio
+async def test_strangers_that_never_shake_hands_keep_no_member_out() -> None:
+    async with peer(0, limits=Limits(redial_min_s=0.1, peers_wanted=0, handshakes_max=4)) as network:
+        port = int(str(Multiaddr(network.listen_addresses()[0]).value_for_protocol("tcp")))
+        doors = swarm(network).handshakes
+        places = [f"127.0.0.{2 + number % 2}" for number in range(20)]
+        strangers = [await trio.open_tcp_stream("127.0.0.1", port, local_address=place) for place in places]
+        await until(lambda: len(doors) == 4, "a full door")
+        await until(lambda: swarm(network)._inbound_limiter.borrowed_tokens == 4, "the others closed")
+        await works(network)
+        for stranger in strangers:
+            await stranger.aclose()
+        await until(lambda: len(doors) == 0, "nobody at the door")
+
+
+@on_trio
+async def test_members_behind_one_address_come_in_at_once() -> None:
+    async with peer(0, limits=Limits(redial_min_s=0.1, peers_wanted=0, handshakes_max=8)) as network:
+
+        async def stay(number: int) -> None:
+            async with attacker(network, KEYS[number]):
+                await until(lambda: len(network.peers()) == 8, "all of them")
+
+        async with trio.open_nursery() as nursery:
+            for number in range(1, 9):
+                nursery.start_soon(stay, number)
+        assert len(swarm(network).handshakes) == 0
 
 
 @on_trio

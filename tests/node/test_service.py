@@ -8,15 +8,17 @@ from typing import Any
 import anyio
 import pytest
 
-from fedchain.chain.exceptions import StoreError
+from fedchain.chain.exceptions import FutureTimestamp, InvalidPayload, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.store import Content, MemoryStore, Record
 from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.gossip import Verdict
-from fedchain.network.messages import BlockMessage, GossipMessage, Message, PostMessage, Status
+from fedchain.network.messages import BlockMessage, Chunk, GossipMessage, Message, PostMessage, Status
 from fedchain.network.network import Receiver
+from fedchain.node.effects import Blame
+from fedchain.node.events import Tick
 from fedchain.node.service import Service, now_ms
 from fedchain.node.verification import Verification
 from fedchain.node.workers import Trained, WorkerFailed
@@ -40,6 +42,7 @@ class Shell:
         self.trained = anyio.Event()
         self.trained.set()
         self.receiver: Receiver
+        self.blamed: list[tuple[PublicKey, str]] = []
         self.is_attached = False
 
     def attach(self, receiver: Receiver) -> None:
@@ -78,13 +81,16 @@ class Shell:
         self.store.retain(needed)
         self.log.append(("retain", frozenset(needed)))
 
+    def blame(self, peer: PublicKey, reason: str) -> None:
+        self.blamed.append((peer, reason))
+
     def posts(self) -> list[PostMessage]:
         return [what for how, what in self.log if how == "publish" and isinstance(what, PostMessage)]
 
 
 @asynccontextmanager
 async def serving(shell: Shell, document: Genesis) -> AsyncIterator[Service]:
-    service = Service(document, ME, Verification(document, SumRules()), shell, shell, shell)
+    service = Service(document, ME, Verification(document, SumRules()), shell, shell, shell, blame=shell.blame)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(service.run)
         await until(lambda: shell.is_attached, "the service runs")
@@ -164,6 +170,34 @@ async def test_what_is_refused_is_counted_by_its_name() -> None:
         refused = service.status()["refused"]
     assert verdicts == [Verdict.IGNORE, Verdict.IGNORE, Verdict.IGNORE, Verdict.REJECT]
     assert refused == {"FutureTimestamp": 2, "OutOfWindow": 1, "InvalidPayload": 1}
+
+
+@on_trio
+async def test_what_waited_and_turned_out_bad_is_held_against_its_author_and_not_against_who_brought_the_rest() -> None:
+    shell, document = Shell(), genesis(4)
+    author, bringer = OTHERS[0].public_key, OTHERS[1].public_key
+    wrong = sign_transaction(OTHERS[0], document.chain_id, 1, 0, b"no payload", now_ms())
+    async with serving(shell, document) as service:
+        assert shell.receiver(bringer, PostMessage(wrong, None)) is Verdict.ACCEPT
+        assert shell.receiver(bringer, Chunk(wrong.payload_hash, 0, b"no payload")) is Verdict.ACCEPT
+        assert service.status()["refused"] == {"InvalidPayload": 1}
+    assert [peer for peer, _ in shell.blamed] == [author]
+    assert shell.blamed[0][1].startswith("InvalidPayload: ")
+
+
+@on_trio
+async def test_nobody_is_blamed_for_our_own_faults_or_for_what_may_heal() -> None:
+    shell, document = Shell(), genesis(4)
+    other = OTHERS[0].public_key
+    invalid, early = InvalidPayload("payload", "10 found, 32 expected"), FutureTimestamp("timestamp", "2 found, 1 now")
+    async with serving(shell, document) as service:
+        service.node.handle = lambda event, now_ms: [Blame(ME.public_key, invalid), Blame(other, early)]  # type: ignore[method-assign]
+        service.handle(Tick())
+        assert service.status()["refused"] == {"InvalidPayload": 1, "FutureTimestamp": 1}
+        assert shell.blamed == []
+        service.node.handle = lambda event, now_ms: [Blame(other, invalid)]  # type: ignore[method-assign]
+        service.handle(Tick())
+    assert [peer for peer, _ in shell.blamed] == [other]
 
 
 @on_trio

@@ -1,6 +1,7 @@
 """``python -m tests.soak [CAMPAIGN [OPTION …]]``: faults, load and attacks against real processes, for minutes.
 
-Each campaign is a module beside this one; it prints what it measured and exits with 1 where that falls short.
+Each campaign is a module beside this one; it prints what it measured and exits with 1 where that falls short. Modules
+whose names begin with an underscore are parts of campaigns.
 Without a name all of them run, one after another.
 """
 
@@ -10,7 +11,7 @@ import sys
 
 import tests.soak
 
-CAMPAIGNS = sorted(module.name for module in pkgutil.iter_modules(tests.soak.__path__) if module.name != "__main__")
+CAMPAIGNS = sorted(module.name for module in pkgutil.iter_modules(tests.soak.__path__) if module.name[0] != "_")
 
 
 def main() -> None:

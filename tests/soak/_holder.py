@@ -1,0 +1,78 @@
+"""A process that runs a node whose training gives what it is told: it posts a payload, or waits until it holds one."""
+
+import sys
+import time
+from random import Random
+
+import trio
+
+from fedchain.chain.store import MemoryStore
+from fedchain.crypto.hashing import sha256
+from fedchain.network.libp2p import open_network
+from fedchain.node.service import Service
+from fedchain.node.verification import Verification
+from fedchain.node.workers import Trained
+from tests.chain.builders import genesis, keys
+from tests.node.driver import BlobRules
+from tests.soak._processes import answer, told
+
+PHASE_TIMEOUT_MS = 3_600_000
+"""Nobody mines a block over a part of the posts."""
+
+
+class ToldTraining:
+    """Gives the payload that it is told, once."""
+
+    def __init__(self) -> None:
+        self.give, self.take = trio.open_memory_channel[bytes](1)
+
+    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
+        """Wait for a payload."""
+        return Trained(await self.take.receive(), 1, {"local_accuracy": 0.0})
+
+
+def blob(size: int) -> bytes:
+    """The payload of ``size`` bytes."""
+    return Random(size).randbytes(size)
+
+
+async def run(number: int, count: int) -> None:
+    """Do as told."""
+    document, key = genesis(count, phase_timeout_ms=PHASE_TIMEOUT_MS), keys(count)[number]
+    training = ToldTraining()
+    commands = told()
+    bootstrap = (await anext(commands))["dial"]
+    async with (
+        open_network(key, document.chain_id, document.members, bootstrap=bootstrap) as network,
+        trio.open_nursery() as nursery,
+    ):
+        verification = Verification(document, BlobRules())
+        service = Service(document, key, verification, MemoryStore(), network, training)
+        network.watch(service.on_peer)
+        nursery.start_soon(service.run)
+        answer(network.listen_addresses())
+        async for command in commands:
+            match command:
+                case {"neighbours": _}:
+                    answer(len(network.peers()))
+                case {"post": size}:
+                    payload = blob(size)
+                    answer(time.time())
+                    await training.give.send(payload)
+                case {"sent": _}:
+                    answer(network.counters.bytes_out)
+                case {"hold": content_hash}:
+                    nursery.start_soon(hold, service, bytes.fromhex(content_hash))
+        nursery.cancel_scope.cancel()
+
+
+async def hold(service: Service, content_hash: bytes) -> None:
+    """Tell when a content is held, and that it is the right one."""
+    while (content := service.node.content(content_hash)) is None:
+        await trio.sleep(0.01)
+    held_s = time.time()
+    answer(held_s if sha256(content) == content_hash else None)
+
+
+if __name__ == "__main__":
+    trio.run(run, int(sys.argv[1]), int(sys.argv[2]))
