@@ -67,7 +67,11 @@ class Activity:
 
     def mining_s(self) -> float:
         """Seconds spent searching nonces, in all."""
-        return self.mined_s + (0.0 if self.mining_since_s is None else time.monotonic() - self.mining_since_s)
+        return self.mined_s + self.current_mining_s()
+
+    def current_mining_s(self) -> float:
+        """Seconds spent in the search that goes on now; 0 if none does."""
+        return 0.0 if self.mining_since_s is None else time.monotonic() - self.mining_since_s
 
     def mine(self, is_mining: bool) -> None:
         """A search has begun or ended."""
@@ -137,8 +141,9 @@ class Service:
                 refused = effect.error if isinstance(effect, Refuse) else refused
         self._waiting.extend(effects)
         self._wake.set()
-        if self.node.head is not old:
+        if self._miner.stop_unless(self.node.is_mining):
             self.activity.mine(False)
+        if self.node.head is not old:
             self._log_head()
             self._on_head()
         return verdict(refused)
@@ -183,6 +188,7 @@ class Service:
         return self.handle(MessageReceived(peer, message))
 
     def _on_sealed(self, header: Header) -> None:
+        log.info("mined height=%d seconds=%.3f", header.height, self.activity.current_mining_s())
         self.activity.mine(False)
         self.handle(Mined(header))
 
@@ -207,8 +213,10 @@ class Service:
             case Send(peer, message):
                 self._network.send(peer, message)
             case Mine(header):
-                self.activity.mine(True)
-                self._miner.mine(header)
+                if self.node.is_mining(header):  # while it waited here, the head may have moved
+                    log.info("mining height=%d round=%d", header.height, header.round)
+                    self.activity.mine(True)
+                    self._miner.mine(header)
             case Contribute():
                 assert self._tasks is not None, "effects are carried out while the service runs"
                 self._tasks.start_soon(self._contribute, effect)
@@ -231,10 +239,17 @@ class Service:
             log.error("nothing is contributed to round %d: %s", effect.round, error)
             return
         finally:
+            took_s = time.perf_counter() - begun
             self.activity.training = False
-            self.activity.training_s += time.perf_counter() - begun
+            self.activity.training_s += took_s
         self.activity.accuracy = trained.measured["local_accuracy"]
-        log.info("trained round=%d steps=%d accuracy=%.4f", effect.round, trained.steps, self.activity.accuracy)
+        log.info(
+            "trained round=%d steps=%d accuracy=%.4f seconds=%.3f",
+            effect.round,
+            trained.steps,
+            self.activity.accuracy,
+            took_s,
+        )
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
 
     def _count(self, error: Refused) -> None:
