@@ -12,12 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
-from fedchain.chain.block import Block
 from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.sqlite import Store
 from fedchain.chain.store import load_tree
-from fedchain.chain.transaction import PostKey, Transaction
-from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.learner import Learner
@@ -29,6 +26,7 @@ from fedchain.node.testnet import LocalNode, found_testnet, free_ports, status_t
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.simulation import Simulation
 from fedchain.simulator.worker import TrainingPool
+from tests.node.processes import Promises, height, kill, log_of, look
 from tests.node.shell import DIGITS, is_worker, wait_until, workers_of
 
 PEERS = 4
@@ -148,30 +146,9 @@ def told(folder: Path) -> Iterator[Story]:
         stop_all(nodes)
 
 
-def look(node: LocalNode) -> dict[str, object]:
-    node.look()
-    return node.status
-
-
-def height(node: LocalNode) -> int:
-    number = look(node).get("height", 0)
-    assert isinstance(number, int)
-    return number
-
-
 def posted_again(node: LocalNode) -> bool:
     """Whether the node that was started twice has trained since."""
-    return "trained round=" in (node.folder / "node.log").read_text(encoding="utf-8").split("listening on ")[-1]
-
-
-def kill(node: LocalNode) -> list[int]:
-    """End a node at once, and say which workers it had."""
-    assert node.process is not None
-    workers = workers_of(node.process.pid, "train") + workers_of(node.process.pid, "mine")
-    node.process.kill()
-    node.process.wait()
-    node.status = {}
-    return workers
+    return "trained round=" in log_of(node).split("listening on ")[-1]
 
 
 def check_the_killed_and_the_late_node_have_the_same_head(story: Story) -> None:
@@ -181,26 +158,17 @@ def check_the_killed_and_the_late_node_have_the_same_head(story: Story) -> None:
 
 
 def check_nobody_promised_two_different_things(story: Story) -> None:
-    posts: dict[PostKey, set[bytes]] = {}
-    votes: dict[tuple[bytes, bytes], set[bytes]] = {}
+    promises = Promises()
     for node in story.nodes:
-        with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
-            for record in store.records():
-                found = record.transactions if isinstance(record, Block) else [record]
-                for item in found:
-                    if isinstance(item, Transaction):
-                        posts.setdefault(item.key, set()).add(item.hash)
-                    elif isinstance(item, Vote):
-                        votes.setdefault((item.voter, item.block_hash), set()).add(item.hash)
-    assert len(posts) > PEERS
-    assert votes
-    assert {len(different) for different in posts.values()} == {1}
-    assert {len(different) for different in votes.values()} == {1}
+        promises.add_store(node)
+    assert len(promises.posts) > PEERS
+    assert promises.votes
+    assert promises.broken() == 0
 
 
 def check_no_log_has_a_traceback(story: Story) -> None:
     for node in story.nodes:
-        log = (node.folder / "node.log").read_text(encoding="utf-8")
+        log = log_of(node)
         assert "Traceback" not in log, log
         assert " ERROR " not in log, log
 

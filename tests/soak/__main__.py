@@ -1,7 +1,7 @@
 """``python -m tests.soak [CAMPAIGN [OPTION …]]``: faults, load and attacks against real processes, for minutes.
 
 Each campaign is a module beside this one; it prints what it measured and exits with 1 where that falls short.
-Without a name all of them run, one after another.
+Without a name all of them run, one after another. What begins with an underscore is shared by them.
 """
 
 import pkgutil
@@ -10,7 +10,7 @@ import sys
 
 import tests.soak
 
-CAMPAIGNS = sorted(module.name for module in pkgutil.iter_modules(tests.soak.__path__) if module.name != "__main__")
+CAMPAIGNS = sorted(module.name for module in pkgutil.iter_modules(tests.soak.__path__) if module.name[0] != "_")
 
 
 def main() -> None:
