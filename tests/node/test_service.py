@@ -210,6 +210,35 @@ async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has
     assert [what for how, what in shell.log if how == "train"] == [1, 6]
 
 
+@on_trio
+async def test_records_that_nothing_waits_for_are_stored_together_and_in_the_end() -> None:
+    shell, builder = Shell(), ChainBuilder(genesis(4))
+    shell.trained = anyio.Event()
+    block = builder.extend()
+    shell.store.append([Content(key, data) for key, data in builder.contents.items()])
+    votes = [vote for vote in builder.votes(block.hash) if vote.voter != ME.public_key]
+
+    def stored() -> list[object]:
+        return [what for how, what in shell.log if how == "store" and what in votes]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedchain.node.service.STORE_PAUSE_S", 1e6)
+        async with serving(shell, builder.genesis) as service:
+            shell.receiver(OTHERS[0].public_key, BlockMessage(block))
+            for vote in votes[:2]:
+                shell.receiver(vote.voter, VoteMessage(vote))
+                await anyio.wait_all_tasks_blocked()
+            assert stored() == []
+            service.on_peer(OTHERS[1].public_key, True)  # has a status sent
+            await until(lambda: any(how == "send" for how, _ in shell.log), "a status is sent")
+            before = [what for how, what in shell.log[: [how for how, _ in shell.log].index("send")] if how == "store"]
+            assert [record for record in before if record in votes] == votes[:2]
+            shell.receiver(votes[2].voter, VoteMessage(votes[2]))
+            await anyio.wait_all_tasks_blocked()
+            assert stored() == votes[:2]
+    assert stored() == votes
+
+
 class RestingMiner(MiningWorker):
     """A miner that finds nothing and knows what it was asked for."""
 
