@@ -1,6 +1,7 @@
 """Real node processes on loopback: they agree, survive ``kill -9``, are joined late, and end without a trace."""
 
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Iterator
@@ -104,6 +105,19 @@ def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) 
         check_metrics_say_what_a_node_does(story)
     check_nobody_promised_two_different_things(story)
     check_no_log_has_a_traceback(story)
+    check_logs_say_when_what_took_how_long(story)
+
+
+def test_a_node_keeps_trying_to_reach_the_one_it_was_told_of(tmp_path: Path) -> None:
+    first, second = found_testnet(tmp_path / "net", DIGITS, rounds=0, mining_s=1.0, attempts=4_000)
+    try:
+        second.start()
+        wait_until(lambda: f"{first.address.rpartition('/')[2]} cannot be reached at" in log_of(second), "it says so")
+        wait_until(lambda: look(second).get("peers") == [], "it runs")
+        first.start()
+        wait_until(lambda: look(second)["peers"] == [first.address.rpartition("/")[2]], "it is connected")
+    finally:
+        stop_all([first, second])
 
 
 @contextmanager
@@ -171,6 +185,18 @@ def check_no_log_has_a_traceback(story: Story) -> None:
         log = log_of(node)
         assert "Traceback" not in log, log
         assert " ERROR " not in log, log
+
+
+def check_logs_say_when_what_took_how_long(story: Story) -> None:
+    lines = "".join(map(log_of, story.nodes))
+    when = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} INFO fedchain\.node "
+    for what in (
+        r"trained round=1 steps=2 accuracy=[01]\.\d{4} seconds=\d+\.\d{3}",
+        r"mining height=1 round=1",
+        r"mined height=1 seconds=\d+\.\d{3}",
+        r"head height=1 hash=[0-9a-f]{16} round=2 finished=false",
+    ):
+        assert re.search(f"^{when}{what}$", lines, re.MULTILINE), what
 
 
 def check_ctrl_c_ends_a_node_with_its_workers(story: Story) -> None:

@@ -1,5 +1,6 @@
 """A member that takes no part: it hears all gossip, asks everybody for everything, and remembers who signed what."""
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -83,6 +84,7 @@ async def observing(genesis: Genesis, key: PrivateKey, nodes: Sequence[str]) -> 
         key: of the member in whose name to connect.
         nodes: addresses of all that run.
     """
+    logging.getLogger("fedchain").setLevel(logging.ERROR)  # that a node is away is no news here
     limits = Limits(redial_min_s=0.1, redial_max_s=0.5, gossip_degree=len(nodes))
     async with (
         open_network(key, genesis.chain_id, genesis.members, bootstrap=nodes, limits=limits) as network,

@@ -1,5 +1,6 @@
 """A member that takes no part and measures how fast a node answers it, over the node's real network."""
 
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,6 +51,7 @@ class Probe:
 @asynccontextmanager
 async def probing(genesis: Genesis, key: PrivateKey, node: str) -> AsyncIterator[Probe]:
     """Be connected to the node at an address for as long as the context lasts."""
+    logging.getLogger("fedchain").setLevel(logging.ERROR)  # that a node is away is no news here
     limits = Limits(redial_min_s=0.1, redial_max_s=0.5, peers_wanted=0)
     peer = public_key_from_address(node.rpartition("/")[2])
     async with open_network(key, genesis.chain_id, genesis.members, bootstrap=[node], limits=limits) as network:

@@ -28,6 +28,9 @@ LATE_AFTER = 3
 QUIET_ROUNDS = 2
 """Rounds at the end in which nobody is killed."""
 
+MINING_S, PHASE_TIMEOUT_S = 3.0, 15.0
+"""A round waits that long for a member that took part in the one before; a process needs less to start."""
+
 REJOIN_ROUNDS_MAX = 2
 POLL_S = 0.05
 STALL_S = 180.0
@@ -40,12 +43,15 @@ class Killer:
     def __init__(self, nodes: list[LocalNode], late: LocalNode, rounds: int, rng: Random) -> None:
         self.rejoined: list[tuple[int, float]] = []
         """Of every kill: rounds that the others closed until the node had caught up, and seconds."""
+        self.starts: list[float] = []
+        """Of every kill, seconds until the new process answered."""
         self.moments: list[float] = []
         """When in its round each kill came, in seconds."""
         self.late_s: float | None = None
         """Seconds that the late node took to catch up."""
         self._nodes, self._late, self._rounds, self._rng = nodes, late, rounds, rng
         self._away: dict[int, tuple[int, float]] = {}
+        self._silent: dict[int, float] = {}
         self._heights: dict[int, int] = {}
 
     async def run(self) -> None:
@@ -59,9 +65,11 @@ class Killer:
             now = time.monotonic()
             best = max(self._heights.values())
             if best > reached:
+                if kill_at_s is not None:  # this round was shorter than the one before
+                    self._kill_one(best, now, 0.0)
                 reached, round_s, begun = best, now - begun, now
                 is_quiet = len(self.moments) >= self._rounds
-                kill_at_s = None if is_quiet else now + self._rng.uniform(0.0, min(round_s, 6.0))
+                kill_at_s = None if is_quiet else now + self._rng.uniform(0.0, min(round_s, PHASE_TIMEOUT_S))
             self._note_rejoined(best, now)
             if kill_at_s is not None and now >= kill_at_s:
                 kill_at_s = None
@@ -90,9 +98,13 @@ class Killer:
         node.start()
         self._heights[node.number] = 0
         self._away[node.number] = best, now_s
+        self._silent[node.number] = now_s
         self.moments.append(moment_s)
 
     def _note_rejoined(self, best: int, now_s: float) -> None:
+        for node in self._nodes:
+            if node.status and node.number in self._silent:
+                self.starts.append(now_s - self._silent.pop(node.number))
         for number, (before, killed_s) in list(self._away.items()):
             if self._heights[number] == best:
                 del self._away[number]
@@ -106,9 +118,9 @@ async def story(folder: Path, rounds: int, seed: int) -> tuple[list[LocalNode], 
         folder,
         replace(DIGITS, clients=NODES + 2),
         rounds=rounds + 1 + QUIET_ROUNDS,
-        mining_s=1.0,
-        attempts=4_000,
-        phase_timeout_ms=6_000,
+        mining_s=MINING_S,
+        attempts=12_000,
+        phase_timeout_ms=round(PHASE_TIMEOUT_S * 1000),
     )
     nodes, late, listener = everyone[:NODES], everyone[NODES], everyone[NODES + 1]
     genesis = read_genesis(folder / GENESIS_FILE)
@@ -130,7 +142,11 @@ def judge(figures: Figures, nodes: list[LocalNode], killer: Killer, observer: Ob
     figures.require(len(back) == len(killer.moments), f"{len(back)} of {len(killer.moments)} came back")
     worst = max(closed for closed, _ in killer.rejoined)
     figures.require(worst <= REJOIN_ROUNDS_MAX, f"back within {worst} rounds, {REJOIN_ROUNDS_MAX} allowed")
-    figures.show(f"back after {percentile(back, 50):.1f} s (median), {max(back):.1f} s at most")
+    figures.show(
+        f"back after {percentile(back, 50):.1f} s (median), {max(back):.1f} s at most; of which the start of the"
+        f" process took {percentile(killer.starts, 50):.1f} and {max(killer.starts):.1f} s"
+    )
+    figures.require(worst > 0, f"meanwhile the others closed {sum(closed for closed, _ in killer.rejoined)} rounds")
     heads = {node.status["head"] for node in nodes}
     last = nodes[0].status["height"]
     figures.require(len(heads) == 1, f"{len(heads)} head in {len(nodes)} nodes at height {last}")
