@@ -1,5 +1,6 @@
 """What campaigns share: figures that are printed as they come, and a folder that is kept where one falls short."""
 
+import os
 import shutil
 import sys
 import tempfile
@@ -30,6 +31,7 @@ class Figures:
 def campaign(name: str) -> Iterator[tuple[Figures, Path]]:
     """Figures and a folder for one campaign; exits with 1, and leaves the folder behind, where it fell short."""
     figures, folder = Figures(), Path(tempfile.mkdtemp(prefix=f"fedchain-{name}-"))
+    figures.show(f"{os.getloadavg()[0]:.1f} processes wanted the {os.cpu_count()} cores before this began")
     try:
         yield figures, folder
     except BaseException:

@@ -100,11 +100,8 @@ def main() -> None:
         loaded, cores = trio.run(partial(measured, folder / "loaded", config, options.seconds, busy=True))
         figures.show(f"loaded: {summary(loaded)}")
         figures.require(cores > CORES_MIN, f"training and mining kept {cores:.2f} of {os.cpu_count()} cores busy")
-        figures.require(cores > 0.5 * (os.cpu_count() or 1), f"{cores:.2f} of {os.cpu_count()} cores were loaded")
         p99_ms = 1000 * percentile(loaded, 99)
-        figures.require(
-            p99_ms <= P99_MS_MAX, f"99 % of {len(loaded)} answers within {p99_ms:.1f} ms, {P99_MS_MAX:.0f} allowed"
-        )
+        figures.require(p99_ms <= P99_MS_MAX, f"99 % of answers within {p99_ms:.1f} ms, {P99_MS_MAX:.0f} allowed")
 
 
 def summary(times: list[float]) -> str:
