@@ -278,6 +278,16 @@ class Downloads:
             if now_ms - download.asked_ms >= STALL_MS
         ]
 
+    def drop(self, provider: PublicKey, now_ms: int, peers: Sequence[PublicKey] = ()) -> list[Request]:
+        """A provider is gone: go on at once with the next one, or with one of ``peers``."""
+        requests = []
+        for content_hash, download in self._downloads.items():
+            if download.providers[0] == provider:
+                requests.append(self._ask_next(content_hash, download, now_ms, peers))
+            if provider in download.providers[1:]:
+                download.providers.remove(provider)
+        return requests
+
     def keep_only(self, wanted: set[Hash]) -> None:
         """Give up what nobody waits for any more."""
         for content_hash in [known for known in self._downloads if known not in wanted]:

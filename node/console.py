@@ -31,7 +31,7 @@ def set_up_logging(verbose: bool) -> None:
     logging.basicConfig(
         level=logging.WARNING,
         handlers=[StderrHandler()],
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
     logging.getLogger("fedchain").setLevel(logging.DEBUG if verbose else logging.INFO)

@@ -126,6 +126,10 @@ class Contents:
         """Replace providers that do not answer, by any of ``peers`` if need be."""
         return self._downloads.on_tick(now_ms, peers)
 
+    def drop_provider(self, peer: PublicKey, now_ms: int, peers: Sequence[PublicKey]) -> list[Request]:
+        """A peer is gone: go on with other providers, or with any of ``peers``."""
+        return self._downloads.drop(peer, now_ms, peers)
+
     def forget(self, needed: set[Hash], fetched: set[Hash], current: tuple[int, int]) -> None:
         """Drop what is not ``needed``, downloads not in ``fetched``, and waiting posts of phases before ``current``."""
         self._waiting = {key: post for key, post in self._waiting.items() if key[:2] >= current}

@@ -152,7 +152,7 @@ class Node:
             case PeerDisconnected(peer):
                 self._peers.pop(peer, None)
                 self._catch_up.drop(peer)
-                return []
+                return _to_sends(self._contents.drop_provider(peer, now_ms, list(self._peers)))
             case Contributed(round_number, phase, payload):
                 return self._on_contributed(round_number, phase, payload, now_ms)
             case Mined(header):
@@ -221,7 +221,10 @@ class Node:
             payload = self.content(transaction.payload_hash)
         if payload is not None:
             return self._keep_post(transaction, payload, now_ms)
-        return _to_sends(self._contents.await_payload(transaction, peer, now_ms))
+        requests = self._contents.await_payload(transaction, peer, now_ms)
+        if transaction.sender in self._peers:  # who passed it on may not have the payload yet; its author has
+            self._contents.add_provider(transaction.sender, transaction.sender, now_ms)
+        return _to_sends(requests)
 
     def _keep_post(self, transaction: Transaction, payload: bytes, now_ms: int) -> list[Effect]:
         self._verification.payload(transaction, payload)

@@ -8,6 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,9 +37,15 @@ log = logging.getLogger("fedchain.node")
 TICK_S = 1.0
 """Seconds between a node's ticks."""
 
+STORE_PAUSE_S = 0.1
+"""How long a record that nothing waits for may wait for others, to share the one fsync that storing them costs."""
+
 
 class Training(Protocol):
     """Whatever computes this peer's contributions."""
+
+    async def prepare(self) -> None:
+        """Be ready to train; raises WorkerFailed."""
 
     async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
         """Compute one; raises WorkerFailed."""
@@ -67,7 +74,11 @@ class Activity:
 
     def mining_s(self) -> float:
         """Seconds spent searching nonces, in all."""
-        return self.mined_s + (0.0 if self.mining_since_s is None else time.monotonic() - self.mining_since_s)
+        return self.mined_s + self.current_mining_s()
+
+    def current_mining_s(self) -> float:
+        """Seconds spent in the search that goes on now; 0 if none does."""
+        return 0.0 if self.mining_since_s is None else time.monotonic() - self.mining_since_s
 
     def mine(self, is_mining: bool) -> None:
         """A search has begun or ended."""
@@ -107,6 +118,7 @@ class Service:
         self._training, self._on_head, self._blame = training, on_head, blame
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
         self._waiting: deque[Effect] = deque()
+        self._unstored: list[Record] = []
         self._wake = anyio.Event()
         self._tasks: TaskGroup | None = None
         self._turn = anyio.Lock()
@@ -141,8 +153,9 @@ class Service:
                 self._blame(effect.peer, f"{type(effect.error).__name__}: {effect.error}")
         self._waiting.extend(effects)
         self._wake.set()
-        if self.node.head is not old:
+        if self._miner.stop_unless(self.node.is_mining):
             self.activity.mine(False)
+        if self.node.head is not old:
             self._log_head()
             self._on_head()
         return verdict(refused)
@@ -189,41 +202,69 @@ class Service:
         return self.handle(MessageReceived(peer, message))
 
     def _on_sealed(self, header: Header) -> None:
+        log.info("mined height=%d seconds=%.3f", header.height, self.activity.current_mining_s())
         self.activity.mine(False)
         self.handle(Mined(header))
 
     async def _carry_out_all(self) -> None:
         """Carry out effects in order; what is to be stored is stored together, off the loop, before what follows."""
-        while True:
-            await self._wake.wait()
-            self._wake = anyio.Event()
-            while self._waiting:
-                records = list[Record]()
-                while self._waiting and isinstance(self._waiting[0], Persist):
-                    records.extend(self._waiting.popleft().records)  # type: ignore[union-attr]
-                if records:
-                    await to_thread.run_sync(self._store.append, records)
-                elif isinstance(effect := self._waiting.popleft(), Retain):
-                    await to_thread.run_sync(self._store.retain, effect.needed)
-                else:
-                    self._carry_out(effect)
+        try:
+            while True:
+                await self._gather()
+                await self._store_gathered()
+                if self._waiting:
+                    await self._carry_out(self._waiting.popleft())
+        except anyio.get_cancelled_exc_class():
+            for effect in self._waiting:
+                self._unstored.extend(effect.records if isinstance(effect, Persist) else ())
+            with anyio.CancelScope(shield=True):
+                await self._store_gathered()
+            raise
 
-    def _carry_out(self, effect: Effect) -> None:
+    async def _gather(self) -> None:
+        """Take records off the queue until another effect follows them, or none does for a while.
+
+        Every vote and block of a peer is a record. Twenty members' votes, one commit each, keep a disk busy for as
+        long as the rest of a round takes.
+        """
+        with anyio.CancelScope() as patience:
+            while True:
+                while self._waiting and isinstance(self._waiting[0], Persist):
+                    self._unstored.extend(self._waiting.popleft().records)  # type: ignore[union-attr]
+                if self._waiting:
+                    return
+                if self._unstored:
+                    patience.deadline = min(patience.deadline, anyio.current_time() + STORE_PAUSE_S)
+                self._wake = anyio.Event()
+                await self._wake.wait()
+
+    async def _store_gathered(self) -> None:
+        if self._unstored:
+            records, self._unstored = self._unstored, []
+            await to_thread.run_sync(self._store.append, records)
+
+    async def _carry_out(self, effect: Effect) -> None:
         match effect:
+            case Retain(needed):
+                await to_thread.run_sync(self._store.retain, needed)
             case Publish(message):
                 self._network.publish(message)
             case Send(peer, message):
                 self._network.send(peer, message)
             case Mine(header):
-                self.activity.mine(True)
-                self._miner.mine(header)
+                if self.node.is_mining(header):  # while it waited here, the head may have moved
+                    log.info("mining height=%d round=%d", header.height, header.round)
+                    self.activity.mine(True)
+                    self._miner.mine(header)
             case Contribute():
                 assert self._tasks is not None, "effects are carried out while the service runs"
                 self._tasks.start_soon(self._contribute, effect)
 
     async def _contribute(self, effect: Contribute) -> None:
         async with self._turn:
-            head = self.node.head
+            with suppress(WorkerFailed):  # training will fail for the same reason, and say so
+                await self._training.prepare()
+            head = self.node.head  # the process took its time to start; meanwhile the others told how far they are
             if (effect.round, effect.phase) == (head.round, head.phase) and not head.finished:
                 await self._train(effect)
             else:  # who catches up passes phases faster than anyone could train; the node hears that this one is done
@@ -239,10 +280,17 @@ class Service:
             log.error("nothing is contributed to round %d: %s", effect.round, error)
             return
         finally:
+            took_s = time.perf_counter() - begun
             self.activity.training = False
-            self.activity.training_s += time.perf_counter() - begun
+            self.activity.training_s += took_s
         self.activity.accuracy = trained.measured["local_accuracy"]
-        log.info("trained round=%d steps=%d accuracy=%.4f", effect.round, trained.steps, self.activity.accuracy)
+        log.info(
+            "trained round=%d steps=%d accuracy=%.4f seconds=%.3f",
+            effect.round,
+            trained.steps,
+            self.activity.accuracy,
+            took_s,
+        )
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
 
     def _count(self, error: Refused) -> None:

@@ -104,14 +104,15 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
 
 
 def mine(function: str) -> None:
-    """Search nonces for the newest header that the node sent, slice by slice."""
+    """Search nonces for the newest header that the node sent, slice by slice; for none after an empty order."""
     os.nice(MINE_NICE)
     answers, orders = _take_stdout(), _orders()
     draw, slice_size = random.SystemRandom(), 64
     header: Header | None = None
     while True:
         while header is None or not orders.empty():
-            header = Header.from_record(orders.get())
+            order = orders.get()
+            header = Header.from_record(order) if order else None
         begun = time.perf_counter()
         header = replace(header, timestamp_ms=max(header.timestamp_ms, time.time_ns() // 1_000_000))
         sealed = search_nonce(function, header, draw.randrange(NONCE_MAX), slice_size)

@@ -15,6 +15,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from fedchain.chain.block import Header
 from fedchain.node.frames import PipeBroken, receive_frame, send_frame
+from fedchain.node.rounds import is_same_work
 
 log = logging.getLogger("fedchain.worker")
 
@@ -100,6 +101,14 @@ class MiningWorker:
         self._header = header
         self._wanted.set()
 
+    def stop_unless(self, is_wanted: Callable[[Header], bool]) -> bool:
+        """Search no longer if what is being searched is not wanted; whether that was so."""
+        if self._header is None or is_wanted(self._header):
+            return False
+        self._header = None
+        self._wanted.set()
+        return True
+
     async def run(self) -> None:
         """Keep a process running until cancelled; it is given the newest header again if it has to be replaced."""
         while True:
@@ -108,7 +117,7 @@ class MiningWorker:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._send_orders, process)
                     while True:
-                        self._on_sealed(Header.from_record(await process.receive()))
+                        self._on_answer(Header.from_record(await process.receive()))
             except* PipeBroken as group:
                 log.warning("the mining process ended and is started again: %s", group.exceptions[0])
             finally:
@@ -121,8 +130,12 @@ class MiningWorker:
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
-            if self._header is not None:
-                await process.send(self._header.to_record())
+            await process.send([] if self._header is None else self._header.to_record())
+
+    def _on_answer(self, sealed: Header) -> None:
+        if self._header is not None and is_same_work(self._header, sealed):  # else it came too late
+            self._header = None
+            self._on_sealed(sealed)
 
 
 class WorkerProcess:

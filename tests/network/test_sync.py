@@ -396,6 +396,19 @@ def test_a_content_of_unknown_size_cannot_grow_without_end() -> None:
         downloads.on_chunk(A, Chunk(DATA_HASH, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
 
 
+def test_a_provider_that_is_gone_is_replaced_at_once() -> None:
+    downloads = Downloads(2**20)
+    downloads.want(DATA_HASH, len(DATA), A, 0)
+    downloads.want(DATA_HASH, len(DATA), B, 0)
+    downloads.on_chunk(A, _chunk(0), 1)
+    assert downloads.drop(C, 2) == []
+    assert downloads.drop(A, 2) == [(B, GetContent(DATA_HASH, CHUNK_SIZE))]
+    assert downloads.drop(B, 3, [C]) == [(C, GetContent(DATA_HASH, CHUNK_SIZE))]
+    for number in (1, 2):
+        content, _ = downloads.on_chunk(C, _chunk(number * CHUNK_SIZE), 4)
+    assert content == DATA
+
+
 def test_when_all_known_providers_stall_every_connected_peer_is_asked() -> None:
     peers = [sha256(bytes([number])) for number in range(3 * PROVIDERS_MAX)]
     downloads, asked = Downloads(2**20), set[bytes]()

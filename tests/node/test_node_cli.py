@@ -151,6 +151,14 @@ def test_a_key_that_is_no_member_s(here: Path) -> None:
     assert not (here / "data").exists()
 
 
+def test_a_node_whose_key_does_not_open(here: Path) -> None:
+    keys(2)[0].save(here / "locked.pem", "correct horse")
+    words = ("node", "start", "--genesis", "genesis", "--key", "locked.pem", "--data", "data", "--listen", ANYWHERE)
+    assert "passphrase is wrong" in refused(*words, env={"FEDCHAIN_PASSPHRASE": "wrong"})
+    assert "needs a passphrase" in refused(*words)
+    assert not (here / "data").exists()
+
+
 def test_files_that_are_missing(here: Path) -> None:
     assert start(genesis="none") == "none cannot be read: No such file or directory"
     assert "none.pem" in start(key="none.pem")

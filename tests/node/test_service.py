@@ -8,20 +8,30 @@ from typing import Any
 import anyio
 import pytest
 
+from fedchain.chain.block import Header
 from fedchain.chain.exceptions import FutureTimestamp, InvalidPayload, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.store import Content, MemoryStore, Record
 from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.address import address
+from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.gossip import Verdict
-from fedchain.network.messages import BlockMessage, Chunk, GossipMessage, Message, PostMessage, Status
+from fedchain.network.messages import (
+    BlockMessage,
+    Chunk,
+    GossipMessage,
+    Message,
+    PostMessage,
+    Status,
+    VoteMessage,
+)
 from fedchain.network.network import Receiver
 from fedchain.node.effects import Blame
 from fedchain.node.events import Tick
 from fedchain.node.service import Service, now_ms
 from fedchain.node.verification import Verification
-from fedchain.node.workers import Trained, WorkerFailed
+from fedchain.node.workers import MiningWorker, Trained, WorkerFailed
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
 from tests.node.shell import on_trio, until
 
@@ -53,6 +63,9 @@ class Shell:
 
     def send(self, peer: PublicKey, message: Message) -> None:
         self.log.append(("send", message))
+
+    async def prepare(self) -> None:
+        self.log.append(("prepare", None))
 
     async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
         self.log.append(("train", round_number))
@@ -89,8 +102,9 @@ class Shell:
 
 
 @asynccontextmanager
-async def serving(shell: Shell, document: Genesis) -> AsyncIterator[Service]:
+async def serving(shell: Shell, document: Genesis, miner: MiningWorker | None = None) -> AsyncIterator[Service]:
     service = Service(document, ME, Verification(document, SumRules()), shell, shell, shell, blame=shell.blame)
+    service._miner = miner or service._miner
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(service.run)
         await until(lambda: shell.is_attached, "the service runs")
@@ -246,6 +260,75 @@ async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has
             lambda: [post for post in shell.posts() if post.transaction.round == 6], "a post for the open phase"
         )
     assert [what for how, what in shell.log if how == "train"] == [1, 6]
+
+
+@on_trio
+async def test_records_that_nothing_waits_for_are_stored_together_and_in_the_end() -> None:
+    shell, builder = Shell(), ChainBuilder(genesis(4))
+    shell.trained = anyio.Event()
+    block = builder.extend()
+    shell.store.append([Content(key, data) for key, data in builder.contents.items()])
+    votes = [vote for vote in builder.votes(block.hash) if vote.voter != ME.public_key]
+
+    def stored() -> list[object]:
+        return [what for how, what in shell.log if how == "store" and what in votes]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedchain.node.service.STORE_PAUSE_S", 1e6)
+        async with serving(shell, builder.genesis) as service:
+            shell.receiver(OTHERS[0].public_key, BlockMessage(block))
+            for vote in votes[:2]:
+                shell.receiver(vote.voter, VoteMessage(vote))
+                await anyio.wait_all_tasks_blocked()
+            assert stored() == []
+            service.on_peer(OTHERS[1].public_key, True)  # has a status sent
+            await until(lambda: any(how == "send" for how, _ in shell.log), "a status is sent")
+            before = [what for how, what in shell.log[: [how for how, _ in shell.log].index("send")] if how == "store"]
+            assert [record for record in before if record in votes] == votes[:2]
+            shell.receiver(votes[2].voter, VoteMessage(votes[2]))
+            await anyio.wait_all_tasks_blocked()
+            assert stored() == votes[:2]
+    assert stored() == votes
+
+
+class RestingMiner(MiningWorker):
+    """A miner that finds nothing and knows what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("sha256d", lambda _: None)
+        self.asked: list[Header] = []
+
+    def mine(self, header: Header) -> None:
+        self.asked.append(header)
+        super().mine(header)
+
+    async def run(self) -> None:
+        await anyio.sleep_forever()
+
+
+@on_trio
+async def test_mining_ends_when_somebody_else_s_block_is_the_head() -> None:
+    shell, builder, miner = Shell(), ChainBuilder(genesis(4, rounds=1)), RestingMiner()
+    async with serving(shell, builder.genesis, miner) as service:
+        await until(shell.posts, "the post is sent")
+        posts = [post.transaction for post in shell.posts()]
+        for other in OTHERS:
+            posts.append(sign_transaction(other, builder.genesis.chain_id, 1, 0, payload(9), now_ms()))
+            shell.receiver(other.public_key, PostMessage(posts[-1], payload(9)))
+        await until(lambda: service.status()["mining"], "a search")
+        assert [header.height for header in miner.asked] == [1]
+        builder.contents[sha256(payload(9))] = payload(9)
+        builder.contents[posts[0].payload_hash] = payload(shell.number, 1)
+        block = builder.extend(
+            posts=sorted(posts, key=lambda post: post.sender), miner=OTHERS[0], timestamp_ms=now_ms()
+        )
+        shell.receiver(OTHERS[0].public_key, BlockMessage(block))
+        for vote in builder.votes(block.hash):
+            if vote.voter != ME.public_key:
+                shell.receiver(vote.voter, VoteMessage(vote))
+        assert service.status()["height"] == 1
+        assert not service.status()["mining"]
+        assert not miner.stop_unless(lambda _: False)  # it was told already
 
 
 @on_trio

@@ -1,6 +1,7 @@
 """Real node processes on loopback: they agree, survive ``kill -9``, are joined late, and end without a trace."""
 
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Iterator
@@ -16,8 +17,6 @@ from fedchain.chain.block import Block
 from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.sqlite import Store
 from fedchain.chain.store import load_tree
-from fedchain.chain.transaction import PostKey, Transaction
-from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.learner import Learner
@@ -29,6 +28,7 @@ from fedchain.node.testnet import LocalNode, found_testnet, free_ports, status_t
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.simulation import Simulation
 from fedchain.simulator.worker import TrainingPool
+from tests.node.processes import Promises, height, kill, log_of, look
 from tests.node.shell import DIGITS, is_worker, wait_until, workers_of
 
 PEERS = 4
@@ -110,6 +110,19 @@ def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) 
         check_metrics_say_what_a_node_does(story)
     check_nobody_promised_two_different_things(story)
     check_no_log_has_a_traceback(story)
+    check_logs_say_when_what_took_how_long(story)
+
+
+def test_a_node_keeps_trying_to_reach_the_one_it_was_told_of(tmp_path: Path) -> None:
+    first, second = found_testnet(tmp_path / "net", DIGITS, rounds=0, mining_s=1.0, attempts=4_000)
+    try:
+        second.start()
+        wait_until(lambda: f"{first.address.rpartition('/')[2]} cannot be reached at" in log_of(second), "it says so")
+        wait_until(lambda: look(second).get("peers") == [], "it runs")
+        first.start()
+        wait_until(lambda: look(second)["peers"] == [first.address.rpartition("/")[2]], "it is connected")
+    finally:
+        stop_all([first, second])
 
 
 @contextmanager
@@ -153,30 +166,9 @@ def told(folder: Path) -> Iterator[Story]:
         stop_all(nodes)
 
 
-def look(node: LocalNode) -> dict[str, object]:
-    node.look()
-    return node.status
-
-
-def height(node: LocalNode) -> int:
-    number = look(node).get("height", 0)
-    assert isinstance(number, int)
-    return number
-
-
 def posted_again(node: LocalNode) -> bool:
     """Whether the node that was started twice has trained since."""
-    return "trained round=" in (node.folder / "node.log").read_text(encoding="utf-8").split("listening on ")[-1]
-
-
-def kill(node: LocalNode) -> list[int]:
-    """End a node at once, and say which workers it had."""
-    assert node.process is not None
-    workers = workers_of(node.process.pid, "train") + workers_of(node.process.pid, "mine")
-    node.process.kill()
-    node.process.wait()
-    node.status = {}
-    return workers
+    return "trained round=" in log_of(node).split("listening on ")[-1]
 
 
 def check_the_killed_and_the_late_node_have_the_same_head(story: Story) -> None:
@@ -193,28 +185,31 @@ def check_the_late_node_took_the_first_blocks_on_their_votes(story: Story) -> No
 
 
 def check_nobody_promised_two_different_things(story: Story) -> None:
-    posts: dict[PostKey, set[bytes]] = {}
-    votes: dict[tuple[bytes, bytes], set[bytes]] = {}
+    promises = Promises()
     for node in story.nodes:
-        with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
-            for record in store.records():
-                found = record.transactions if isinstance(record, Block) else [record]
-                for item in found:
-                    if isinstance(item, Transaction):
-                        posts.setdefault(item.key, set()).add(item.hash)
-                    elif isinstance(item, Vote):
-                        votes.setdefault((item.voter, item.block_hash), set()).add(item.hash)
-    assert len(posts) > PEERS
-    assert votes
-    assert {len(different) for different in posts.values()} == {1}
-    assert {len(different) for different in votes.values()} == {1}
+        promises.add_store(node)
+    assert len(promises.posts) > PEERS
+    assert promises.votes
+    assert promises.broken() == 0
 
 
 def check_no_log_has_a_traceback(story: Story) -> None:
     for node in story.nodes:
-        log = (node.folder / "node.log").read_text(encoding="utf-8")
+        log = log_of(node)
         assert "Traceback" not in log, log
         assert " ERROR " not in log, log
+
+
+def check_logs_say_when_what_took_how_long(story: Story) -> None:
+    lines = "".join(map(log_of, story.nodes))
+    when = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} INFO fedchain\.node "
+    for what in (
+        r"trained round=1 steps=2 accuracy=[01]\.\d{4} seconds=\d+\.\d{3}",
+        r"mining height=1 round=1",
+        r"mined height=1 seconds=\d+\.\d{3}",
+        r"head height=1 hash=[0-9a-f]{16} round=2 finished=false",
+    ):
+        assert re.search(f"^{when}{what}$", lines, re.MULTILINE), what
 
 
 def check_ctrl_c_ends_a_node_with_its_workers(story: Story) -> None:

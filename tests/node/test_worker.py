@@ -111,6 +111,39 @@ async def test_the_miner_finds_a_nonce_for_the_newest_header_also_after_a_kill()
     assert workers_of(os.getpid(), "mine") == []
 
 
+@on_trio
+async def test_the_miner_rests_when_nothing_is_wanted_any_more() -> None:
+    found: list[Header] = []
+    async with mining(found.append) as worker:
+        worker.mine(replace(HEADER, bits=HARD_BITS))
+        await until(lambda: workers_of(os.getpid(), "mine"), "a process")
+        (process,) = workers_of(os.getpid(), "mine")
+        await until(lambda: state_of(process) == "R" and is_worker(process, "mine"), "a search")
+        assert not worker.stop_unless(lambda header: header.bits == HARD_BITS)
+        assert worker.stop_unless(lambda _: False)
+        assert not worker.stop_unless(lambda _: False)
+        await until(lambda: state_of(process) == "S", "a rest")
+        worker.mine(replace(HEADER, bits=EASY_BITS))
+        await until(lambda: found, "a nonce")
+        assert not worker.stop_unless(lambda _: False)  # it is found, so nothing is searched
+        assert workers_of(os.getpid(), "mine") == [process]
+
+
+def test_a_nonce_that_comes_too_late_or_twice_is_nobody_s_business() -> None:
+    found: list[Header] = []
+    worker = MiningWorker("sha256d", found.append)
+    worker.mine(replace(HEADER, round=7))
+    worker.mine(replace(HEADER, round=8))
+    for number in (7, 8, 8):
+        worker._on_answer(replace(HEADER, round=number, nonce=number))
+    assert [header.round for header in found] == [8]
+
+
+def state_of(process: int) -> str:
+    """R: it computes; S: it waits. As the kernel has it."""
+    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+
+
 @contextmanager
 def started(*arguments: str) -> Iterator[tuple["subprocess.Popen[bytes]", BinaryIO, BinaryIO]]:
     """A worker process with its input and its output."""

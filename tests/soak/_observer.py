@@ -1,0 +1,96 @@
+"""A member that takes no part: it hears all gossip, asks everybody for everything, and remembers who signed what."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from fedchain.chain.genesis import Genesis
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.gossip import Verdict
+from fedchain.network.libp2p import Libp2pNetwork, open_network
+from fedchain.network.limits import Limits
+from fedchain.network.messages import (
+    BlockMessage,
+    GetBlocks,
+    GetPosts,
+    GetVotes,
+    Message,
+    PostMessage,
+    Status,
+    VoteMessage,
+)
+from fedchain.network.sync import to_bitmap
+from tests.node.processes import Promises
+
+ASK_INTERVAL_S = 0.3
+"""How often each peer is asked; a node answers less than a budget's worth of this."""
+
+BLOCKS_ASKED = 3
+"""Newest blocks whose votes are asked for."""
+
+
+class Observer:
+    """What left any node, as far as one peer that is connected to all of them can see."""
+
+    def __init__(self, genesis: Genesis, network: Libp2pNetwork) -> None:
+        self.heard = Promises()
+        self.messages = 0
+        """Posts, blocks and votes that arrived, repetitions included."""
+        self._network, self._everyone = network, to_bitmap(range(len(genesis.members)), len(genesis.members))
+        self._chain_id = genesis.chain_id
+        self._blocks: list[bytes] = []
+        self._height = 0
+        network.attach(self._receive)
+
+    async def ask(self) -> None:
+        """Ask everybody, again and again: an answer after a restart must be the one before it."""
+        while True:
+            for peer in self._network.peers():
+                for block_hash in self._blocks[-BLOCKS_ASKED:]:
+                    self._network.send(peer, GetVotes(block_hash, self._everyone))
+                for height in range(self._height, self._height + 3):  # one block a round: the open one, and beside it
+                    self._network.send(peer, GetPosts(height, 0, self._everyone))
+                if self._blocks:
+                    self._network.send(peer, GetBlocks((self._chain_id, *self._blocks[-8:-4]), self._blocks[-1]))
+            await trio.sleep(ASK_INTERVAL_S)
+
+    def _receive(self, _: PublicKey, message: Message) -> Verdict:
+        match message:
+            case PostMessage(transaction, _):
+                self.heard.add([transaction])
+            case VoteMessage(vote):
+                self.heard.add([vote])
+            case BlockMessage(block):
+                self.heard.add([block])
+                if block.hash not in self._blocks:
+                    self._blocks.append(block.hash)
+            case Status():
+                self._height = max(self._height, message.height)
+                return Verdict.ACCEPT
+            case _:
+                return Verdict.IGNORE
+        self.messages += 1
+        return Verdict.ACCEPT
+
+
+@asynccontextmanager
+async def observing(genesis: Genesis, key: PrivateKey, nodes: Sequence[str]) -> AsyncIterator[Observer]:
+    """Listen in on a federation for as long as the context lasts.
+
+    Args:
+        genesis: of the federation.
+        key: of the member in whose name to connect.
+        nodes: addresses of all that run.
+    """
+    logging.getLogger("fedchain").setLevel(logging.ERROR)  # that a node is away is no news here
+    limits = Limits(redial_min_s=0.1, redial_max_s=0.5, gossip_degree=len(nodes))
+    async with (
+        open_network(key, genesis.chain_id, genesis.members, bootstrap=nodes, limits=limits) as network,
+        trio.open_nursery() as nursery,
+    ):
+        observer = Observer(genesis, network)
+        nursery.start_soon(observer.ask)
+        yield observer
+        nursery.cancel_scope.cancel()
