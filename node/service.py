@@ -25,6 +25,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gossip import Verdict, verdict
 from fedchain.network.messages import Message
 from fedchain.network.network import Network
+from fedchain.node.answers import Request
 from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
 from fedchain.node.node import Node
@@ -35,6 +36,10 @@ log = logging.getLogger("fedchain.node")
 
 TICK_S = 1.0
 """Seconds between a node's ticks."""
+
+
+WAITING_MAX = 256
+"""Effects that may wait, most often for the disk, before questions are left unanswered; each answer holds a chunk."""
 
 
 class Training(Protocol):
@@ -180,6 +185,8 @@ class Service:
     # effects
 
     def _on_message(self, peer: PublicKey, message: Message) -> Verdict:
+        if len(self._waiting) >= WAITING_MAX and isinstance(message, Request):
+            return Verdict.IGNORE  # the answer would wait too; whoever needs it asks again
         return self.handle(MessageReceived(peer, message))
 
     def _on_sealed(self, header: Header) -> None:
