@@ -40,6 +40,9 @@ IWANT_IDS_MAX = 128
 CONTROLS_MAX = 8
 """Entries of one kind in a control message that are looked at."""
 
+MESSAGES_MAX = 1_024
+"""Messages in one frame; there is room for half a million empty ones, which take sixty times that in memory."""
+
 SEQUENCE_SIZE = 8
 
 Judge = Callable[[PublicKey, bytes], Verdict]
@@ -198,6 +201,8 @@ class GuardedPubsub(Pubsub):
             if self._gate.pays(peer, time.time()):
                 rpc = rpc_pb2.RPC()
                 rpc.ParseFromString(frame)
+                if len(rpc.publish) > MESSAGES_MAX:
+                    raise FrameTooLarge(f"{len(rpc.publish)} messages in a frame, at most {MESSAGES_MAX} are allowed")
                 await self._on_frame(peer_id, peer, rpc)
             elif not self._gate.admits(peer, time.time()):
                 self._accuse(peer_id, 0.0, "over its budget")
@@ -209,7 +214,7 @@ class GuardedPubsub(Pubsub):
             if subscription.topicid == self._topic:
                 self.handle_subscription(peer_id, subscription)
         for place, message in enumerate(rpc.publish):
-            # The frame has paid for its first message. A million empty ones fit into it.
+            # The frame has paid for its first message.
             if place == 0 or self._gate.pays(peer, time.time()):
                 await self.push_msg(peer_id, message)
             elif not self._gate.admits(peer, time.time()):

@@ -251,15 +251,15 @@ async def silent_provider(offender: Offender) -> None:
 
 
 async def slow(offender: Offender) -> None:
-    """Ten bytes a second, on as many streams as there may be."""
+    """Ten bytes a second of a message, and of gossip."""
 
     async def act(bad: Attacker) -> None:
-        streams = [await bad.open(offender.messages) for _ in range(20)]
+        streams = [await bad.open(protocol) for protocol in (offender.messages, GOSSIP)]
         for byte in cycle(framed(encode_message(questions_of(offender)[0]))):
-            await trio.sleep(2)
             for stream in streams:
                 await stream.write(bytes([byte]))
                 offender.sent += 1
+            await trio.sleep(0.1)
 
     await offender.insist(act)
 
@@ -271,8 +271,8 @@ async def half_frames(offender: Offender) -> None:
     async def act(bad: Attacker) -> None:
         async def send_one() -> None:
             stream = await bad.open(offender.messages)
-            await stream.write(frame)
             offender.sent += 1
+            await stream.write(frame)
             await stream.read(1)
 
         async with trio.open_nursery() as nursery:
@@ -362,8 +362,9 @@ async def _flood_gossip(offender: Offender, frames: Iterable[rpc_pb2.RPC]) -> No
 
 
 async def empty_gossip(offender: Offender) -> None:
-    """Half a million empty messages in a frame."""
-    await _flood_gossip(offender, [rpc_pb2.RPC(publish=[rpc_pb2.Message()] * 500_000)])
+    """A frame of half a million empty messages now and then, and as many as a frame may have otherwise."""
+    frames = [rpc_pb2.RPC(publish=[rpc_pb2.Message()] * number) for number in (500_000, *[1_000] * 20)]
+    await _flood_gossip(offender, frames)
 
 
 async def many_ids(offender: Offender) -> None:

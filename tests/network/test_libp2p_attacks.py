@@ -24,6 +24,7 @@ from fedchain.network.gossip import Verdict
 from fedchain.network.identity import peer_id
 from fedchain.network.libp2p import Libp2pNetwork
 from fedchain.network.libp2p_bounds import RPC_SIZE_MAX, BoundedQueue, SeenIds
+from fedchain.network.libp2p_gossip import MESSAGES_MAX
 from fedchain.network.libp2p_swarm import (
     BUFFERED_MAX,
     READS_BURST,
@@ -98,6 +99,7 @@ MALFORMED: dict[str, tuple[TProtocol, bytes]] = {
     "a gossip frame without end": (GOSSIP, b"\xff" * 40),
     "a gossip frame that is too large": (GOSSIP, encode_uvarint(RPC_SIZE_MAX + 1)),
     "a foreign author with a garbage key": (GOSSIP, rpc(signed(POST, from_id=b"\x12\x20" + bytes(32), key=b"garbage"))),
+    "more messages than a frame may have": (GOSSIP, rpc(*[rpc_pb2.Message()] * (MESSAGES_MAX + 1))),
     "no author": (GOSSIP, rpc(signed(POST, from_id=b""))),
     "a garbage author": (GOSSIP, rpc(signed(POST, from_id=b"\x00\x24" + bytes(900_000)))),
     "a stranger": (GOSSIP, rpc(signed(POST, PrivateKey(bytes(32))))),
@@ -460,7 +462,7 @@ async def test_a_frame_of_whoever_is_banned_is_not_read_to_its_end(monkeypatch: 
 
         monkeypatch.setattr(network.gate, "pays", pays)
         with suppress(Exception):  # it may be cut off while it writes
-            await bad.send(GOSSIP, rpc(*[rpc_pb2.Message()] * 10_000))
+            await bad.send(GOSSIP, rpc(*[rpc_pb2.Message()] * MESSAGES_MAX))
         await until(lambda: not network.peers(), "a disconnection")
         assert len(asked) < 100
 
