@@ -378,16 +378,14 @@ async def many_ids(offender: Offender) -> None:
 
 
 async def wanted_again(offender: Offender) -> None:
-    """A large message is published and then asked for again and again, many times in one question."""
-    large = PostMessage(offender.post(0, 200_000), (0).to_bytes(200_000, "big"))
-    small = VoteMessage(sign_vote(offender.key, offender.genesis.chain_id, sha256(b""), 1, 0))
-    encoded = (encode_message(large), encode_message(small))
-    published = [offender.gossip(data, number) for number, data in enumerate(encoded)]
-    ids = [(item.from_id + item.seqno).hex() for item in published] * 64
+    """A post is published and then asked for again and again, a thousand times in each question."""
+    published = offender.gossip(encode_message(PostMessage(offender.post(0), None)), 0)
+    ids = [(published.from_id + published.seqno).hex().encode()] * 128
     control = rpc_pb2.ControlMessage()
     for _ in range(8):
         control.iwant.add(messageIDs=ids)
-    first = rpc_pb2.RPC(publish=published, subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid=offender.topic)])
+    hello = rpc_pb2.RPC.SubOpts(subscribe=True, topicid=offender.topic)
+    first = rpc_pb2.RPC(publish=[published], subscriptions=[hello])
     await _flood_gossip(offender, [first, *[rpc_pb2.RPC(control=control)] * 50])
 
 

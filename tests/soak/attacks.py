@@ -138,6 +138,7 @@ async def _watch(victim: Target, measured: Measured, seconds: float) -> None:
             try:
                 while not os.fstat(output.fileno()).st_size and attack.poll() is None:
                     await trio.sleep(0.05)
+                assert attack.poll() is None, f"{measured.name} could not begin"
                 victim.forget_peak()
                 lines, cpu_s, begun_s = victim.log_lines(), victim.cpu_s(), time.monotonic()
                 while time.monotonic() - begun_s < seconds and attack.poll() is None and victim.is_alive():
