@@ -324,7 +324,7 @@ async def _flood_frames(offender: Offender, frames: Callable[[], Iterator[bytes]
 
     async def act(bad: Attacker) -> None:
         made, muxed = frames(), muxed_of(bad)
-        while batch := list(islice(made, 1_000)):
+        while batch := list(islice(made, 50)):  # more at once would keep our own answers waiting, and so theirs
             await muxed._write_frame(b"".join(batch))
             offender.sent += len(batch)
             await trio.sleep(0)
