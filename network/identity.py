@@ -25,11 +25,14 @@ def peer_id(public_key: PublicKey) -> ID:
     return ID.from_base58(address(public_key))
 
 
-@lru_cache(maxsize=4096)
 def public_key_of(peer: ID) -> PublicKey | None:
     """The 32 bytes behind a peer id; None if it is not an Ed25519 key's."""
-    if len(peer.to_bytes()) != PEER_ID_SIZE:  # base58 takes quadratic time
-        return None
+    # Base58 takes quadratic time, and what is remembered is kept whole: a peer may name anybody.
+    return _public_key_of(peer) if len(peer.to_bytes()) == PEER_ID_SIZE else None
+
+
+@lru_cache(maxsize=4096)
+def _public_key_of(peer: ID) -> PublicKey | None:
     try:
         return public_key_from_address(peer.to_base58())
     except (InvalidAddress, ValueError):

@@ -126,6 +126,7 @@ class Libp2pNetwork:
         self.gate = Gate(members, limits, folder)
         self.book = AddressBook(key.public_key, self.gate.members, limits, folder)
         self.host = build_host(key, self._admits, limits)
+        self.host.pays = self._pays
         self.topic = f"/fedchain/{chain_id.hex()}/gossip/1"
         self.router = GuardedRouter(self.topic, limits)
         self.pubsub = GuardedPubsub(
@@ -242,6 +243,14 @@ class Libp2pNetwork:
     def _admits(self, peer: ID) -> bool:
         key = public_key_of(peer)
         return key is not None and peer != self.host.get_id() and self.gate.admits(key, time.time())
+
+    def _pays(self, peer: ID) -> bool:
+        """Whether a peer may open another stream; it pays for each as for a message."""
+        key = public_key_of(peer)
+        if key is None or self.gate.pays(key, time.time()):
+            return key is not None
+        self.blame(key, 0.0, "over its budget")
+        return False
 
     def _on_connected(self, peer: ID) -> None:
         key = public_key_of(peer)

@@ -1,5 +1,8 @@
 """Gossipsub's containers with bounds: what waits for a peer, what was said lately, what was seen before."""
 
+from collections import defaultdict
+
+from libp2p.peer.id import ID
 from libp2p.pubsub.mcache import MessageCache
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.rpc_queue import RpcQueue
@@ -56,6 +59,8 @@ class BoundedCache(MessageCache):
     def __init__(self, window_size: int, history_size: int) -> None:
         super().__init__(window_size, history_size)
         self._bytes = 0
+        self.given: defaultdict[bytes, set[ID]] = defaultdict(set)
+        """Neighbours that asked for a message and were sent it, by the message's id."""
 
     def put(self, msg: rpc_pb2.Message) -> None:
         """Keep a message."""
@@ -67,6 +72,8 @@ class BoundedCache(MessageCache):
         """Forget the oldest."""
         super().shift()
         self._bytes = sum(len(msg.data) for msg in self.msgs.values())
+        for forgotten in [message_id for message_id in self.given if message_id not in self.msgs]:
+            del self.given[forgotten]
 
 
 class SeenIds:

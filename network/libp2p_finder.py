@@ -34,7 +34,7 @@ class Finder:
         host: dials, and opens and accepts the streams.
         protocol: name of the exchange of addresses.
         book: where members are.
-        gate: whom not to dial, and budgets.
+        gate: whom not to dial.
         limits: of numbers and times.
         blame: holds something against a peer.
         peers: those that are connected.
@@ -121,12 +121,10 @@ class Finder:
         peer = public_key_of(stream.muxed_conn.peer_id)
         assert peer is not None, "only members are admitted"
         try:
-            if not self._gate.pays(peer, time.time()):
-                return
             with trio.fail_after(OPEN_TIMEOUT_S):
                 reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
                 host, _ = stream.get_remote_address() or ("", 0)
-                for _, addresses in decode_entries(await reader.frame()):
+                for _, addresses in decode_entries(await reader.frame())[:1]:  # it can only speak for itself
                     self._book.add_told(peer, [seen_from(place, host) for place in addresses], by_itself=True)
                 await _write(stream, encode_entries(self._book.sample(peer)))
                 await stream.close()

@@ -17,6 +17,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
+from libp2p.pubsub.utils import safe_bytes_from_hex
 from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 from libp2p.utils import encode_varint_prefixed
 
@@ -27,7 +28,7 @@ from fedchain.network.identity import public_key_of
 from fedchain.network.libp2p_bounds import RPC_SIZE_MAX, BoundedCache, BoundedQueue, SeenIds
 from fedchain.network.libp2p_log import log
 from fedchain.network.libp2p_messenger import Blame
-from fedchain.network.libp2p_streams import BATCH_SIZE, FrameReader, FrameTooLarge
+from fedchain.network.libp2p_streams import BATCH_SIZE, FrameReader, FrameTooLarge, NewestStream
 from fedchain.network.libp2p_swarm import reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
 
@@ -38,6 +39,9 @@ IHAVE_IDS_MAX = 1_000
 IWANT_IDS_MAX = 128
 CONTROLS_MAX = 8
 """Entries of one kind in a control message that are looked at."""
+
+MESSAGES_MAX = 1_024
+"""Messages in one frame; there is room for half a million empty ones, which take sixty times that in memory."""
 
 SEQUENCE_SIZE = 8
 
@@ -66,7 +70,7 @@ class GuardedRouter(GossipSub):
             eclipse_protection_enabled=False,
         )
         self.graft_flood_threshold = 0.0
-        self.mcache = BoundedCache(3, 5)
+        self.mcache: BoundedCache = BoundedCache(3, 5)
         self._topic = topic
 
     async def heartbeat(self) -> None:
@@ -94,6 +98,15 @@ class GuardedRouter(GossipSub):
                 control.prune.add(topicID=self._topic, backoff=min(prune.backoff, self.prune_back_off))
         await super().handle_rpc(kept, sender_peer_id)
 
+    async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
+        """Give a neighbour the recent messages that it asks for, each once: the library copies as many as are named."""
+        for message_id in filter(None, map(safe_bytes_from_hex, iwant_msg.messageIDs)):
+            message = self.mcache.get(message_id)
+            if message is None or sender_peer_id in self.mcache.given[message_id]:
+                continue
+            if self._push(sender_peer_id, rpc_pb2.RPC(publish=[message])):
+                self.mcache.given[message_id].add(sender_peer_id)
+
     async def publish(self, msg_forwarder: ID, pubsub_msg: rpc_pb2.Message) -> None:
         """Pass a message on to the mesh; a small one of our own goes to all neighbours, lest the mesh hold it up."""
         self.mcache.put(pubsub_msg)
@@ -115,10 +128,13 @@ class GuardedRouter(GossipSub):
         queues: dict[ID, Any] = self.pubsub.peer_queues if self.pubsub is not None else {}
         return max((len(queues[peer]) for peer in self.mesh.get(self._topic, ()) if peer in queues), default=0)
 
-    def _push(self, peer: ID, rpc: rpc_pb2.RPC) -> None:
+    def _push(self, peer: ID, rpc: rpc_pb2.RPC) -> bool:
+        """Let a frame wait for a neighbour; False: it is dropped."""
         queue = self.pubsub.peer_queues.get(peer) if self.pubsub is not None else None
-        if queue is not None and not queue.push(rpc):
-            log.info("queue", "gossip for %s was dropped: too much is waiting", peer)
+        if queue is None or queue.push(rpc):
+            return queue is not None
+        log.info("queue", "gossip for %s was dropped: too much is waiting", peer)
+        return False
 
 
 class GuardedPubsub(Pubsub):
@@ -158,12 +174,14 @@ class GuardedPubsub(Pubsub):
         self.seen_messages = SeenIds()  # type: ignore[assignment]
         self.counter = time.time_ns()  # seconds would repeat ids after a restart, and the network stay deaf to us
         self._topic, self._gate, self._judge, self._blame, self._limits = topic, gate, judge, blame, limits
+        self._newest = NewestStream()
 
     async def stream_handler(self, stream: INetStream) -> None:
         """Read a neighbour's gossip until its stream ends; nothing that it sends can raise."""
         peer_id = stream.muxed_conn.peer_id
         try:
-            await self.continuously_read_stream(stream)
+            with self._newest.of(peer_id):
+                await self.continuously_read_stream(stream)
         except (FrameTooLarge, DecodeError) as error:
             self._accuse(peer_id, BLAME_MALFORMED, f"malformed gossip: {error}")
         except Exception as error:
@@ -183,6 +201,8 @@ class GuardedPubsub(Pubsub):
             if self._gate.pays(peer, time.time()):
                 rpc = rpc_pb2.RPC()
                 rpc.ParseFromString(frame)
+                if len(rpc.publish) > MESSAGES_MAX:
+                    raise FrameTooLarge(f"{len(rpc.publish)} messages in a frame, at most {MESSAGES_MAX} are allowed")
                 await self._on_frame(peer_id, peer, rpc)
             elif not self._gate.admits(peer, time.time()):
                 self._accuse(peer_id, 0.0, "over its budget")
@@ -197,7 +217,10 @@ class GuardedPubsub(Pubsub):
             # The frame has paid for its first message.
             if place == 0 or self._gate.pays(peer, time.time()):
                 await self.push_msg(peer_id, message)
-                await trio.lowlevel.checkpoint()
+            elif not self._gate.admits(peer, time.time()):
+                self._accuse(peer_id, 0.0, "over its budget")
+                return
+            await trio.lowlevel.checkpoint()
         if rpc.HasField("control"):
             await self.router.handle_rpc(rpc, peer_id)
 

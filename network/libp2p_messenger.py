@@ -15,7 +15,7 @@ from fedchain.network.gate import Gate
 from fedchain.network.gossip import Verdict
 from fedchain.network.identity import peer_id, public_key_of
 from fedchain.network.libp2p_log import log
-from fedchain.network.libp2p_streams import FrameReader, FrameTooLarge, Outbox
+from fedchain.network.libp2p_streams import FrameReader, FrameTooLarge, NewestStream, Outbox
 from fedchain.network.libp2p_swarm import GuardedHost, reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
 from fedchain.network.messages import MESSAGE_SIZE_MAX, Message, decode_message
@@ -73,6 +73,7 @@ class Messenger:
         self._host, self._protocol, self._gate, self._limits = host, protocol, gate, limits
         self._counters, self._receive, self._blame, self._disconnect = counters, receive, blame, disconnect
         self._heard_s: dict[PublicKey, float] = {}
+        self._newest = NewestStream()
         host.set_stream_handler(protocol, self._read)
 
     async def serve(self, peer: PublicKey, outbox: Outbox) -> None:
@@ -115,11 +116,12 @@ class Messenger:
         peer = public_key_of(stream.muxed_conn.peer_id)
         assert peer is not None, "only members are admitted"
         try:
-            reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits)
-            await reader.open()
-            while self._take(peer, data := await reader.frame()):
-                # It sleeps even for no time: frames that are there already would keep others waiting.
-                await trio.sleep(self._gate.pause_s(peer, len(data), time.time()))
+            with self._newest.of(peer):
+                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits)
+                await reader.open()
+                while self._take(peer, data := await reader.frame()):
+                    # It sleeps even for no time: frames that are there already would keep others waiting.
+                    await trio.sleep(self._gate.pause_s(peer, len(data), time.time()))
         except FrameTooLarge as error:
             self._blame(peer, BLAME_MALFORMED, str(error))
         except trio.TooSlowError:

@@ -5,6 +5,8 @@ big-endian) and one encoded message; a frame of length 0 says only that its send
 """
 
 from collections import deque
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -108,6 +110,30 @@ class FrameReader:
         if owed > 0 and not self._stream.recv_closed:
             self._stream.recv_window += owed
             await self._stream.send_window_update(owed)
+
+
+class NewestStream:
+    """Lets each peer be read on one stream of a protocol: a new one ends the reading of the one before.
+
+    Who is honest opens another stream only when the last one broke. Who is not would have a frame of the largest size
+    wait on each, all but its last byte.
+    """
+
+    def __init__(self) -> None:
+        self._reading: dict[Hashable, trio.CancelScope] = {}
+
+    @contextmanager
+    def of(self, peer: Hashable) -> Iterator[None]:
+        """Read a stream of ``peer`` until the block ends, or is ended from outside by a newer stream."""
+        if (before := self._reading.get(peer)) is not None:
+            before.cancel()
+        with trio.CancelScope() as scope:
+            self._reading[peer] = scope
+            try:
+                yield
+            finally:
+                if self._reading[peer] is scope:
+                    del self._reading[peer]
 
 
 class Outbox:

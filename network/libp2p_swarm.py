@@ -36,13 +36,19 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.network.handshakes import Handshakes
 from fedchain.network.identity import key_pair, peer_id
 from fedchain.network.libp2p_log import log
-from fedchain.network.limits import Limits
+from fedchain.network.limits import Limits, TokenBucket
 
 READ_SIZE = 2**16
 """Bytes asked of a socket at once."""
 
 BUFFERED_MAX = 8 * 2**20
 """Bytes of one connection's streams that may wait to be read."""
+
+READS_PER_S = 5_000.0
+"""Reads of one connection by yamux; as many data frames as may come take a tenth of them."""
+
+READS_BURST = 20_000.0
+"""Reads at once of a connection that was silent."""
 
 COLLISION_S = 5.0
 """Two connections to one peer opened within this time were dialled from both ends at once."""
@@ -107,8 +113,32 @@ class GatedUpgrader(TransportUpgrader):
         return BoundedYamux(conn, peer_id, is_initiator=conn.is_initiator)
 
 
+class PacedReads:
+    """The encrypted connection under yamux, whose reads cost a token each: two for a frame with data, one for others.
+
+    Yamux answers a ping, and looks at any other frame, before anybody is asked to pay for it.
+    """
+
+    def __init__(self, conn: ISecureConn) -> None:
+        self._conn = conn
+        self._reads = TokenBucket(READS_PER_S, READS_BURST, trio.current_time())
+
+    async def read(self, n: int | None = None) -> bytes:
+        """Up to ``n`` bytes, later if they come too fast."""
+        if (pause_s := self._reads.borrow(1.0, trio.current_time())) > 0:
+            await trio.sleep(pause_s)
+        return await self._conn.read(n)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conn, name)
+
+
 class BoundedYamux(Yamux):
-    """A connection whose peer cannot make it hold more than ``BUFFERED_MAX``, nor end the swarm."""
+    """A connection whose peer cannot make it hold more than ``BUFFERED_MAX``, nor end the swarm, nor keep it busy."""
+
+    def __init__(self, conn: ISecureConn, peer_id: ID, is_initiator: bool | None = None) -> None:
+        paced: Any = PacedReads(conn)
+        super().__init__(paced, peer_id, is_initiator)
 
     async def start(self) -> None:
         """Run the connection until it is closed."""
@@ -171,10 +201,15 @@ class GuardedHost(BasicHost):
     def __init__(self, swarm: GuardedSwarm, limits: Limits) -> None:
         super().__init__(swarm, default_protocols=OrderedDict({TProtocol("/fedchain/none"): _refuse}))
         self._limits = limits
+        self.pays: Callable[[ID], bool] = lambda peer: True
+        """Whether a peer may open another stream."""
 
     async def _swarm_stream_handler(self, net_stream: INetStream) -> None:
         connection: Any = getattr(net_stream, "swarm_conn", None)
         try:
+            if not self.pays(net_stream.muxed_conn.peer_id):
+                await reset_quietly(net_stream)
+                return
             if connection is not None and len(connection.streams) > self._limits.streams_per_peer_max:
                 log.warning("streams", "%s opened too many streams", net_stream.muxed_conn.peer_id)
                 await reset_quietly(net_stream)

@@ -23,6 +23,9 @@ PASSED_OVER_MS = 4_000
 DOWNLOADS_MAX = 4_096
 """Contents fetched at a time."""
 
+LARGE_AT_ONCE_MAX = 4
+"""Contents of several chunks that one provider is asked for at a time: more would only compete, and fill memory."""
+
 PROVIDERS_MAX = 8
 """Peers remembered for one content."""
 
@@ -189,10 +192,17 @@ class _Download:
     """Peers that should have it; the first one is asked."""
     asked_ms: int
     """When the first provider was asked last."""
+    is_asked: bool = False
+    """Whether the first provider was asked; otherwise it is busy with others."""
     turns: int = 0
     """How often a provider was replaced because it stalled."""
     data: bytearray = field(default_factory=bytearray)
     """What has arrived, from the start."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it may need several chunks."""
+        return self.size is None or self.size > CHUNK_SIZE
 
 
 class Downloads:
@@ -228,8 +238,8 @@ class Downloads:
             raise LimitReached(
                 "downloads", f"{len(self._downloads)} contents are being fetched, at most {DOWNLOADS_MAX}"
             )
-        self._downloads[content_hash] = _Download(size, [provider], now_ms)
-        return [(provider, GetContent(content_hash, 0))]
+        download = self._downloads[content_hash] = _Download(size, [provider], now_ms)
+        return self._ask(content_hash, download, now_ms)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
         """Take a chunk; the whole content once it is complete and right, and what to ask for next.
@@ -245,10 +255,10 @@ class Downloads:
         if download is None or peer != download.providers[0] or chunk.offset != len(download.data):
             return None, []
         if not chunk.data:
-            if (
-                download.size is None and sha256(bytes(download.data)) == chunk.content_hash
-            ):  # it ends with a whole chunk
-                return bytes(self._downloads.pop(chunk.content_hash).data), []
+            # A content of unknown size may end with a whole chunk.
+            if download.size is None and sha256(bytes(download.data)) == chunk.content_hash:
+                del self._downloads[chunk.content_hash]
+                return bytes(download.data), self._ask_for_waiting(peer, now_ms)
             return None, self._pass_on(chunk.content_hash, download, now_ms)
         size_max = self._size_max if download.size is None else download.size
         found, wanted = len(chunk.data), min(CHUNK_SIZE, size_max - len(download.data))
@@ -268,22 +278,19 @@ class Downloads:
             self._restart(download)
             raise
         del self._downloads[chunk.content_hash]
-        return content, []
+        return content, self._ask_for_waiting(peer, now_ms)
 
     def on_tick(self, now_ms: int, peers: Sequence[PublicKey] = ()) -> list[Request]:
         """Replace providers that do not answer; ``peers`` are others that might have what those do not."""
-        return [
-            self._ask_next(content_hash, download, now_ms, peers)
-            for content_hash, download in self._downloads.items()
-            if now_ms - download.asked_ms >= STALL_MS
-        ]
+        stalled = [item for item in self._downloads.items() if now_ms - item[1].asked_ms >= STALL_MS]
+        return [request for item in stalled for request in self._ask_next(*item, now_ms, peers)]
 
     def drop(self, provider: PublicKey, now_ms: int, peers: Sequence[PublicKey] = ()) -> list[Request]:
         """A provider is gone: go on at once with the next one, or with one of ``peers``."""
-        requests = []
+        requests: list[Request] = []
         for content_hash, download in self._downloads.items():
             if download.providers[0] == provider:
-                requests.append(self._ask_next(content_hash, download, now_ms, peers))
+                requests += self._ask_next(content_hash, download, now_ms, peers)
             if provider in download.providers[1:]:
                 download.providers.remove(provider)
         return requests
@@ -293,23 +300,46 @@ class Downloads:
         for content_hash in [known for known in self._downloads if known not in wanted]:
             del self._downloads[content_hash]
 
+    def _ask(self, content_hash: Hash, download: _Download, now_ms: int) -> list[Request]:
+        """Ask the first provider, unless it is busy with as many large contents as we let one provider send."""
+        provider = download.providers[0]
+        download.asked_ms, download.is_asked = now_ms, False
+        download.is_asked = not download.is_large or self._large_from(provider) < LARGE_AT_ONCE_MAX
+        if not download.is_asked:
+            download.data.clear()  # parts of contents that nobody sends would add up
+            return []
+        return [(provider, GetContent(content_hash, len(download.data)))]
+
+    def _large_from(self, provider: PublicKey) -> int:
+        return sum(
+            download.is_asked and download.is_large and download.providers[0] == provider
+            for download in self._downloads.values()
+        )
+
+    def _ask_for_waiting(self, provider: PublicKey, now_ms: int) -> list[Request]:
+        """A provider has delivered: ask it for what it was too busy for."""
+        for content_hash, download in self._downloads.items():
+            if not download.is_asked and download.providers[0] == provider:
+                return self._ask(content_hash, download, now_ms)
+        return []
+
     def _pass_on(self, content_hash: Hash, download: _Download, now_ms: int) -> list[Request]:
         """The provider does not have it: ask the next one, or wait for the tick if it is the last."""
         if len(download.providers) == 1:
             download.asked_ms = now_ms - STALL_MS
             return []
         download.providers.pop(0)
-        download.asked_ms = now_ms
-        return [(download.providers[0], GetContent(content_hash, len(download.data)))]
+        return self._ask(content_hash, download, now_ms)
 
-    def _ask_next(self, content_hash: Hash, download: _Download, now_ms: int, peers: Sequence[PublicKey]) -> Request:
+    def _ask_next(
+        self, content_hash: Hash, download: _Download, now_ms: int, peers: Sequence[PublicKey]
+    ) -> list[Request]:
         stalled, *known = download.providers
         if peers and (other := peers[download.turns % len(peers)]) not in download.providers:
             known.append(other)
         download.providers = [*known, stalled][:PROVIDERS_MAX]
         download.turns += 1
-        download.asked_ms = now_ms
-        return download.providers[0], GetContent(content_hash, len(download.data))
+        return self._ask(content_hash, download, now_ms)
 
     @staticmethod
     def _restart(download: _Download) -> None:

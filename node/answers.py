@@ -28,6 +28,9 @@ from fedchain.network.sync import blocks_towards, from_bitmap, locator, to_bitma
 ANSWERS_MAX = 64
 """Posts or votes sent for one request; the asker asks again for the rest."""
 
+UNKNOWN_MAX = 2
+"""Unknown blocks on a known head that are asked for after one status; the others are in the next one too."""
+
 Request = GetBlocks | GetPosts | GetVotes
 
 
@@ -58,12 +61,14 @@ class Answers:
         Posts of members ``on_the_way`` are being fetched already.
         """
         tree, head = self._tree, self._tree.head
+        unknown = [block_hash for block_hash, _ in status.candidates if block_hash not in tree]
+        if unknown and status.head_hash in tree:  # otherwise what leads to it comes first
+            known = locator(tree)
+            yield from (GetBlocks(known, block_hash) for block_hash in unknown[:UNKNOWN_MAX])
         for block_hash, votes in status.candidates:
-            if block_hash in tree:
-                if not tree.is_accepted(block_hash) and (lacking := self._lacking(votes, tree.votes(block_hash))):
-                    yield GetVotes(block_hash, lacking)
-            elif status.head_hash in tree:  # otherwise what leads to it comes first
-                yield GetBlocks(locator(tree), block_hash)
+            wanted = block_hash in tree and not tree.is_accepted(block_hash)
+            if wanted and (lacking := self._lacking(votes, tree.votes(block_hash))):
+                yield GetVotes(block_hash, lacking)
         if status.head_hash == head.block_hash:
             held = {*self._mempool.posts((head.round, head.phase)), *on_the_way}
             if lacking := self._lacking(status.posts, held):

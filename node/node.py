@@ -11,6 +11,7 @@ from fedchain.chain.block import Block, Header, sign_block
 from fedchain.chain.exceptions import (
     Equivocation,
     FutureTimestamp,
+    InvalidTransaction,
     LimitReached,
     MissingPayload,
     Refused,
@@ -216,7 +217,8 @@ class Node:
             raise FutureTimestamp("post's timestamp", f"{transaction.timestamp_ms} found, at most {latest_ms} now")
         first = known or self._contents.waiting(transaction.key) or transaction
         if first.hash != transaction.hash:  # the first post counts; others must not be passed on without end
-            raise Equivocation("one post per phase", f"{transaction.hash.hex()} found, {first.hash.hex()} is held")
+            at_fault = InvalidTransaction if peer == transaction.sender else Equivocation
+            raise at_fault("one post per phase", f"{transaction.hash.hex()} found, {first.hash.hex()} is held")
         if payload is None:
             payload = self.content(transaction.payload_hash)
         if payload is not None:
@@ -293,16 +295,20 @@ class Node:
         try:
             effects = self._place(block, now_ms) + self._place_ready(now_ms)
         except UnknownParent as error:
-            self._unplaced.add(peer, block)
+            self._keep_unplaced(peer, block)
             effects = self._place_ready(now_ms)  # it may carry the votes that its parent waits for
             if block.hash not in self.tree:
                 header = block.header
                 effects += self._catch_up_with(peer, header.parent_hash, header.height - 1, now_ms)
                 effects.append(Refuse(peer, error))
         except MissingPayload as error:
-            self._unplaced.add(peer, block)
+            self._keep_unplaced(peer, block)
             effects = [*self._fetch_contents(peer, block, now_ms), Refuse(peer, error)]
         return effects + self._ask_for_more(now_ms)
+
+    def _keep_unplaced(self, peer: PublicKey, block: Block) -> None:
+        if self._unplaced.add(peer, block):
+            self._forget()  # what was being fetched for the block that had to go
 
     def _place(self, block: Block, now_ms: int) -> list[Effect]:
         """Put a sealed block into the tree if every rule holds; vote for it if it deserves it.

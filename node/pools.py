@@ -37,14 +37,17 @@ class UnplacedBlocks:
         """Blocks on top of a block."""
         return [block for _, block in self._blocks.values() if block.header.parent_hash == block_hash]
 
-    def add(self, peer: PublicKey, block: Block) -> None:
-        """Keep a block."""
+    def add(self, peer: PublicKey, block: Block) -> bool:
+        """Keep a block; whether another had to go for it."""
         self._blocks[block.hash] = peer, block
         of_miner = [kept.hash for _, kept in self._blocks.values() if kept.header.miner == block.header.miner]
         if len(of_miner) > UNPLACED_OF_MINER_MAX:
             del self._blocks[of_miner[0]]
+            return True
         if len(self._blocks) > UNPLACED_MAX:
             self._blocks.popitem(last=False)
+            return True
+        return False
 
     def drop(self, block_hash: Hash) -> None:
         """Forget a block, if it is here."""

@@ -24,8 +24,9 @@ from fedchain.chain.store import Record, Storage
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.gossip import Verdict, verdict
-from fedchain.network.messages import Message
+from fedchain.network.messages import GetContent, Message
 from fedchain.network.network import Network
+from fedchain.node.answers import Request
 from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
 from fedchain.node.node import Node
@@ -39,6 +40,9 @@ TICK_S = 1.0
 
 STORE_PAUSE_S = 0.1
 """How long a record that nothing waits for may wait for others, to share the one fsync that storing them costs."""
+
+WAITING_MAX = 256
+"""Effects that may wait, most often for the disk, before questions are left unanswered; each answer holds a chunk."""
 
 
 class Training(Protocol):
@@ -199,6 +203,8 @@ class Service:
     # effects
 
     def _on_message(self, peer: PublicKey, message: Message) -> Verdict:
+        if len(self._waiting) >= WAITING_MAX and isinstance(message, Request | GetContent):
+            return Verdict.IGNORE  # the answer would wait too; whoever needs it asks again
         return self.handle(MessageReceived(peer, message))
 
     def _on_sealed(self, header: Header) -> None:

@@ -26,6 +26,7 @@ from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models import ModelInfo
 from fedchain.learning.registry import METHODS
 from fedchain.learning.rules import Rules
+from fedchain.network.libp2p_addresses import decode_entries, encode_entries, is_address, seen_from
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
 from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
 from fedchain.simulator.scenario import FAULT_KINDS, Fault, Scenario, ScenarioError, load_scenario, scenario_from_dict
@@ -181,6 +182,23 @@ def _open_address() -> Session:
     return Session([address(key.public_key).encode() for key in keys(4)], check)
 
 
+def _open_entries() -> Session:
+    """Addresses as peers tell them; whatever text stands there is judged without harm."""
+    members = [key.public_key for key in keys(4)]
+    texts = ["/ip4/127.0.0.1/tcp/4001", "/ip4/0.0.0.0/tcp/1", "/ip6/::1/tcp/9", "/dns4/a.example/tcp/80"]
+    told: list[Any] = [[], [(b"", texts[:1])], [(item, texts) for item in members]]
+
+    def read(data: bytes) -> Any:
+        entries = decode_entries(data)
+        for _, addresses in entries:
+            for text in addresses:
+                assert not is_address(text) or text.count("/") == 4
+                seen_from(text, "192.0.2.1")
+        return entries
+
+    return _decoder([encode_entries(item) for item in told], read, encode_entries)
+
+
 def _open_scenario() -> Session:
     """A scenario that is taken is the same again when it is written and read."""
     faults = tuple(Fault(at_s=1.0 + place, kind=kind, peers=(place,)) for place, kind in enumerate(FAULT_KINDS))
@@ -212,5 +230,6 @@ DECODERS = (
     *(Target(f"payload-{name}", partial(_open_payload, name), allocated_base=2**21) for name in sorted(METHODS)),
     *(Target(f"knowledge-{name}", partial(_open_knowledge, name), allocated_base=2**21) for name in sorted(METHODS)),
     Target("address", _open_address, is_text=True),
+    Target("entries", _open_entries),
     Target("scenario", _open_scenario, is_text=True, allocated_base=2**24),
 )

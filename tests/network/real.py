@@ -8,7 +8,6 @@ from typing import Any, ParamSpec
 import trio
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
-from libp2p.peer.peerinfo import info_from_p2p_addr
 from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -114,15 +113,16 @@ class Attacker:
 
 
 @asynccontextmanager
-async def attacker(target: Libp2pNetwork, key: PrivateKey = KEYS[9]) -> AsyncIterator[Attacker]:
-    """Connect somebody to ``target`` who speaks noise and yamux and nothing else."""
-    host = build_host(key, lambda _: True, Limits())
+async def attacker(target: Libp2pNetwork | str, key: PrivateKey = KEYS[9]) -> AsyncIterator[Attacker]:
+    """Connect somebody to ``target`` (or its address) who speaks noise and yamux and nothing else."""
+    place, _, name = (target if isinstance(target, str) else target.listen_addresses()[0]).rpartition("/p2p/")
+    host, peer_id = build_host(key, lambda _: True, Limits()), ID.from_base58(name)
     async with host.run([Multiaddr("/ip4/127.0.0.1/tcp/0")]):
-        await host.connect(info_from_p2p_addr(Multiaddr(target.listen_addresses()[0])))
+        await host.get_network().dial_addr(Multiaddr(place), peer_id)
         try:
-            yield Attacker(host, target.host.get_id())
+            yield Attacker(host, peer_id)
         finally:
-            await host.disconnect(target.host.get_id())
+            await host.disconnect(peer_id)
 
 
 async def works(network: Libp2pNetwork, number: int = 8) -> None:

@@ -9,7 +9,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from fedchain.crypto.address import address
-from fedchain.network.identity import key_pair, peer_id, public_key_of
+from fedchain.network.identity import _public_key_of, key_pair, peer_id, public_key_of
 from fedchain.network.libp2p_bounds import (
     CACHE_BYTES_MAX,
     QUEUE_BYTES_MAX,
@@ -190,6 +190,23 @@ def test_a_key_has_one_name_here_and_there() -> None:
 @pytest.mark.parametrize("data", [b"", b"\x12\x20" + bytes(32), bytes(38), b"\x00\x24" + bytes(2**20)])
 def test_other_names_have_no_key(data: bytes) -> None:
     assert public_key_of(ID(data)) is None
+
+
+def test_names_too_long_to_be_a_keys_are_not_remembered() -> None:
+    before = _public_key_of.cache_info()
+    for number in range(10):
+        public_key_of(ID(number.to_bytes(1_000, "big")))
+    assert _public_key_of.cache_info() == before
+
+
+def test_who_was_given_a_message_is_remembered_as_long_as_the_message() -> None:
+    cache, message = BoundedCache(1, 2), rpc_pb2.Message(data=b"x", from_id=b"id", seqno=bytes(8), topicIDs=["topic"])
+    cache.put(message)
+    cache.given[b"id" + bytes(8)].add(peer_id(KEY.public_key))
+    cache.shift()
+    assert cache.given
+    cache.shift()
+    assert not cache.given
 
 
 def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,11 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network import sync
 from fedchain.network.messages import BLOCKS_MAX, CHUNK_SIZE, LOCATOR_MAX, Chunk, GetBlocks, GetContent
 from fedchain.network.sync import (
+    LARGE_AT_ONCE_MAX,
     PROVIDERS_MAX,
     STALL_MS,
     Downloads,
+    Request,
     blocks_towards,
     from_bitmap,
     locator,
@@ -394,6 +396,28 @@ def test_a_content_of_unknown_size_cannot_grow_without_end() -> None:
         downloads.on_chunk(A, Chunk(DATA_HASH, number * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
     with pytest.raises(InvalidPayload, match="0 wanted"):
         downloads.on_chunk(A, Chunk(DATA_HASH, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)), 0)
+
+
+def test_one_provider_sends_a_few_large_contents_at_a_time() -> None:
+    """Otherwise a member could have us hold the beginnings of as many contents as it has posts for."""
+    large = [bytes([number]) * (CHUNK_SIZE + 1) for number in range(LARGE_AT_ONCE_MAX + 2)]
+    downloads, requests = Downloads(2**20), list[Request]()
+    for data in large:
+        requests += downloads.want(sha256(data), len(data), A, 0)
+    assert len(requests) == LARGE_AT_ONCE_MAX
+    assert downloads.want(sha256(b"small"), 5, A, 0), "what fits into a chunk never waits"
+    (more,) = [
+        request
+        for offset in (0, CHUNK_SIZE)
+        for request in downloads.on_chunk(A, Chunk(sha256(large[0]), offset, large[0][offset:][:CHUNK_SIZE]), 1)[1]
+        if request[1].content_hash != sha256(large[0])
+    ]
+    assert more == (A, GetContent(sha256(large[LARGE_AT_ONCE_MAX]), 0)), "the next one, when one is complete"
+    for turn in range(1, 20):
+        asked = {item.content_hash for _, item in downloads.on_tick(turn * STALL_MS)}
+        held = [item for item in downloads._downloads.values() if item.is_asked and item.is_large]
+        assert len(held) <= LARGE_AT_ONCE_MAX
+        assert sha256(b"small") in asked
 
 
 def test_a_provider_that_is_gone_is_replaced_at_once() -> None:

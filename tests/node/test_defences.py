@@ -22,8 +22,10 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.sync import to_bitmap
+from fedchain.node.answers import UNKNOWN_MAX
 from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse
 from fedchain.node.events import Contributed, Mined
+from fedchain.node.pools import UNPLACED_OF_MINER_MAX
 from tests.chain.builders import CREATED_MS, GLOBAL, UPDATE, genesis, keys, payload
 from tests.node.attacks import Scene, errors, own_votes, published, sent
 from tests.node.driver import BlobRules, Federation, Peer, check_agreement
@@ -209,6 +211,16 @@ def test_an_equivocator_is_heard_once_and_the_relay_is_not_to_blame() -> None:
         assert _verdict(effects) is Verdict.IGNORE
         assert sent(effects) == []
     assert scene.node.mempool.get((1, 0), key.public_key) == first
+
+
+def test_who_sends_its_own_second_post_is_to_blame() -> None:
+    scene = Scene(genesis(4))
+    key = keys(2)[1]
+    first, second = (
+        sign_transaction(key, scene.genesis.chain_id, 1, 0, payload(number), CREATED_MS) for number in (1, 2)
+    )
+    scene.receive(PostMessage(first, payload(1)), key.public_key)
+    assert _verdict(scene.receive(PostMessage(second, payload(2)), key.public_key)) is Verdict.REJECT
 
 
 def test_a_second_post_is_not_passed_on_while_the_first_ones_payload_is_on_its_way() -> None:
@@ -409,6 +421,23 @@ def test_a_peer_that_lacks_a_payload_is_not_asked_in_circles() -> None:
         requests = sent(scene.receive(Chunk(post.payload_hash, 0, b"")))
     assert requests == []
     assert GetContent(post.payload_hash, 0) in sent(scene.tick(1))
+
+
+def test_what_was_fetched_for_a_block_that_had_to_go_is_given_up() -> None:
+    scene = Scene(genesis(4))
+    root = scene.genesis.chain_id
+    miner = scene.chain.key(scene.genesis.members[0])
+    for number in range(UNPLACED_OF_MINER_MAX + 5):
+        block = scene.chain.extend(root, payload_of=100 * number, timestamp_ms=CREATED_MS + 5_000 + number, miner=miner)
+        scene.block(block, payloads=False)
+    assert len(scene.node._contents._downloads) == 4 * UNPLACED_OF_MINER_MAX
+
+
+def test_one_status_asks_for_few_unknown_blocks() -> None:
+    scene = Scene(genesis(4))
+    unknown = tuple((sha256(bytes([number])), b"") for number in range(16))
+    requests = sent(scene.receive(Status(scene.genesis.chain_id, 0, b"", unknown)))
+    assert len(requests) == UNKNOWN_MAX
 
 
 def test_a_byte_at_a_time_is_not_a_download() -> None:

@@ -20,6 +20,7 @@ from fedchain.network.gossip import Verdict
 from fedchain.network.messages import (
     BlockMessage,
     Chunk,
+    GetContent,
     GossipMessage,
     Message,
     PostMessage,
@@ -29,7 +30,7 @@ from fedchain.network.messages import (
 from fedchain.network.network import Receiver
 from fedchain.node.effects import Blame
 from fedchain.node.events import Tick
-from fedchain.node.service import Service, now_ms
+from fedchain.node.service import WAITING_MAX, Service, now_ms
 from fedchain.node.verification import Verification
 from fedchain.node.workers import MiningWorker, Trained, WorkerFailed
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
@@ -154,6 +155,27 @@ async def test_nothing_is_sent_while_what_it_promises_is_being_stored() -> None:
     order = [later.index(("store", post.transaction)), later.index(("publish", post))]
     assert order == sorted(order)
     assert sum(how == "send" and isinstance(what, Status) for how, what in later[order[1] :]) >= 1
+
+
+@on_trio
+async def test_answers_do_not_pile_up_behind_a_slow_disk() -> None:
+    shell = Shell()
+    shell.open.clear()
+    question = GetContent(bytes(32), 0)
+    try:
+        async with serving(shell, genesis(4)) as service:
+            await until(lambda: service.activity.accuracy is not None and not service.activity.training, "it trained")
+            await anyio.wait_all_tasks_blocked()
+            asker = OTHERS[0].public_key
+            for _ in range(3 * WAITING_MAX):
+                assert shell.receiver(asker, question) is not Verdict.REJECT
+            assert shell.receiver(asker, Status(bytes(32), 0, b"", ())) is Verdict.ACCEPT, "all else is heard"
+            shell.open.set()
+            await until(lambda: not service._waiting, "all is said")
+    finally:
+        shell.open.set()
+    answers = [what for how, what in shell.log if how == "send" and isinstance(what, Chunk)]
+    assert WAITING_MAX // 2 < len(answers) <= WAITING_MAX
 
 
 @on_trio
