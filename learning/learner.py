@@ -73,9 +73,10 @@ class Learner:
         known = read_knowledge(self._method, self._info, knowledge)
         with self._reproducible(client, which, round_number) as own:
             before = copy_state(own)
-            received = self._receive(own, which, Round(round_number, known), knowledge, evaluate_test)
+            round = Round(round_number, known, clients=self._config.clients)
+            received = self._receive(own, which, round, knowledge, evaluate_test)
             try:
-                payload = which.compute(self._method, own, Round(round_number, known))
+                payload = which.compute(self._method, own, round)
                 _validate_finite(payload, own, round_number)
             except TrainingDiverged:
                 restore_state(own, before)
@@ -95,7 +96,8 @@ class Learner:
         which = self._method.phases[0]
         with self._reproducible(client, which, round_number) as own:
             before = copy_state(own)
-            round = Round(round_number, read_knowledge(self._method, self._info, knowledge))
+            known = read_knowledge(self._method, self._info, knowledge)
+            round = Round(round_number, known, clients=self._config.clients)
             received = self._receive(own, which, round, knowledge, evaluate_test)
             restore_state(own, before)
         return received
@@ -148,7 +150,9 @@ class Learner:
         return _with_test(result, self._evaluate_shared(client, knowledge)) if evaluate_test else result
 
     def _evaluate_shared(self, client: Client, knowledge: bytes) -> tuple[float, float]:
-        """Measure a shared model on the whole test set, once for all clients of this process."""
+        """Measure a shared model on the whole test set, once for all clients of this process if it is one for all."""
+        if self._method.personalizes:
+            return evaluate(client.model, *self._whole_test_set())
         digest = hashlib.sha256(knowledge).digest()
         if self._test_result is None or self._test_result[0] != digest:
             self._test_result = (digest, evaluate(client.model, *self._whole_test_set()))

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedchain.learning.exceptions import unknown_name
 
@@ -27,10 +28,16 @@ class ModelInfo:
     classes: int
     """Number of classes C."""
 
+    trainable: frozenset[str]
+    """Names of the tensors that training moves; the others are buffers, such as running means."""
+
+    normalization: frozenset[str]
+    """Names of the tensors of batch normalization, trainable or not."""
+
     @property
     def parameter_count(self) -> int:
-        """Number of scalars in the model."""
-        return sum(torch.Size(shape).numel() for _, shape in self.parameters)
+        """Number of scalars that training moves, P."""
+        return sum(torch.Size(shape).numel() for name, shape in self.parameters if name in self.trainable)
 
 
 class Model(nn.Module):
@@ -45,6 +52,11 @@ class Model(nn.Module):
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, D) and logits (B, C) of images (B, channels, height, width)."""
         raise NotImplementedError
+
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs (B, D_l) of the layers that can be compared, the embedding last, and the logits (B, C)."""
+        embedding, logits = self(images)
+        return (embedding,), logits
 
 
 class Cnn(Model):
@@ -66,11 +78,16 @@ class Cnn(Model):
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, 50) and logits (B, 10) of images (B, 1, 28, 28)."""
-        hidden = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
-        hidden = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(hidden)), 2))  # (B, 20, 4, 4)
-        embedding = F.relu(self.fc1(hidden.flatten(1)))  # (B, 50)
+        layers, logits = self.layers(images)
+        return layers[-1], logits
+
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs of both convolutions and the embedding, and the logits."""
+        first = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
+        second = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(first)), 2))  # (B, 20, 4, 4)
+        embedding = F.relu(self.fc1(second.flatten(1)))  # (B, 50)
         logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, 10)
-        return embedding, logits
+        return (first.flatten(1), second.flatten(1), embedding), logits
 
 
 class DigitsMlp(Model):
@@ -87,9 +104,14 @@ class DigitsMlp(Model):
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, 32) and logits (B, 10) of images (B, 1, 8, 8)."""
+        layers, logits = self.layers(images)
+        return layers[-1], logits
+
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs of the hidden layer and the embedding, and the logits."""
         hidden = F.relu(self.fc1(images.flatten(1)))  # (B, 64)
         embedding = F.relu(self.fc2(hidden))  # (B, 32)
-        return embedding, self.fc3(embedding)
+        return (hidden, embedding), self.fc3(embedding)
 
 
 _MODELS: Mapping[str, Callable[[], Model]] = MappingProxyType({"cnn": Cnn, "digits-mlp": DigitsMlp})
@@ -109,5 +131,11 @@ def build_model(name: str, seed: int) -> Model:
 def describe_model(name: str) -> ModelInfo:
     """Return the shapes of the named model."""
     model = build_model(name, seed=0)
-    parameters = tuple((key, tuple(value.shape)) for key, value in model.state_dict().items())
-    return ModelInfo(parameters=parameters, embedding_size=model.embedding_size, classes=model.classes)
+    norms = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _BatchNorm)]
+    return ModelInfo(
+        parameters=tuple((key, tuple(value.shape)) for key, value in model.state_dict().items()),
+        embedding_size=model.embedding_size,
+        classes=model.classes,
+        trainable=frozenset(key for key, _ in model.named_parameters()),
+        normalization=frozenset(f"{prefix}.{key}" for prefix, module in norms for key in module.state_dict()),
+    )
