@@ -1,10 +1,11 @@
 """A federation in one process: the rules aggregate what the learner's clients post, round after round."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Contribution, Learner
@@ -12,6 +13,7 @@ from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
 from fedchain.learning.models import build_model, describe_model
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.rules import Rules
+from fedchain.learning.vectors import gradient_vector, write_vector
 
 CLIENTS = 3
 
@@ -103,4 +105,20 @@ def model_of(values: Any) -> dict[str, Any]:
     return {"model.w": np.array(values, dtype=np.float32)}
 
 
-Gradient = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+def examples(count: int) -> dict[str, Any]:
+    """The number of examples as posted."""
+    return {"examples": np.array([count])}
+
+
+def vector_of(tensors: Tensors) -> np.ndarray[Any, Any]:
+    """A posted digits model in the order of its parameters."""
+    names = [f"model.{name}" for name, _ in new_client().model.named_parameters()]
+    return np.concatenate([tensors[name].ravel() for name in names])
+
+
+def gradient_at(point: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    """The gradient of cross-entropy on some of the new client's examples, with its parameters at a point."""
+    client = new_client()
+    write_vector(client.model, point)
+    _, logits = client.model(client.train_images[batch])
+    return gradient_vector(F.cross_entropy(logits, client.train_labels[batch]), client.model)
