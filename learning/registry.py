@@ -24,6 +24,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "blade-fl": "fedchain.learning.methods.blade_fl:BladeFl",
         "dfpl": "fedchain.learning.methods.dfpl:Dfpl",
         "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
+        "fednova": "fedchain.learning.methods.fednova:FedNova",
         "fedprox": "fedchain.learning.methods.fedprox:FedProx",
         "solo": "fedchain.learning.methods.solo:Solo",
     }
