@@ -26,6 +26,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
         "fednova": "fedchain.learning.methods.fednova:FedNova",
         "fedprox": "fedchain.learning.methods.fedprox:FedProx",
+        "scaffold": "fedchain.learning.methods.scaffold:Scaffold",
         "solo": "fedchain.learning.methods.solo:Solo",
     }
 )
