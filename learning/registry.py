@@ -24,6 +24,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "blade-fl": "fedchain.learning.methods.blade_fl:BladeFl",
         "dfpl": "fedchain.learning.methods.dfpl:Dfpl",
         "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
+        "fedcurv": "fedchain.learning.methods.fedcurv:FedCurv",
         "fednova": "fedchain.learning.methods.fednova:FedNova",
         "fedprox": "fedchain.learning.methods.fedprox:FedProx",
         "scaffold": "fedchain.learning.methods.scaffold:Scaffold",
