@@ -25,10 +25,13 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "dfpl": "fedchain.learning.methods.dfpl:Dfpl",
         "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
         "fedcurv": "fedchain.learning.methods.fedcurv:FedCurv",
+        "fedintr": "fedchain.learning.methods.fedintr:FedIntR",
         "fednova": "fedchain.learning.methods.fednova:FedNova",
         "fedprox": "fedchain.learning.methods.fedprox:FedProx",
+        "moon": "fedchain.learning.methods.moon:Moon",
         "scaffold": "fedchain.learning.methods.scaffold:Scaffold",
         "solo": "fedchain.learning.methods.solo:Solo",
+        "swim": "fedchain.learning.methods.swim:Swim",
     }
 )
 """Registered name of each built-in method, and where its class is: 'module:Class'."""
