@@ -27,6 +27,8 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "fedcurv": "fedchain.learning.methods.fedcurv:FedCurv",
         "fedintr": "fedchain.learning.methods.fedintr:FedIntR",
         "fednova": "fedchain.learning.methods.fednova:FedNova",
+        "fedproc": "fedchain.learning.methods.fedproc:FedProc",
+        "fedproto": "fedchain.learning.methods.fedproto:FedProto",
         "fedprox": "fedchain.learning.methods.fedprox:FedProx",
         "moon": "fedchain.learning.methods.moon:Moon",
         "scaffold": "fedchain.learning.methods.scaffold:Scaffold",
