@@ -30,6 +30,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "fedproc": "fedchain.learning.methods.fedproc:FedProc",
         "fedproto": "fedchain.learning.methods.fedproto:FedProto",
         "fedprox": "fedchain.learning.methods.fedprox:FedProx",
+        "fedreg": "fedchain.learning.methods.fedreg:FedReg",
         "moon": "fedchain.learning.methods.moon:Moon",
         "scaffold": "fedchain.learning.methods.scaffold:Scaffold",
         "solo": "fedchain.learning.methods.solo:Solo",
