@@ -33,6 +33,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "fedreg": "fedchain.learning.methods.fedreg:FedReg",
         "moon": "fedchain.learning.methods.moon:Moon",
         "scaffold": "fedchain.learning.methods.scaffold:Scaffold",
+        "sgd": "fedchain.learning.methods.sgd:Sgd",
         "solo": "fedchain.learning.methods.solo:Solo",
         "swim": "fedchain.learning.methods.swim:Swim",
     }
