@@ -23,6 +23,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
     {
         "blade-fl": "fedchain.learning.methods.blade_fl:BladeFl",
         "dfpl": "fedchain.learning.methods.dfpl:Dfpl",
+        "fedadam": "fedchain.learning.methods.fedadam:FedAdam",
         "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
         "fedcurv": "fedchain.learning.methods.fedcurv:FedCurv",
         "fedintr": "fedchain.learning.methods.fedintr:FedIntR",
