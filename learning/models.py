@@ -66,15 +66,15 @@ class Cnn(Model):
     """
 
     embedding_size = 50
-    classes = 10
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 10) -> None:
         super().__init__()
+        self.classes = classes
         self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
         self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
         self.conv2_drop = nn.Dropout2d()
         self.fc1 = nn.Linear(320, 50)
-        self.fc2 = nn.Linear(50, 10)
+        self.fc2 = nn.Linear(50, classes)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, 50) and logits (B, 10) of images (B, 1, 28, 28)."""
@@ -94,13 +94,13 @@ class DigitsMlp(Model):
     """A small fully connected network for the 8x8 digits: 6,570 parameters. Ours; made for fast examples."""
 
     embedding_size = 32
-    classes = 10
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 10) -> None:
         super().__init__()
+        self.classes = classes
         self.fc1 = nn.Linear(64, 64)
         self.fc2 = nn.Linear(64, 32)
-        self.fc3 = nn.Linear(32, 10)
+        self.fc3 = nn.Linear(32, classes)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, 32) and logits (B, 10) of images (B, 1, 8, 8)."""
@@ -114,23 +114,30 @@ class DigitsMlp(Model):
         return (hidden, embedding), self.fc3(embedding)
 
 
-_MODELS: Mapping[str, Callable[[], Model]] = MappingProxyType({"cnn": Cnn, "digits-mlp": DigitsMlp})
+_MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType({"cnn": Cnn, "digits-mlp": DigitsMlp})
 
 
-def build_model(name: str, seed: int) -> Model:
-    """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was."""
-    if name not in _MODELS:
-        raise unknown_name("model", name, _MODELS)
+def build_model(name: str, seed: int, **shape: int) -> Model:
+    """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was.
+
+    `shape` is what differs from the model's own case: the number of classes, and for the networks of the papers also
+    channels, and size where the images' side matters.
+    """
+    from fedchain.learning.networks import NETWORKS  # they build on this module
+
+    builders = {**_MODELS, **NETWORKS}
+    if name not in builders:
+        raise unknown_name("model", name, builders)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _MODELS[name]()
+        model = builders[name](**shape)
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def describe_model(name: str) -> ModelInfo:
+def describe_model(name: str, **shape: int) -> ModelInfo:
     """Return the shapes of the named model."""
-    model = build_model(name, seed=0)
+    model = build_model(name, seed=0, **shape)
     norms = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _BatchNorm)]
     return ModelInfo(
         parameters=tuple((key, tuple(value.shape)) for key, value in model.state_dict().items()),
