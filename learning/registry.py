@@ -33,6 +33,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "fedprox": "fedchain.learning.methods.fedprox:FedProx",
         "fedreg": "fedchain.learning.methods.fedreg:FedReg",
         "moon": "fedchain.learning.methods.moon:Moon",
+        "mtfl": "fedchain.learning.methods.mtfl:Mtfl",
         "pfedme": "fedchain.learning.methods.pfedme:PFedMe",
         "scaffold": "fedchain.learning.methods.scaffold:Scaffold",
         "sgd": "fedchain.learning.methods.sgd:Sgd",
