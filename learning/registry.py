@@ -22,6 +22,7 @@ HyperparameterValue = bool | int | float | str
 METHODS: Mapping[str, str] = MappingProxyType(
     {
         "blade-fl": "fedchain.learning.methods.blade_fl:BladeFl",
+        "demlearn": "fedchain.learning.methods.demlearn:DemLearn",
         "dfpl": "fedchain.learning.methods.dfpl:Dfpl",
         "fedadam": "fedchain.learning.methods.fedadam:FedAdam",
         "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
