@@ -20,3 +20,18 @@ def weighted_mean(arrays: Sequence[NDArray[np.float32]], weights: Sequence[int])
         total += array.astype(np.float64) * float(weight)
     mean: NDArray[np.float32] = (total / float(sum(weights))).astype(np.float32)
     return mean
+
+
+def weighted_sum(arrays: Sequence[NDArray[np.float32]], weights: Sequence[float]) -> NDArray[np.float64]:
+    """Return sum_k w_k a_k of equally shaped arrays, not rounded yet."""
+    total = np.zeros(arrays[0].shape, dtype=np.float64)
+    for array, weight in zip(arrays, weights, strict=True):
+        total += array.astype(np.float64) * weight
+    return total
+
+
+def round_once(array: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round to float32. What lies beyond its range becomes its largest number: no post may make knowledge infinite."""
+    limit = float(np.finfo(np.float32).max)
+    rounded: NDArray[np.float32] = np.clip(array, -limit, limit).astype(np.float32)
+    return rounded

@@ -21,8 +21,10 @@ SHOTS_MAX = 60_000
 CLASSES = 10
 """Number of classes C; every data set here has ten."""
 
+_FOR_28X28 = ("cnn", "fedreg-cnn", "mlp", "mlp-bn", "mlp-linear")
+
 DATASETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"digits": ("digits-mlp",), "fashion-mnist": ("cnn",), "mnist": ("cnn",)}
+    {"digits": ("digits-mlp", "digits-mlp-bn"), "fashion-mnist": _FOR_28X28, "mnist": _FOR_28X28}
 )
 """Data sets, and the models that take images of their size; the first one is what 'auto' means."""
 
@@ -32,7 +34,7 @@ OWN = "own"
 PARTITIONS = ("dirichlet", "iid", "n-way", "n-way-exact")
 """How the examples can be spread over the clients."""
 
-_MODELS = ("auto", "cnn", "digits-mlp")
+_MODELS = ("auto", "digits-mlp", "digits-mlp-bn", *_FOR_28X28)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,8 @@ class LearningConfig:
     """
 
     method: str = "dfpl"
-    """Learning method: dfpl, fedavg, blade-fl, solo, or module:Class for one of your own."""
+    """Learning method: dfpl, fedavg, blade-fl, solo, any other of docs/methods.md, or module:Class for one of your
+    own."""
 
     hyperparameters: Mapping[str, HyperparameterValue] | tuple[tuple[str, HyperparameterValue], ...] = ()
     """Hyper-parameters of the method that differ from its defaults, as name=value."""
@@ -61,7 +64,8 @@ class LearningConfig:
     """For own data: the shapes of everybody's model."""
 
     model: str = "auto"
-    """Model: cnn (28x28 images), digits-mlp (8x8 images), or auto for the one that fits the data set."""
+    """Model: cnn, fedreg-cnn, mlp, mlp-bn or mlp-linear (28x28 images), digits-mlp or digits-mlp-bn (8x8), or auto for
+    the usual one of the data set."""
 
     clients: int = 20
     """Number of clients K among whom the data are spread."""

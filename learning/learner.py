@@ -80,9 +80,10 @@ class Learner:
         known = read_knowledge(self._method, self._info, knowledge)
         with self._reproducible(client, which, round_number) as own:
             before = copy_state(own)
-            received = self._receive(own, which, Round(round_number, known), knowledge, evaluate_test)
+            round = Round(round_number, known, clients=self._config.clients)
+            received = self._receive(own, which, round, knowledge, evaluate_test)
             try:
-                payload = which.compute(self._method, own, Round(round_number, known))
+                payload = which.compute(self._method, own, round)
                 _validate_finite(payload, own, round_number)
             except TrainingDiverged:
                 restore_state(own, before)
@@ -102,7 +103,8 @@ class Learner:
         which = self._method.phases[0]
         with self._reproducible(client, which, round_number) as own:
             before = copy_state(own)
-            round = Round(round_number, read_knowledge(self._method, self._info, knowledge))
+            known = read_knowledge(self._method, self._info, knowledge)
+            round = Round(round_number, known, clients=self._config.clients)
             received = self._receive(own, which, round, knowledge, evaluate_test)
             restore_state(own, before)
         return received
@@ -153,7 +155,9 @@ class Learner:
         return _with_test(result, self._evaluate_shared(client, knowledge)) if evaluate_test else result
 
     def _evaluate_shared(self, client: Client, knowledge: bytes) -> tuple[float, float] | None:
-        """Measure a shared model on the whole test set, once for all clients of this process."""
+        """Measure a shared model on the whole test set, once for all clients of this process if it is one for all."""
+        if self._method.personalizes:
+            return self._evaluate_on_all(client.model)
         digest = hashlib.sha256(knowledge).digest()
         if self._test_result is None or self._test_result[0] != digest:
             self._test_result = (digest, self._evaluate_on_all(client.model))

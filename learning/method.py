@@ -115,6 +115,9 @@ class Round:
     posts: tuple[Post, ...] = ()
     """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
 
+    clients: int = 0
+    """Number of clients in the federation, N, whether they take part in this round or not."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
@@ -155,6 +158,9 @@ class Method(ABC):
 
     shares_model: ClassVar[bool] = False
     """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""
+
+    personalizes: ClassVar[bool] = False
+    """Whether what `receive` makes of a shared model differs from client to client."""
 
     def __post_init__(self) -> None:
         self.validate()

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import unknown_name
@@ -29,13 +30,19 @@ class ModelInfo:
     classes: int
     """Number of classes C."""
 
+    trainable: frozenset[str]
+    """Names of the tensors that training moves; the others are frozen, or buffers such as running means."""
+
+    normalization: frozenset[str]
+    """Names of the tensors of batch normalization, trainable or not."""
+
     input_shape: tuple[int, ...] | None = None
     """Shape of one example; None: as the built-in data set has it."""
 
     @property
     def parameter_count(self) -> int:
-        """Number of scalars in the model."""
-        return sum(math.prod(shape) for _, shape in self.parameters)
+        """Number of scalars that training moves, P."""
+        return sum(math.prod(shape) for name, shape in self.parameters if name in self.trainable)
 
 
 class Model(nn.Module):
@@ -51,6 +58,11 @@ class Model(nn.Module):
         """Return embedding (B, D) and logits (B, C) of images (B, channels, height, width)."""
         raise NotImplementedError
 
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs (B, D_l) of the layers that can be compared, the embedding last, and the logits (B, C)."""
+        embedding, logits = self(images)
+        return (embedding,), logits
+
 
 class Cnn(Model):
     """The small convolutional network of the federated-prototype literature, for 28x28 images: 21,840 parameters.
@@ -59,54 +71,71 @@ class Cnn(Model):
     """
 
     embedding_size = 50
-    classes = 10
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 10) -> None:
         super().__init__()
+        self.classes = classes
         self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
         self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
         self.conv2_drop = nn.Dropout2d()
         self.fc1 = nn.Linear(320, 50)
-        self.fc2 = nn.Linear(50, 10)
+        self.fc2 = nn.Linear(50, classes)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, 50) and logits (B, 10) of images (B, 1, 28, 28)."""
-        hidden = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
-        hidden = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(hidden)), 2))  # (B, 20, 4, 4)
-        embedding = F.relu(self.fc1(hidden.flatten(1)))  # (B, 50)
+        layers, logits = self.layers(images)
+        return layers[-1], logits
+
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs of both convolutions and the embedding, and the logits."""
+        first = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
+        second = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(first)), 2))  # (B, 20, 4, 4)
+        embedding = F.relu(self.fc1(second.flatten(1)))  # (B, 50)
         logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, 10)
-        return embedding, logits
+        return (first.flatten(1), second.flatten(1), embedding), logits
 
 
 class DigitsMlp(Model):
     """A small fully connected network for the 8x8 digits: 6,570 parameters. Ours; made for fast examples."""
 
     embedding_size = 32
-    classes = 10
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 10) -> None:
         super().__init__()
+        self.classes = classes
         self.fc1 = nn.Linear(64, 64)
         self.fc2 = nn.Linear(64, 32)
-        self.fc3 = nn.Linear(32, 10)
+        self.fc3 = nn.Linear(32, classes)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, 32) and logits (B, 10) of images (B, 1, 8, 8)."""
+        layers, logits = self.layers(images)
+        return layers[-1], logits
+
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs of the hidden layer and the embedding, and the logits."""
         hidden = F.relu(self.fc1(images.flatten(1)))  # (B, 64)
         embedding = F.relu(self.fc2(hidden))  # (B, 32)
-        return embedding, self.fc3(embedding)
+        return (hidden, embedding), self.fc3(embedding)
 
 
-_MODELS: Mapping[str, Callable[[], Model]] = MappingProxyType({"cnn": Cnn, "digits-mlp": DigitsMlp})
+_MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType({"cnn": Cnn, "digits-mlp": DigitsMlp})
 
 
-def build_model(name: str, seed: int) -> Model:
-    """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was."""
-    if name not in _MODELS:
-        raise unknown_name("model", name, _MODELS)
+def build_model(name: str, seed: int, **shape: int) -> Model:
+    """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was.
+
+    `shape` is what differs from the model's own case: the number of classes, and for the networks of the papers also
+    channels, and size where the images' side matters.
+    """
+    from fedchain.learning.networks import NETWORKS  # they build on this module
+
+    builders = {**_MODELS, **NETWORKS}
+    if name not in builders:
+        raise unknown_name("model", name, builders)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _MODELS[name]()
+        model = builders[name](**shape)
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
@@ -116,8 +145,24 @@ def info_of(config: LearningConfig) -> ModelInfo:
     return config.shapes or describe_model(config.model_name)
 
 
-def describe_model(name: str) -> ModelInfo:
+def describe_model(name: str, **shape: int) -> ModelInfo:
     """Return the shapes of the named model."""
-    model = build_model(name, seed=0)
-    parameters = tuple((key, tuple(value.shape)) for key, value in model.state_dict().items())
-    return ModelInfo(parameters=parameters, embedding_size=model.embedding_size, classes=model.classes)
+    model = build_model(name, seed=0, **shape)
+    return ModelInfo(
+        parameters=tuple((key, tuple(value.shape)) for key, value in model.state_dict().items()),
+        embedding_size=model.embedding_size,
+        classes=model.classes,
+        trainable=trainable_names(model),
+        normalization=normalization_names(model),
+    )
+
+
+def trainable_names(model: nn.Module) -> frozenset[str]:
+    """Return the names of the tensors that training moves: parameters that are not frozen."""
+    return frozenset(key for key, value in model.named_parameters() if value.requires_grad)
+
+
+def normalization_names(model: nn.Module) -> frozenset[str]:
+    """Return the names of the tensors of batch normalization."""
+    norms = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _BatchNorm)]
+    return frozenset(f"{prefix}.{key}" for prefix, module in norms for key in module.state_dict())

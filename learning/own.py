@@ -21,7 +21,7 @@ from torch import nn
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.examples import read_examples, validate_labels
 from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
-from fedchain.learning.models import Model, ModelInfo
+from fedchain.learning.models import Model, ModelInfo, normalization_names, trainable_names
 from fedchain.learning.registry import is_import_path, load_method
 from fedchain.learning.seeding import seeded
 from fedchain.learning.shapes import validate_bounds, validate_same
@@ -189,12 +189,14 @@ def _describe(module: nn.Module, embedding_size: int, classes: int, input_shape:
         if kind is None or (kind != torch.float32 and (kind.is_floating_point or kind.is_complex)):
             found = kind or type(value).__name__
             raise ConfigurationError(f"{name} of the model is {found}; only float32 and integers can be exchanged")
-    if not any(value.requires_grad for value in module.parameters()):
+    if not trainable_names(module):
         raise ConfigurationError("the model has no parameter to train")
     info = ModelInfo(
         parameters=tuple((name, tuple(value.shape)) for name, value in state.items()),
         embedding_size=embedding_size,
         classes=classes,
+        trainable=trainable_names(module),
+        normalization=normalization_names(module),
         input_shape=input_shape,
     )
     validate_bounds(info)

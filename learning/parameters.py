@@ -1,32 +1,63 @@
-"""A model's parameters as a payload: how the methods that average models post and load them."""
+"""A model's parameters as a payload: how the methods that average models post, load and average them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedchain.learning.aggregation import weighted_mean
 from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Tensors
-from fedchain.learning.models import Model, ModelInfo
+from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
+from fedchain.learning.models import Model, ModelInfo, trainable_names
 
 PREFIX = "model."
-"""Before the name of each of the model's tensors, so that a method's own tensors cannot clash with them."""
+"""Before the name of each tensor that training moves, so that a method's own tensors cannot clash with them."""
+
+BUFFER_PREFIX = "buffer."
+"""Before the name of each other tensor of the model's state, such as running means: averaged, but never stepped."""
 
 
 def parameter_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
     """State the tensors of the model's state."""
-    return tuple(TensorSpec(PREFIX + name, shape) for name, shape in info.parameters)
+    return tuple(TensorSpec(wire_name(name, name in info.trainable), shape) for name, shape in info.parameters)
 
 
 def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
     """Return copies of the model's tensors as float32 arrays."""
-    state = model.state_dict()
-    return {PREFIX + name: value.numpy().astype(np.float32, copy=True) for name, value in state.items()}
+    return {name: value.numpy().astype(np.float32, copy=True) for name, value in _named_tensors(model)}
 
 
 def load_parameters(model: Model, tensors: Tensors) -> None:
-    """Overwrite the model's tensors."""
+    """Overwrite those of the model's tensors that are given."""
     with torch.no_grad():
-        for name, value in model.state_dict().items():
-            value.copy_(torch.from_numpy(np.array(tensors[PREFIX + name])))
+        for name, value in _named_tensors(model):
+            if name in tensors:
+                value.copy_(torch.from_numpy(np.array(tensors[name])))
+
+
+def average_parameters(posts: Sequence[Post], weights: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """Return the weighted mean of the posted models, tensor by tensor."""
+    names = [name for name in posts[0].payload if name.startswith((PREFIX, BUFFER_PREFIX))]
+    return {name: weighted_mean([post.payload[name] for post in posts], weights) for name in names}
+
+
+def wire_name(name: str, is_trainable: bool) -> str:
+    """Return the name under which one of the model's tensors is posted."""
+    return (PREFIX if is_trainable else BUFFER_PREFIX) + name
+
+
+def _named_tensors(model: Model) -> list[tuple[str, torch.Tensor]]:
+    trainable = trainable_names(model)
+    return [(wire_name(name, name in trainable), value) for name, value in model.state_dict().items()]
+
+
+def _post_model(method: Method, client: Client, round: Round) -> Tensors:
+    """Post the model as it is."""
+    return read_parameters(client.model)
+
+
+INITIAL_MODEL = Phase("initial_model", _post_model)
+"""Setup phase of a rule that moves the common model by a step, and so must find the first one on the chain. All clients
+post the same; whoever posts another one shifts the plain mean, as in any round."""

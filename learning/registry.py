@@ -22,9 +22,24 @@ HyperparameterValue = bool | int | float | str
 METHODS: Mapping[str, str] = MappingProxyType(
     {
         "blade-fl": "fedchain.learning.methods.blade_fl:BladeFl",
+        "demlearn": "fedchain.learning.methods.demlearn:DemLearn",
         "dfpl": "fedchain.learning.methods.dfpl:Dfpl",
+        "fedadam": "fedchain.learning.methods.fedadam:FedAdam",
         "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
+        "fedcurv": "fedchain.learning.methods.fedcurv:FedCurv",
+        "fedintr": "fedchain.learning.methods.fedintr:FedIntR",
+        "fednova": "fedchain.learning.methods.fednova:FedNova",
+        "fedproc": "fedchain.learning.methods.fedproc:FedProc",
+        "fedproto": "fedchain.learning.methods.fedproto:FedProto",
+        "fedprox": "fedchain.learning.methods.fedprox:FedProx",
+        "fedreg": "fedchain.learning.methods.fedreg:FedReg",
+        "moon": "fedchain.learning.methods.moon:Moon",
+        "mtfl": "fedchain.learning.methods.mtfl:Mtfl",
+        "pfedme": "fedchain.learning.methods.pfedme:PFedMe",
+        "scaffold": "fedchain.learning.methods.scaffold:Scaffold",
+        "sgd": "fedchain.learning.methods.sgd:Sgd",
         "solo": "fedchain.learning.methods.solo:Solo",
+        "swim": "fedchain.learning.methods.swim:Swim",
     }
 )
 """Registered name of each built-in method, and where its class is: 'module:Class'."""

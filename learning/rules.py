@@ -43,6 +43,7 @@ class Rules:
         config.validate()
         self.method = build_method(config.method, dict(config.hyperparameters))
         self.info: ModelInfo = info_of(config)
+        self._clients = config.clients
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
 
     @property
@@ -74,7 +75,8 @@ class Rules:
             return knowledge
         which = self._phases[phase]
         read = tuple(Post(sender, self._read(which, payload)) for sender, payload in posts)
-        return encode(self.method.aggregate(which, Round(round_number, self.read_knowledge(knowledge), read)))
+        round = Round(round_number, self.read_knowledge(knowledge), read, self._clients)
+        return encode(self.method.aggregate(which, round))
 
     def read_knowledge(self, knowledge: bytes) -> Tensors | None:
         """Decode knowledge; b'' is None. Raises `InvalidPayload` for bytes that no phase leaves behind."""

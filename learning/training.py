@@ -1,4 +1,9 @@
-"""Local training: the one SGD loop that every method shares. B batch, n examples of the client."""
+"""Local training: the one loop that every method shares. B batch, n examples of the client, P scalars of the model.
+
+`train` is SGD on the method's loss. A method changes it in at most three places: `correct` adds to the gradient what
+is no function of the batch (a proximal term, a control variate), `beside` gives the loss more than the batch (what
+another model makes of the same images), and `run_steps` replaces SGD's step altogether.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,12 +12,23 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.vectors import flatten, trained_parameters, unflatten
 
 if TYPE_CHECKING:
     from fedchain.learning.method import Client, Forward, Memory
 
 Loss = Callable[["Forward", torch.Tensor, torch.Tensor, "Memory"], torch.Tensor]
 """loss(forward, images, labels, memory) -> scalar."""
+
+Correct = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""correct(gradient (P,), parameters (P,)) -> the gradient (P,) that SGD takes; weight decay and momentum come after."""
+
+Beside = Callable[[torch.Tensor], "Memory"]
+"""beside(batch) -> what the loss finds in memory in this step besides the client's; batch (B,) are positions among the
+client's examples. Called once a step, in the order of the steps."""
+
+Step = Callable[[torch.Tensor, torch.Tensor, "Memory"], torch.Tensor]
+"""step(images, labels, memory) -> loss: moves the client's model by one minibatch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,30 +54,59 @@ class Schedule:
     """L2 penalty."""
 
 
-def train(client: "Client", loss: Loss, schedule: Schedule, round_number: int) -> None:
-    """Train the client's model in place and count the steps in `client.steps`.
+def train(
+    client: "Client",
+    loss: Loss,
+    schedule: Schedule,
+    round_number: int,
+    *,
+    correct: Correct | None = None,
+    beside: Beside | None = None,
+    forward: "Forward | None" = None,
+) -> None:
+    """Train the client's model in place with SGD and count the steps in `client.steps`.
+
+    `forward` is how the loss sees the model, by default the model itself. Raises `TrainingDiverged` if any step's loss
+    was not finite; the model is then of no use.
+    """
+    parameters = trained_parameters(client.model)
+    velocities = [torch.zeros_like(value) for value in parameters]
+
+    def step(images: torch.Tensor, labels: torch.Tensor, memory: "Memory") -> torch.Tensor:
+        value = loss(forward or client.model, images, labels, memory)
+        gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+        if correct is not None:
+            with torch.no_grad():
+                gradients = unflatten(correct(flatten(gradients), flatten(parameters)), parameters)
+        take_step(parameters, gradients, velocities, schedule)
+        return value
+
+    run_steps(client, step, schedule, round_number, beside=beside)
+
+
+def run_steps(
+    client: "Client", step: Step, schedule: Schedule, round_number: int, *, beside: Beside | None = None
+) -> None:
+    """Take a round's steps on the client's model, in training mode, and count them in `client.steps`.
 
     Raises `TrainingDiverged` if any step's loss was not finite; the model is then of no use.
     """
     steps = count_steps(schedule, len(client.train_labels))
     batches = draw_batches(len(client.train_labels), schedule.batch_size, client.generator)
-    parameters = [value for value in client.model.parameters() if value.requires_grad]
-    velocities = [torch.zeros_like(value) for value in parameters]
     client.model.train()
     losses = torch.empty(steps)
-    for step in range(steps):
+    for number in range(steps):
         batch = next(batches)  # (B,)
         images = client.train_images.index_select(0, batch)
         labels = client.train_labels.index_select(0, batch)
-        value = loss(client.model, images, labels, client.memory)
-        _step(parameters, torch.autograd.grad(value, parameters, materialize_grads=True), velocities, schedule)
-        losses[step] = value.detach()
+        memory = client.memory if beside is None else {**client.memory, **beside(batch)}
+        losses[number] = step(images, labels, memory).detach()
     client.steps += steps
     _validate_losses(losses, client.index, round_number)
 
 
 @torch.no_grad()
-def _step(
+def take_step(
     parameters: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor],
     velocities: Sequence[torch.Tensor],

@@ -8,7 +8,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis
@@ -19,7 +19,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.own import describe_task, load_task, validate_choice
 from fedchain.learning.registry import build_method
 from fedchain.learning.rules import Rules
-from fedchain.learning.shapes import read_shapes
+from fedchain.learning.shapes import read_shapes, write_shapes
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
@@ -37,7 +37,7 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     agreed = {item.name for item in fields(config)} - LOCAL_FIELDS - {"shapes"}
     values = {name: getattr(config, name) for name in (OWN_FIELDS if config.dataset == OWN else agreed)}
     if config.shapes is not None:
-        values["shapes"] = asdict(config.shapes)
+        values["shapes"] = write_shapes(config.shapes)
     values["hyperparameters"] = sorted((item.name, getattr(method, item.name)) for item in fields(method))
     return tuple((name, json.dumps(values[name], sort_keys=True)) for name in sorted(values))
 

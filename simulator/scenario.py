@@ -53,7 +53,7 @@ class Scenario:
     """Training processes; their number changes the speed and nothing else."""
 
     method: str = "dfpl"
-    """Learning method: dfpl, blade-fl, fedavg, solo, or module:Class."""
+    """Learning method: dfpl, blade-fl, fedavg, solo, another of docs/methods.md, or module:Class."""
     hyperparameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     """Hyper-parameters of the method, as name=value; repeat the option for several."""
     dataset: str = "digits"

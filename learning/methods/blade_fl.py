@@ -10,11 +10,10 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.aggregation import weighted_mean
 from fedchain.learning.codec import TensorSpec
 from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
 from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import load_parameters, parameter_spec, read_parameters
+from fedchain.learning.parameters import average_parameters, load_parameters, parameter_spec, read_parameters
 from fedchain.learning.training import train
 
 
@@ -43,9 +42,7 @@ class BladeFl(Method):
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- 1/K sum_k w_k, every client counting the same."""
-        weights = [1] * len(round.posts)  # (K,)
-        names = round.posts[0].payload
-        return {name: weighted_mean([post.payload[name] for post in round.posts], weights) for name in names}
+        return average_parameters(round.posts, [1] * len(round.posts))
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors."""

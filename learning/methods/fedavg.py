@@ -4,17 +4,18 @@ B batch, C classes, K clients, n_k training examples of client k.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import WEIGHT_MAX, weighted_mean
+from fedchain.learning.aggregation import WEIGHT_MAX
 from fedchain.learning.codec import TensorSpec
 from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
 from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import PREFIX, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.parameters import average_parameters, load_parameters, parameter_spec, read_parameters
 from fedchain.learning.training import train
 
 
@@ -22,10 +23,13 @@ from fedchain.learning.training import train
 class FedAvg(Method):
     """Clients train the common model; the next one is the mean of theirs, weighted by their examples."""
 
+    weighting: Literal["examples", "clients"] = "examples"
+    """How much a client's model counts: as its examples (n_k / n), or as every other client's (1 / K)."""
+
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally (Algorithm 1, ClientUpdate); post the parameters and n_k."""
         train(client, self.loss, self.schedule, round.number)
-        return read_parameters(client.model) | {"examples": np.array([len(client.train_labels)], dtype=np.int64)}
+        return self.post_model(client)
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     uses_embedding: ClassVar[bool] = False
@@ -43,9 +47,17 @@ class FedAvg(Method):
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- sum_k n_k / n * w_k (Algorithm 1, server)."""
-        examples = [int(post.payload["examples"][0]) for post in round.posts]  # (K,)
-        names = [name for name in round.posts[0].payload if name.startswith(PREFIX)]
-        return {name: weighted_mean([post.payload[name] for post in round.posts], examples) for name in names}
+        return average_parameters(round.posts, self.weights(round))
+
+    def post_model(self, client: Client) -> dict[str, NDArray[Any]]:
+        """Return the client's parameters and n_k."""
+        return read_parameters(client.model) | {"examples": np.array([len(client.train_labels)], dtype=np.int64)}
+
+    def weights(self, round: Round) -> list[int]:
+        """Return the weight of each post, (K,)."""
+        if self.weighting == "clients":
+            return [1] * len(round.posts)
+        return [int(post.payload["examples"][0]) for post in round.posts]
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors and the bounded number of examples."""

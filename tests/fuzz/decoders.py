@@ -91,7 +91,8 @@ def _open_genesis() -> Session:
     seeds = [genesis(4).encode(), genesis(1, rounds=3, committee_size=1).encode()]
     two_phases = (PhaseRule("a", Contributor.PARTICIPANT), PhaseRule("b", Contributor.AGGREGATOR))
     seeds.append(genesis(2, setup=two_phases, phases=two_phases, aggregator=_rotating(), centralized=True).encode())
-    shapes = ModelInfo((("fc.weight", (3, 2)),), embedding_size=2, classes=3, input_shape=(2,))
+    names = frozenset({"fc.weight"})
+    shapes = ModelInfo((("fc.weight", (3, 2)),), 2, 3, trainable=names, normalization=frozenset(), input_shape=(2,))
     configs = [LearningConfig(method=method, clients=2) for method in sorted(METHODS)]
     for config in (*configs, LearningConfig(dataset=OWN, shapes=shapes, clients=2)):
         rules = Rules(config)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedchain.learning.aggregation import WEIGHT_MAX, weighted_mean
+from fedchain.learning.aggregation import WEIGHT_MAX, round_once, weighted_mean, weighted_sum
 
 
 def test_the_mean_is_numpys_average() -> None:
@@ -36,3 +36,17 @@ def test_the_largest_numbers_stay_finite() -> None:
 def test_each_array_needs_a_weight() -> None:
     with pytest.raises(ValueError, match="zip"):
         weighted_mean([np.zeros(1, np.float32)], [1, 2])
+
+
+def test_the_weighted_sum_is_not_rounded() -> None:
+    arrays = [np.array([1.0, 3.0], np.float32), np.array([0.25, -1.0], np.float32)]
+    found = weighted_sum(arrays, [1.0, 1e-12])
+    assert found.dtype == np.float64
+    assert found.tolist() == [1.0 + 0.25e-12, 3.0 - 1e-12]
+
+
+def test_rounding_saturates_instead_of_leaving_the_finite_numbers() -> None:
+    largest = float(np.finfo(np.float32).max)
+    found = round_once(np.array([1e300, -1e300, largest, 0.1]))
+    assert found.dtype == np.float32
+    assert found.tolist() == [largest, -largest, largest, float(np.float32(0.1))]

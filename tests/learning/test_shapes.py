@@ -1,25 +1,32 @@
 """The shapes of a user's model come from a document that anybody may have written."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models import ModelInfo
-from fedchain.learning.shapes import PARAMETERS_MAX, read_shapes, validate_same
+from fedchain.learning.shapes import PARAMETERS_MAX, read_shapes, validate_same, write_shapes
 
-INFO = ModelInfo((("fc.weight", (3, 2)), ("fc.bias", (3,))), embedding_size=2, classes=3, input_shape=(2,))
+INFO = ModelInfo(
+    (("fc.weight", (3, 2)), ("fc.bias", (3,))),
+    embedding_size=2,
+    classes=3,
+    trainable=frozenset({"fc.weight", "fc.bias"}),
+    normalization=frozenset(),
+    input_shape=(2,),
+)
 
 
 def test_shapes_are_read_back() -> None:
-    assert read_shapes(asdict(INFO)) == INFO
+    assert read_shapes(write_shapes(INFO)) == INFO
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"more": 1}, "shapes must hold parameters, embedding_size, classes, input_shape"),
+        ({"more": 1}, "shapes must hold parameters, embedding_size, classes, trainable, normalization, input_shape"),
         ({"parameters": [["a" * 151, [1]]]}, "a tensor's name must be text of at most 150 bytes"),
         ({"parameters": [[1, [1]]]}, "a tensor's name must be text"),
         ({"parameters": [["a", [1]], ["a", [2]]]}, "2 tensors have 1 different names"),
@@ -35,7 +42,7 @@ def test_shapes_are_read_back() -> None:
 )
 def test_shapes_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        read_shapes(asdict(INFO) | changes)
+        read_shapes(write_shapes(INFO) | changes)
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"parameters": []}])

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.method import Client, Forward, Memory
 from fedchain.learning.models import build_model, describe_model
-from fedchain.learning.training import Schedule, count_steps, draw_batches, train
+from fedchain.learning.training import Schedule, count_steps, draw_batches, run_steps, train
+from fedchain.learning.vectors import read_vector
 
 
 def schedule(**changes: float) -> Schedule:
@@ -85,3 +86,56 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_step() -> None:
         train(new_client(), breaking, schedule(), round_number=9)
     assert (caught.value.client, caught.value.round_number, caught.value.step) == (5, 9, 3)
     assert math.isnan(caught.value.loss)
+
+
+def test_a_correction_is_added_to_the_gradient_before_decay_and_momentum() -> None:
+    changes = {"momentum": 0.9, "weight_decay": 0.1}
+    client, other = new_client(), new_client()
+    anchor = read_vector(client.model)
+    train(client, cross_entropy, schedule(**changes), 1, correct=lambda g, w: g + 0.5 * (w - anchor))
+
+    def penalised(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        parameters = torch.cat([value.reshape(-1) for value in other.model.parameters()])
+        return cross_entropy(forward, images, labels, memory) + 0.25 * (parameters - anchor).square().sum()
+
+    train(other, penalised, schedule(**changes), 1)
+    torch.testing.assert_close(read_vector(client.model), read_vector(other.model))
+
+
+def test_an_idle_correction_changes_no_bit() -> None:
+    client, other = new_client(), new_client()
+    train(client, cross_entropy, schedule(momentum=0.5), 1, correct=lambda gradient, parameters: gradient)
+    train(other, cross_entropy, schedule(momentum=0.5), 1)
+    assert torch.equal(read_vector(client.model), read_vector(other.model))
+
+
+def test_the_loss_finds_beside_the_batch_the_rows_of_the_same_examples() -> None:
+    client = new_client()
+    client.memory = {"kept": torch.tensor(1.0)}
+    seen = []
+
+    def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        assert torch.equal(memory["rows"], images)
+        seen.append(float(memory["kept"]))
+        return cross_entropy(forward, images, labels, memory)
+
+    train(client, loss, schedule(), 1, beside=lambda batch: {"rows": client.train_images[batch]})
+    assert seen == [1.0] * 6
+    assert client.memory.keys() == {"kept"}
+
+
+def test_a_method_may_take_its_own_steps() -> None:
+    client = new_client()
+    before = read_vector(client.model)
+    shapes = []
+
+    def step(images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        shapes.append(tuple(images.shape))
+        assert client.model.training
+        return torch.tensor(math.nan if len(shapes) == 5 else 0.0)
+
+    with pytest.raises(TrainingDiverged, match="at step 4"):
+        run_steps(client, step, schedule(), round_number=1)
+    assert shapes == [(4, 1, 8, 8)] * 6
+    assert client.steps == 6
+    assert torch.equal(read_vector(client.model), before)

@@ -1,0 +1,90 @@
+"""FedAdam: Reddi et al., "Adaptive Federated Optimization", ICLR 2021 (arXiv:2003.00295).
+
+K clients.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedchain.learning.aggregation import round_once, weighted_sum
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.method import Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models import ModelInfo
+from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
+
+FIRST, SECOND = "first_moment.", "second_moment."
+"""Before the names of the moments' tensors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAdam(FedAvg):
+    """FedAvg whose mean change is a gradient to Adam. The moments are part of the knowledge: any peer aggregates."""
+
+    server_learning_rate: float = 0.01
+    """Step size of the common model."""
+
+    beta1: float = 0.9
+    """Decay of the first moment."""
+
+    beta2: float = 0.99
+    """Decay of the second moment."""
+
+    tau: float = 1e-3
+    """Degree of adaptivity: what is added to the root of the second moment."""
+
+    setup: ClassVar[tuple[Phase, ...]] = (INITIAL_MODEL,)
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("server_learning_rate", self.server_learning_rate, 0.0, 1e3, low_open=True)
+        validate_range("beta1", self.beta1, 0.0, 1.0, high_open=True)
+        validate_range("beta2", self.beta2, 0.0, 1.0, high_open=True)
+        validate_range("tau", self.tau, 1e-12, 1e3)
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        """Take Algorithm 2's step against Delta = sum_k p_k (w - w_k); buffers are averaged."""
+        if phase == INITIAL_MODEL:
+            return average_parameters(round.posts, [1] * len(round.posts))
+        mean = average_parameters(round.posts, self.weights(round))
+        found = dict(mean)
+        for name in mean:
+            if name.startswith(PREFIX):
+                found |= self._move(name, round)
+        return found
+
+    def _move(self, name: str, round: Round) -> dict[str, NDArray[Any]]:
+        """Return one tensor and its moments after the step."""
+        tensor, weights = name.removeprefix(PREFIX), self.weights(round)
+        mean = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
+        if round.knowledge is None:  # nobody posted the initial model in time
+            still = np.zeros(mean.shape, dtype=np.float32)
+            return {name: round_once(mean), FIRST + tensor: still, SECOND + tensor: still}
+        before = round.knowledge[name].astype(np.float64)
+        delta = before - mean
+        m = self.beta1 * self._moment(round, FIRST + tensor) + (1 - self.beta1) * delta
+        v = self.beta2 * self._moment(round, SECOND + tensor) + (1 - self.beta2) * delta * delta
+        moved = before - self.server_learning_rate * m / (np.sqrt(v) + self.tau)
+        return {name: round_once(moved), FIRST + tensor: round_once(m), SECOND + tensor: round_once(v)}
+
+    def _moment(self, round: Round, name: str) -> Any:
+        """Return a moment as the last round left it; the setup leaves none."""
+        assert round.knowledge is not None
+        return round.knowledge[name].astype(np.float64) if name in round.knowledge else 0.0
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors, and n_k after the setup."""
+        return parameter_spec(info) if phase == INITIAL_MODEL else super().payload_spec(phase, info)
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors, and the moments after the setup."""
+        if phase == INITIAL_MODEL:
+            return parameter_spec(info)
+        trainable = [(name, shape) for name, shape in info.parameters if name in info.trainable]
+        first = (TensorSpec(FIRST + name, shape) for name, shape in trainable)
+        second = (TensorSpec(SECOND + name, shape, minimum=0) for name, shape in trainable)
+        return (*parameter_spec(info), *first, *second)

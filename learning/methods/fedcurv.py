@@ -1,0 +1,92 @@
+"""FedCurv: Shoham et al., "Overcoming Forgetting in Federated Learning on Non-IID Data", 2019 (arXiv:1910.07796).
+
+The rule for which clients' terms count, and the Fisher information's sample, follow the code of FedReg (Xu et al.,
+ICLR 2022), which compares with FedCurv. K clients, P scalars of the model.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from fedchain.learning.aggregation import round_once, weighted_sum
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models import ModelInfo
+from fedchain.learning.training import train
+from fedchain.learning.vectors import gradient_vector, read_vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCurv(FedAvg):
+    """FedAvg with elastic weights: what mattered to the clients of the last round is held fast.
+
+    The term of Eq. 5 is lambda sum_j (theta - theta_j)' diag(F_j) (theta - theta_j), of which sum_j F_j and
+    sum_j F_j theta_j are all that a client needs.
+    """
+
+    curvature_weight: float = 1e-4
+    """Weight lambda of the elastic term."""
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("curvature_weight", self.curvature_weight, 0.0, 1e6)
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train with the elastic term; post the parameters, n_k, F_k and F_k theta_k (section 3.2)."""
+        fisher_sum, weighted_parameters = client.memory["fisher"], client.memory["fisher_parameters"]  # (P,), (P,)
+
+        def elastic(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+            return gradient + 2 * self.curvature_weight * (fisher_sum * parameters - weighted_parameters)
+
+        train(client, self.loss, self.schedule, round.number, correct=elastic)
+        fisher = self.fisher_information(client)
+        return self.post_model(client) | {
+            "fisher": fisher.numpy(),
+            "fisher_parameters": (fisher * read_vector(client.model)).numpy(),
+        }
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+
+    def fisher_information(self, client: Client) -> torch.Tensor:
+        """Return the diagonal F_k (P,): the mean squared gradient of single examples' losses, in evaluation mode."""
+        client.model.eval()
+        total = torch.zeros(client.info.parameter_count)
+        images, labels = torch.split(client.train_images, 1), torch.split(client.train_labels, 1)
+        for image, label in zip(images, labels, strict=True):
+            loss = self.loss(client.model, image, label, client.memory)
+            total += gradient_vector(loss, client.model).square()
+        return total / len(client.train_labels)
+
+    def receive(self, client: Client, round: Round) -> None:
+        """Start from the common model, and take in the sums over the last round's clients, zero at first."""
+        super().receive(client, round)
+        for name in ("fisher", "fisher_parameters"):
+            nothing = torch.zeros(client.info.parameter_count)
+            known = None if round.knowledge is None else torch.from_numpy(np.array(round.knowledge[name]))
+            client.memory[name] = nothing if known is None else known
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        """The weighted mean of the models, sum_k F_k and sum_k F_k theta_k."""
+        ones = [1.0] * len(round.posts)
+        sums = {
+            name: round_once(weighted_sum([post.payload[name] for post in round.posts], ones))
+            for name in ("fisher", "fisher_parameters")
+        }
+        return {**super().aggregate(phase, round), **sums}
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors, n_k, F_k and F_k theta_k."""
+        return (*super().payload_spec(phase, info), *_fisher_spec(info))
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors and both sums."""
+        return (*super().knowledge_spec(phase, info), *_fisher_spec(info))
+
+
+def _fisher_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
+    size = (info.parameter_count,)
+    return TensorSpec("fisher", size, minimum=0), TensorSpec("fisher_parameters", size)

@@ -1,0 +1,95 @@
+"""FedNova: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
+NeurIPS 2020 (arXiv:2007.07481).
+
+a_k is the vector of factors with which client k's gradients enter its model. K clients, P scalars of the model.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedchain.learning.aggregation import WEIGHT_MAX, round_once, weighted_sum
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models import ModelInfo
+from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
+from fedchain.learning.training import train
+from fedchain.learning.vectors import read_vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedNova(FedAvg):
+    """Averages the clients' normalised changes, so that a client with more steps does not pull harder."""
+
+    proximal_weight: float = 0.0
+    """Weight mu of FedProx's term in the local objective; 0 is plain SGD."""
+
+    setup: ClassVar[tuple[Phase, ...]] = (INITIAL_MODEL,)
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("proximal_weight", self.proximal_weight, 0.0, 1.0 / self.learning_rate)
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train as FedAvg or FedProx do; post the parameters, n_k, the number of steps tau_k and ||a_k||_1."""
+        common = read_vector(client.model)  # (P,)
+
+        def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+            return gradient + self.proximal_weight * (parameters - common)
+
+        train(client, self.loss, self.schedule, round.number, correct=proximal if self.proximal_weight > 0 else None)
+        return self.post_model(client) | {
+            "steps": np.array([client.steps], dtype=np.int64),
+            "normalizer": np.array([self.normalizer(client.steps)], dtype=np.float32),
+        }
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+
+    def normalizer(self, steps: int) -> float:
+        """Return ||a||_1 of SGD with momentum rho (section 4): sum_j (1 - rho^j)/(1 - rho); with mu as in the code."""
+        counter = norm = 0.0
+        for _ in range(steps):
+            counter = self.momentum * counter + 1.0
+            norm = norm * (1.0 - self.learning_rate * self.proximal_weight) + counter
+        return norm
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        """w <- w - tau_eff sum_k p_k (w - w_k) / ||a_k||_1 (Eq. 11), with the terms in w_k and in w collected.
+
+        So written, FedNova is FedAvg to the bit where all ||a_k||_1 are equal. Buffers are averaged.
+        """
+        if phase == INITIAL_MODEL:
+            return average_parameters(round.posts, [1] * len(round.posts))
+        examples = self.weights(round)  # (K,)
+        mean = average_parameters(round.posts, examples)
+        if round.knowledge is None:  # nobody posted the initial model in time
+            return mean
+        before, total = round.knowledge, sum(examples)
+        norms = [float(post.payload["normalizer"][0]) for post in round.posts]  # (K,)
+        steps = [float(post.payload["steps"][0]) for post in round.posts]  # (K,)
+        local = steps if self.proximal_weight > 0 else norms
+        effective = math.fsum(n * tau for n, tau in zip(examples, local, strict=True)) / total  # tau_eff
+        shares = [n * effective / norm for n, norm in zip(examples, norms, strict=True)]  # (K,)
+        rest = total - math.fsum(shares)
+
+        def move(name: str) -> NDArray[Any]:
+            moved = weighted_sum([post.payload[name] for post in round.posts], shares)
+            return round_once((moved + rest * before[name].astype(np.float64)) / total)
+
+        return {name: move(name) if name.startswith(PREFIX) else mean[name] for name in mean}
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors, and n_k, tau_k and ||a_k||_1 within bounds."""
+        if phase == INITIAL_MODEL:
+            return parameter_spec(info)
+        return (
+            *super().payload_spec(phase, info),
+            TensorSpec("steps", (1,), "int64", minimum=1, maximum=WEIGHT_MAX),
+            TensorSpec("normalizer", (1,), minimum=1, maximum=1 << 40),
+        )

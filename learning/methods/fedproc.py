@@ -1,0 +1,88 @@
+"""FedProc: Mu et al., "FedProc: Prototypical Contrastive Federated Learning on Non-IID Data", Future Generation
+Computer Systems 143, 2023 (arXiv:2109.12273).
+
+B batch, C classes, D embedding.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models import ModelInfo
+from fedchain.learning.prototypes import calculate_prototypes
+from fedchain.learning.training import train
+
+_PROTOTYPES = Dfpl(aggregation="samples")
+"""The rule for prototypes: the mean over all examples of a class, whoever holds them."""
+
+_NEVER = -1e9
+"""Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProc(FedAvg):
+    """FedAvg that also shares class prototypes and contrasts embeddings with them, at first above all."""
+
+    contrast_rounds: int = 100
+    """Rounds over which the weight alpha of cross-entropy rises from 0 to 1."""
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("contrast_rounds", self.contrast_rounds, 1, 1 << 20)
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train; post the parameters, n_k and the class means of the client's data."""
+        train(client, self.loss, self.schedule, round.number)
+        means = calculate_prototypes(client.model, client.train_images, client.train_labels)
+        return self.post_model(client) | {
+            "labels": means.labels.numpy(),
+            "counts": means.counts.numpy(),
+            "prototypes": means.prototypes.numpy(),
+        }
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    uses_embedding: ClassVar[bool] = True
+
+    def receive(self, client: Client, round: Round) -> None:
+        """Start from the common model; spread the prototypes over all classes. Without any, alpha is 1."""
+        super().receive(client, round)
+        _PROTOTYPES.receive(client, round)
+        progress = min((round.number - 1) / self.contrast_rounds, 1.0)
+        client.memory["alpha"] = torch.tensor(1.0 if round.knowledge is None else progress)
+
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        """alpha * CE + (1 - alpha) * L_gpc, the contrast with the unit prototypes of all classes."""
+        embedding, logits = forward(images)  # z, (B, D), (B, C)
+        similarity = embedding @ F.normalize(memory["prototypes"], dim=1).T  # z . c_j, (B, C)
+        log_share = F.log_softmax(similarity.masked_fill(~memory["is_known"], _NEVER), dim=1)  # (B, C)
+        own = log_share.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B,)
+        contrast = -(own * memory["is_known"][labels]).mean()  # L_gpc; an example of an unknown class counts nothing
+        return memory["alpha"] * F.cross_entropy(logits, labels) + (1 - memory["alpha"]) * contrast
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        """The weighted mean of the models, and each class's mean embedding over all examples of the round."""
+        return {**super().aggregate(phase, round), **_PROTOTYPES.aggregate(phase, round)}
+
+    def prototypes(self, knowledge: Tensors) -> Tensors:
+        """The global prototypes and how many clients stand behind each."""
+        return {name: np.array(knowledge[name]) for name in ("labels", "holders", "prototypes")}
+
+    def check(self, phase: Phase, payload: Tensors) -> None:
+        """Labels ascend strictly, and there is one count and one prototype for each."""
+        _PROTOTYPES.check(phase, payload)
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors, n_k, and the client's prototypes with their counts."""
+        return (*super().payload_spec(phase, info), *_PROTOTYPES.payload_spec(phase, info))
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The model's tensors and the global prototypes."""
+        return (*super().knowledge_spec(phase, info), *_PROTOTYPES.knowledge_spec(phase, info))

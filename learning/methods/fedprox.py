@@ -1,0 +1,39 @@
+"""FedProx: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020 (arXiv:1812.06127).
+
+P scalars of the model.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.training import train
+from fedchain.learning.vectors import read_vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProx(FedAvg):
+    """FedAvg whose clients minimise h_k(w; w^t) = F_k(w) + mu/2 ||w - w^t||^2 (Eq. 2), w^t the common model."""
+
+    proximal_weight: float = 0.01
+    """Weight mu of the squared distance to the common model."""
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train on h_k from the common model; post the parameters and n_k (Algorithm 2)."""
+        common = read_vector(client.model)  # (P,)
+
+        def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+            return gradient + self.proximal_weight * (parameters - common)  # the gradient of h_k
+
+        train(client, self.loss, self.schedule, round.number, correct=proximal)
+        return self.post_model(client)
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)

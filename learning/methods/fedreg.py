@@ -1,0 +1,149 @@
+"""FedReg: Xu et al., "Acceleration of Federated Learning with Alleviated Forgetting in Local Training", ICLR 2022
+(arXiv:2203.02645).
+
+B batch, C classes, P scalars of the model; o is the common model theta^(t-1). Equation numbers are the paper's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models import Model
+from fedchain.learning.training import Step, batches_per_pass, draw_batches, run_steps, take_step
+from fedchain.learning.vectors import gradient_vector, read_vector, trained_parameters, unflatten, write_vector
+
+_LOG_FLOOR, _NORM_FLOOR = 1e-12, 1e-30
+"""As in the published code: what keeps the logarithm of a probability, and a division by a gradient, finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedReg(FedAvg):
+    """Each step is followed by a projection that keeps the loss on generated data from rising above the common model's.
+
+    Pseudo data stand for what the common model knows of other clients' data; perturbed data, for the client's own.
+    """
+
+    weighting: Literal["examples", "clients"] = "clients"
+    """How much a client's model counts: as its examples (n_k / n), or as every other client's (1 / K)."""
+
+    slowness: float = 0.5
+    """gamma: the gradient is taken at gamma theta + (1 - gamma) o; 1 is at the local model, as FedAvg does."""
+
+    pseudo_rate: float = 0.1
+    """Step size eta_s that makes pseudo data, in units of the normalised pixels."""
+
+    perturbed_ratio: float = 0.01
+    """eta_p / eta_s, the step size of perturbed data relative to that of pseudo data."""
+
+    generation_steps: int = 10
+    """Steps that make pseudo and perturbed data, E."""
+
+    modified_gradient: bool = False
+    """Whether what the gradient shares with that of uniformly labelled pseudo data is removed (MG, section 3.3)."""
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("slowness", self.slowness, 0.0, 1.0)
+        validate_range("pseudo_rate", self.pseudo_rate, 0.0, 1e3)
+        validate_range("perturbed_ratio", self.perturbed_ratio, 0.0, 1.0)
+        validate_range("generation_steps", self.generation_steps, 1, 1000)
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Generate data under the common model, take the regularised steps, post the parameters (Algorithm D.1)."""
+        generated = cycle(list(self.generate(client)))
+        own = self.generate_for_all(client) if self.modified_gradient else client.train_images  # rows as the examples
+
+        def beside(batch: torch.Tensor) -> Memory:
+            return {**next(generated), "own_pseudo_images": own[batch]}
+
+        run_steps(client, self.step(client), self.schedule, round.number, beside=beside)
+        return self.post_model(client)
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+
+    def generate(self, client: Client) -> Iterator[Memory]:
+        """Yield pseudo and perturbed data for each batch of one shuffled pass, under the common model."""
+        generator = torch.Generator().manual_seed(client.generator.initial_seed())
+        batches = draw_batches(len(client.train_labels), self.batch_size, generator)
+        model = client.model.eval()
+        for _ in range(batches_per_pass(len(client.train_labels), self.batch_size)):
+            batch = next(batches)
+            images, labels = client.train_images[batch], client.train_labels[batch]
+            pseudo = self.ascend(model, images, labels, self.pseudo_rate)  # x^s
+            yield {
+                "pseudo_images": pseudo,
+                "pseudo_labels": torch.softmax(model(pseudo)[1], dim=1).detach(),  # y^s = f_o(x^s), (B, C)
+                "perturbed_images": self.ascend(model, images, labels, self.pseudo_rate * self.perturbed_ratio),  # x^p
+                "perturbed_labels": labels,  # y^p = y, (B,)
+            }
+
+    def generate_for_all(self, client: Client) -> torch.Tensor:
+        """Return each example's pseudo image; in evaluation mode it does not depend on the batch."""
+        parts = zip(torch.split(client.train_images, 256), torch.split(client.train_labels, 256), strict=True)
+        model = client.model.eval()
+        return torch.cat([self.ascend(model, images, labels, self.pseudo_rate) for images, labels in parts])
+
+    def ascend(self, model: Model, images: torch.Tensor, labels: torch.Tensor, rate: float) -> torch.Tensor:
+        """Repeat x <- x + eta sign(grad_x L_o(x, y)) E times, on a copy (section 3.1)."""
+        moved = images.clone()
+        for _ in range(self.generation_steps):
+            moved.requires_grad_(True)
+            (gradient,) = torch.autograd.grad(F.cross_entropy(model(moved)[1], labels), moved)
+            moved = moved.detach() + rate * gradient.sign()
+        return moved
+
+    def step(self, client: Client) -> Step:
+        """Build the local step of Eq. 11 from the common model, which the client's model is now."""
+        model, common = client.model, read_vector(client.model)  # o, (P,)
+        parameters = trained_parameters(model)
+        velocities = [torch.zeros_like(value) for value in parameters]
+
+        def step(images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+            theta = read_vector(model)
+            write_vector(model, self.slowness * theta + (1 - self.slowness) * common)  # theta_gamma
+            loss = self.loss(model, images, labels, memory)
+            gradient = gradient_vector(loss, model)  # g_gamma(D)
+            if self.modified_gradient:
+                _, logits = model(memory["own_pseudo_images"])
+                uniform = torch.full_like(logits, 1.0 / client.info.classes)
+                semantic = gradient_vector(soft_cross_entropy(logits, uniform), model)  # g_gamma(D^s'), section 3.3
+                gradient = gradient - projection(gradient, semantic)
+            write_vector(model, theta)
+            take_step(parameters, unflatten(gradient, parameters), velocities, self.schedule)
+            theta = read_vector(model)
+
+            write_vector(model, 0.5 * (theta + common))  # theta_beta
+            _, logits = model(memory["pseudo_images"])
+            pseudo = gradient_vector(soft_cross_entropy(logits, memory["pseudo_labels"]), model)  # g_beta(D^s), Eq. 6
+            _, logits = model(memory["perturbed_images"])
+            perturbed = gradient_vector(
+                F.cross_entropy(logits, memory["perturbed_labels"]), model
+            )  # g_beta(D^p), Eq. 7
+            w_s = excess(theta - common, pseudo)  # Eq. 10
+            w_p = excess(theta - w_s * pseudo - common, perturbed)
+            write_vector(model, theta - w_s * pseudo - w_p * perturbed)
+            return loss
+
+        return step
+
+
+def soft_cross_entropy(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return -sum_c q_c log p_c, averaged over the batch, of logits and probabilities q (B, C)."""
+    return -(target * torch.log(torch.softmax(logits, dim=1) + _LOG_FLOOR)).sum(dim=1).mean()
+
+
+def excess(change: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return max(<theta - o, g> / <g, g>, 0): how far along g the change goes uphill (Eq. 10)."""
+    return (torch.dot(change, gradient) / (torch.dot(gradient, gradient) + _NORM_FLOOR)).clamp(min=0.0)
+
+
+def projection(vector: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
+    """Return v g' with v = <g, g'> / <g', g'>, the part of g along g' (section 3.3)."""
+    return torch.dot(vector, direction) / (torch.dot(direction, direction) + _NORM_FLOOR) * direction

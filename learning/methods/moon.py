@@ -1,0 +1,57 @@
+"""MOON: Li et al., "Model-Contrastive Federated Learning", CVPR 2021 (arXiv:2103.16257).
+
+B batch, C classes, D embedding, n examples of the client, S scalars of the model's state.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.frozen import frozen_embeddings
+from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.training import train
+from fedchain.learning.vectors import read_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moon(FedAvg):
+    """FedAvg whose clients pull embeddings towards the common model's and away from their own last model's."""
+
+    contrast_weight: float = 1.0
+    """Weight mu of the contrastive term."""
+
+    temperature: float = 0.5
+    """Temperature tau of the similarities."""
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("contrast_weight", self.contrast_weight, 0.0, 1e6)
+        validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train with the contrastive term (Algorithm 1), post the parameters and n_k, and keep the local model."""
+        common = frozen_embeddings(client)  # (n, D)
+        previous = frozen_embeddings(client, client.memory.get("previous"))  # (n, D)
+        client.memory["has_previous"] = torch.tensor(float("previous" in client.memory))
+
+        def beside(batch: torch.Tensor) -> Memory:
+            return {"common_embedding": common[batch], "previous_embedding": previous[batch]}
+
+        train(client, self.loss, self.schedule, round.number, beside=beside)
+        client.memory["previous"] = read_state(client.model)  # (S,)
+        return self.post_model(client)
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    uses_embedding: ClassVar[bool] = True
+
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        """l = l_sup + mu * l_con (Eq. 4). In a client's first round there is no previous model, and l_con is zero."""
+        embedding, logits = forward(images)  # z, (B, D), (B, C)
+        positive = F.cosine_similarity(embedding, memory["common_embedding"]) / self.temperature  # (B,)
+        negative = F.cosine_similarity(embedding, memory["previous_embedding"]) / self.temperature  # (B,)
+        contrast = F.softplus(negative - positive).mean()  # -log(exp p / (exp p + exp n)), Eq. 3
+        return F.cross_entropy(logits, labels) + self.contrast_weight * memory["has_previous"] * contrast

@@ -1,0 +1,47 @@
+"""MTFL: Mills et al., "Multi-Task Federated Learning for Personalised Deep Neural Networks in Edge Computing", IEEE
+Transactions on Parallel and Distributed Systems 33(3), 2022 (arXiv:2007.09236).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from fedchain.learning.codec import TensorSpec
+from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models import ModelInfo
+from fedchain.learning.parameters import wire_name
+from fedchain.learning.training import train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mtfl(FedAvg):
+    """FedAvg whose clients keep their batch normalization to themselves. Without such layers it is FedAvg."""
+
+    private: Literal["usyb", "yb", "us"] = "usyb"
+    """What is private of batch normalization: usyb (running statistics mu and sigma, and gamma and beta), yb (gamma and
+    beta) or us (the statistics)."""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train all parameters; post the public ones and n_k (Algorithm 1)."""
+        train(client, self.loss, self.schedule, round.number)
+        private = self.private_names(client.info)
+        return {name: value for name, value in self.post_model(client).items() if name not in private}
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    personalizes: ClassVar[bool] = True
+
+    def private_names(self, info: ModelInfo) -> set[str]:
+        """Return the names of the tensors that stay with the client, as they would be posted."""
+        learned = {wire_name(name, True) for name in info.normalization & info.trainable}
+        statistics = {wire_name(name, False) for name in info.normalization - info.trainable}
+        return (learned if "yb" in self.private else set()) | (statistics if "us" in self.private else set())
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The public tensors and n_k."""
+        private = self.private_names(info)
+        return tuple(spec for spec in super().payload_spec(phase, info) if spec.name not in private)
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """The public tensors."""
+        private = self.private_names(info)
+        return tuple(spec for spec in super().knowledge_spec(phase, info) if spec.name not in private)

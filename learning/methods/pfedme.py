@@ -1,0 +1,98 @@
+"""pFedMe: Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020 (arXiv:2006.08848).
+
+w is the common model and what a client makes of it, theta the client's personal model. P scalars of the model, K
+clients.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedchain.learning.aggregation import round_once, weighted_sum
+from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.parameters import PREFIX, average_parameters
+from fedchain.learning.training import Step, run_steps
+from fedchain.learning.vectors import gradient_vector, read_vector, write_vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class PFedMe(FedAvg):
+    """Clients fit personal models near the common one, and move the common one towards them; theta is the result."""
+
+    learning_rate: float = 0.005
+    """Step size eta of the local copy of the common model w."""
+
+    personal_learning_rate: float = 0.09
+    """Step size of the personal model theta."""
+
+    personal_steps: int = 5
+    """Steps of theta on each minibatch, K."""
+
+    proximal_weight: float = 15.0
+    """Weight lambda of the squared distance between theta and w."""
+
+    mixing: float = 1.0
+    """beta: the next common model is (1 - beta) w + beta times the mean of the clients'; above 1 it goes further."""
+
+    weight_decay: float = 0.001
+    """L2 penalty of theta; the published code has it, the paper has not."""
+
+    start: Literal["common", "personal"] = "common"
+    """Where theta starts a round: at the common model, or where the client's own left off."""
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("personal_learning_rate", self.personal_learning_rate, 0.0, 1e3, low_open=True)
+        validate_range("personal_steps", self.personal_steps, 1, 1 << 20)
+        validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
+        validate_range("mixing", self.mixing, 0.0, 10.0, low_open=True)
+        validate_range("momentum", self.momentum, 0.0, 0.0)
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train theta and w (Algorithm 1); post w and n_k; the client's model is theta from here on."""
+        local = read_vector(client.model)  # w, (P,)
+        if self.start == "personal" and "personal" in client.memory:
+            write_vector(client.model, client.memory["personal"])
+        run_steps(client, self.step(client, local), self.schedule, round.number)
+        client.memory["personal"] = personal = read_vector(client.model)  # theta, (P,)
+        write_vector(client.model, local)
+        posted = self.post_model(client)
+        write_vector(client.model, personal)
+        return posted
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+
+    def step(self, client: Client, local: torch.Tensor) -> Step:
+        """Build the local iteration; it moves the client's model, theta, and `local`, which is w."""
+
+        def step(images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+            for _ in range(self.personal_steps):
+                theta = read_vector(client.model)
+                loss = self.loss(client.model, images, labels, memory)
+                gradient = gradient_vector(loss, client.model)
+                pull = self.proximal_weight * (theta - local) + self.weight_decay * theta
+                write_vector(client.model, theta - self.personal_learning_rate * (gradient + pull))  # Eq. 7
+            theta = read_vector(client.model)
+            local.sub_(self.learning_rate * self.proximal_weight * (local - theta))  # line 8
+            return loss
+
+        return step
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        """w <- (1 - beta) w + beta * mean of w_k (line 11); the first round, without w on the chain, takes the mean."""
+        weights = self.weights(round)  # (K,)
+        mean = average_parameters(round.posts, weights)
+        if round.knowledge is None or self.mixing == 1.0:
+            return mean
+        before = round.knowledge
+
+        def mix(name: str) -> NDArray[Any]:
+            now = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
+            return round_once((1 - self.mixing) * before[name].astype(np.float64) + self.mixing * now)
+
+        return {name: mix(name) if name.startswith(PREFIX) else mean[name] for name in mean}

@@ -1,0 +1,85 @@
+"""SWIM: Zhang et al., "SWIM: Sliding-Window Model Contrast for Federated Learning", Future Generation Computer Systems
+164, 2025.
+
+B batch, C classes, D embedding, W models (or batches) in the window, n examples of the client, S scalars of the model's
+state, R rounds.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.frozen import frozen_embeddings
+from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.training import train
+from fedchain.learning.vectors import read_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swim(FedAvg):
+    """MOON's contrast with a window of earlier representations: the near ones attract, the far ones repel."""
+
+    temperature: float = 0.5
+    """Temperature tau of the similarities."""
+
+    window: int = 4
+    """Number of earlier representations in the window, W."""
+
+    window_of: Literal["models", "batches"] = "models"
+    """What slides: models (the client's last W local models, each on the current batch; the paper's abstract) or
+    batches (its last model on the last W batches, other images for the most part; the published code)."""
+
+    rounds: int = 100
+    """Rounds R over which the weight mu of the contrast falls from 1/2 to 0."""
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        super().validate()
+        validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
+        validate_range("window", self.window, 1, 64)
+        validate_range("rounds", self.rounds, 1, 1 << 20)
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train with the contrastive term, post the parameters and n_k, and let the window slide."""
+        common = frozen_embeddings(client)  # (n, D)
+        models = client.memory.get("models", torch.zeros(0))  # (W or fewer, S), the newest last
+        earlier = [frozen_embeddings(client, state) for state in models]  # W or fewer times (n, D)
+        client.memory["mu"] = torch.tensor(max(0.5 - round.number / (2 * self.rounds), 0.0))
+        latest: deque[torch.Tensor] = deque(maxlen=self.window)
+
+        def beside(batch: torch.Tensor) -> Memory:
+            if self.window_of == "models" or not earlier:
+                rows = [embeddings[batch] for embeddings in earlier]
+            else:
+                latest.append(earlier[-1][batch])
+                rows = list(latest)
+            missing = [torch.zeros_like(common[batch])] * (self.window - len(rows))
+            return {
+                "common_embedding": common[batch],  # (B, D)
+                "window": torch.stack([*rows, *missing]),  # (W, B, D)
+                "is_filled": torch.arange(self.window) < len(rows),  # (W,)
+            }
+
+        train(client, self.loss, self.schedule, round.number, beside=beside)
+        kept = self.window if self.window_of == "models" else 1
+        client.memory["models"] = torch.stack([*models, read_state(client.model)][-kept:])
+        return self.post_model(client)
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+    uses_embedding: ClassVar[bool] = True
+
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        """(1 - mu) CE - mu log(P / (P + N)), P and N the sums over near and far representations."""
+        embedding, logits = forward(images)  # z, (B, D), (B, C)
+        to_common = F.cosine_similarity(embedding, memory["common_embedding"]).mean()
+        to_earlier = F.cosine_similarity(embedding.unsqueeze(0), memory["window"], dim=2).mean(dim=1)  # (W,)
+        terms = torch.exp(to_earlier / self.temperature) * memory["is_filled"]  # (W,)
+        is_near = to_earlier >= 0.5  # (W,)
+        near = torch.exp(to_common / self.temperature) + (terms * is_near).sum()  # P
+        far = (terms * ~is_near).sum()  # N
+        contrast = -torch.log(near / (near + far))
+        return (1 - memory["mu"]) * F.cross_entropy(logits, labels) + memory["mu"] * contrast

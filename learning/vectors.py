@@ -1,0 +1,63 @@
+"""A model's tensors as one vector, so that an equation about parameters is one line. P scalars of the parameters.
+
+Frozen parameters are left out. The order is that of `model.parameters()`, each tensor row by row, whatever its layout
+in memory.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import nn
+
+
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that training moves, in the model's order."""
+    return [value for value in model.parameters() if value.requires_grad]
+
+
+def flatten(values: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return a copy of the tensors' elements, one after another, (P,)."""
+    return torch.cat([value.reshape(-1) for value in values])
+
+
+def unflatten(vector: torch.Tensor, like: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Cut a vector (P,) into tensors of the given shapes; they are views of it."""
+    parts = torch.split(vector, [value.numel() for value in like])
+    return tuple(part.view(value.shape) for part, value in zip(parts, like, strict=True))
+
+
+def read_vector(model: nn.Module) -> torch.Tensor:
+    """Return a copy of the model's trainable parameters, (P,)."""
+    return flatten(trained_parameters(model)).detach()
+
+
+@torch.no_grad()
+def write_vector(model: nn.Module, vector: torch.Tensor) -> None:
+    """Overwrite the model's trainable parameters with a vector (P,)."""
+    parameters = trained_parameters(model)
+    for value, part in zip(parameters, unflatten(vector, parameters), strict=True):
+        value.copy_(part)
+
+
+def read_state(model: nn.Module) -> torch.Tensor:
+    """Return a copy of the whole state, buffers such as running means included, as one float32 vector."""
+    return flatten(value.float() for value in model.state_dict().values())
+
+
+@torch.no_grad()
+def write_state(model: nn.Module, vector: torch.Tensor) -> None:
+    """Overwrite the whole state with a vector that `read_state` returned."""
+    values = list(model.state_dict().values())
+    for value, part in zip(values, unflatten(vector, values), strict=True):
+        value.copy_(part)
+
+
+def gradient_vector(loss: torch.Tensor, model: nn.Module) -> torch.Tensor:
+    """Return the gradient of a scalar with respect to the model's trainable parameters, (P,)."""
+    return flatten(torch.autograd.grad(loss, trained_parameters(model), materialize_grads=True))
+
+
+def vector_size(shapes: Iterable[tuple[int, ...]]) -> int:
+    """Return how many scalars tensors of these shapes hold."""
+    return sum(math.prod(shape) for shape in shapes)

@@ -1,0 +1,124 @@
+"""A federation in one process: the rules aggregate what the learner's clients post, round after round."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.learner import Contribution, Learner
+from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
+from fedchain.learning.models import build_model, describe_model
+from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.rules import Rules
+from fedchain.learning.vectors import gradient_vector, write_vector
+
+CLIENTS = 3
+
+
+def config(method: str, **hyperparameters: HyperparameterValue) -> LearningConfig:
+    """A small task: three clients, few steps."""
+    few = {} if method == "sgd" else {"local_steps": 4, "local_epochs": 0}
+    return LearningConfig(method=method, clients=CLIENTS, hyperparameters={**few, **hyperparameters})
+
+
+class Federation:
+    """Plays rounds; `sender(client)` is in ascending order of client."""
+
+    def __init__(self, config: LearningConfig, learner: Learner | None = None) -> None:
+        self.config, self.rules, self.learner = config, Rules(config), learner or Learner(config)
+        self.knowledge, self.round = b"", 0
+        for phase, _ in self.rules.setup_phases:
+            self._phase(phase, range(config.clients))
+
+    def play(self, rounds: int = 1, participants: Sequence[int] | None = None) -> list[Contribution]:
+        """Play rounds with these clients; return the last round's contributions."""
+        made: list[Contribution] = []
+        for _ in range(rounds):
+            self.round += 1
+            for phase, _ in self.rules.phases:
+                made = self._phase(phase, range(self.config.clients) if participants is None else participants)
+        return made
+
+    def known(self) -> Tensors:
+        """The knowledge, decoded."""
+        tensors = self.rules.read_knowledge(self.knowledge)
+        assert tensors is not None
+        return tensors
+
+    def memory(self, client: int) -> dict[str, torch.Tensor]:
+        """What a client remembers."""
+        return self.learner._client(client).memory
+
+    def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
+        made = [self.learner.contribute(client, phase, self.round, self.knowledge) for client in participants]
+        posts = [(bytes([client]), one.payload) for client, one in zip(participants, made, strict=True)]
+        for _, payload in posts:
+            assert len(payload) <= self.rules.payload_size_bytes_max(phase)
+        self.knowledge = self.rules.aggregate(phase, self.round, self.knowledge, posts)
+        return made
+
+
+def common_model(tensors: Tensors) -> dict[str, bytes]:
+    """The tensors of the model in a method's knowledge, as bytes."""
+    return {name: value.tobytes() for name, value in tensors.items() if name.startswith(("model.", "buffer."))}
+
+
+def new_client(examples: int = 12, model: str = "digits-mlp", classes: int = 3) -> Client:
+    """A client with random images."""
+    images = torch.randn(examples, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(examples) % classes
+    return Client(
+        index=0,
+        model=build_model(model, 0),
+        info=describe_model(model),
+        train_images=images,
+        train_labels=labels,
+        test_images=images,
+        test_labels=labels,
+        classes=tuple(range(classes)),
+        generator=torch.Generator().manual_seed(2),
+    )
+
+
+def aggregate(
+    method: Method, payloads: Sequence[Tensors], knowledge: Tensors | None = None, number: int = 1, clients: int = 0
+) -> Tensors:
+    """Aggregate payloads in the last phase of a round."""
+    return method.aggregate(last_phase(method), Round(number, knowledge, posts(payloads), clients))
+
+
+def last_phase(method: Method) -> Phase:
+    """The phase that closes a round."""
+    return type(method).phases[-1]
+
+
+def posts(payloads: Sequence[Tensors]) -> tuple[Post, ...]:
+    """Posts in ascending order of sender."""
+    return tuple(Post(bytes([index]), payload) for index, payload in enumerate(payloads))
+
+
+def model_of(values: Any) -> dict[str, Any]:
+    """A model of one tensor."""
+    return {"model.w": np.array(values, dtype=np.float32)}
+
+
+def examples(count: int) -> dict[str, Any]:
+    """The number of examples as posted."""
+    return {"examples": np.array([count])}
+
+
+def vector_of(tensors: Tensors) -> np.ndarray[Any, Any]:
+    """A posted digits model in the order of its parameters."""
+    names = [f"model.{name}" for name, _ in new_client().model.named_parameters()]
+    return np.concatenate([tensors[name].ravel() for name in names])
+
+
+def gradient_at(point: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    """The gradient of cross-entropy on some of the new client's examples, with its parameters at a point."""
+    client = new_client()
+    write_vector(client.model, point)
+    _, logits = client.model(client.train_images[batch])
+    return gradient_vector(F.cross_entropy(logits, client.train_labels[batch]), client.model)

@@ -1,0 +1,46 @@
+"""FedAdam against its formulas."""
+
+import numpy as np
+import pytest
+
+from fedchain.learning.method import Round, Tensors
+from fedchain.learning.methods.fedadam import FedAdam
+from fedchain.learning.parameters import INITIAL_MODEL
+from tests.learning.federation import aggregate, examples, model_of, posts
+
+FIRST = Round(1, None, clients=3)
+
+
+def test_fedadam_takes_adams_step_against_the_mean_change() -> None:
+    method = FedAdam(server_learning_rate=0.1, beta1=0.9, beta2=0.99, tau=0.001)
+    known: Tensors = model_of([1.0, -2.0])
+    w, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    for number in (1, 2, 3):
+        payloads = [model_of(w + 0.5) | examples(1), model_of(w - [0.1, 0.2]) | examples(3)]
+        known = aggregate(method, payloads, known, number)
+        delta = w - (0.25 * (w + 0.5) + 0.75 * (w - [0.1, 0.2]))
+        m, v = 0.9 * m + 0.1 * delta, 0.99 * v + 0.01 * delta**2
+        w = w - 0.1 * m / (np.sqrt(v) + 0.001)
+        np.testing.assert_allclose(known["model.w"], w, rtol=1e-5)
+        np.testing.assert_allclose(known["first_moment.w"], m, rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(known["second_moment.w"], v, rtol=1e-4, atol=1e-7)
+
+
+def test_fedadam_averages_buffers() -> None:
+    payloads = [model_of([1.0]) | examples(1) | {"buffer.mean": np.array([v], np.float32)} for v in (2.0, 4.0)]
+    found = aggregate(FedAdam(), payloads, model_of([1.0]) | {"buffer.mean": np.array([0.0], np.float32)})
+    assert found["buffer.mean"].tolist() == [3.0]
+    assert "first_moment.mean" not in found
+
+
+def test_fedadam_keeps_the_model_on_which_all_agree() -> None:
+    same = model_of(np.random.default_rng(0).normal(size=9))
+    found = aggregate(FedAdam(), [same | examples(3)] * 4, same)
+    assert found["model.w"].tobytes() == same["model.w"].tobytes()
+
+
+def test_fedadams_moments_start_at_zero_after_the_setup() -> None:
+    initial = FedAdam().aggregate(INITIAL_MODEL, Round(0, None, posts([model_of([1.0]), model_of([1.0])])))
+    assert initial.keys() == {"model.w"}
+    found = aggregate(FedAdam(), [model_of([2.0]) | examples(1)], initial)
+    assert found["first_moment.w"][0] == pytest.approx(0.1 * (1 - 2))

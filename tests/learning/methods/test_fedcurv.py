@@ -1,0 +1,65 @@
+"""FedCurv against its formulas."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.method import Round
+from fedchain.learning.methods.fedcurv import FedCurv
+from fedchain.learning.vectors import gradient_vector, read_vector
+from tests.learning.federation import (
+    Federation,
+    aggregate,
+    common_model,
+    config,
+    examples,
+    gradient_at,
+    model_of,
+    new_client,
+)
+
+FIRST = Round(1, None, clients=3)
+
+
+def test_fedcurv_pulls_towards_the_last_rounds_models() -> None:
+    method = FedCurv(curvature_weight=0.05, local_steps=1, batch_size=12)
+    client = new_client()
+    size = client.info.parameter_count
+    fisher, anchor = torch.rand(size, generator=torch.Generator().manual_seed(5)), torch.linspace(-1, 1, size)
+    client.memory = {"fisher": fisher, "fisher_parameters": fisher * anchor}
+    start = read_vector(client.model).requires_grad_()
+    elastic = 0.05 * (fisher * start.square() - 2 * start * fisher * anchor).sum()
+    (pull,) = torch.autograd.grad(elastic, start)
+    method.update(client, FIRST)
+    expected = start.detach() - 0.1 * (gradient_at(start.detach(), torch.arange(12)) + pull)
+    torch.testing.assert_close(read_vector(client.model), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_fedcurvs_fisher_information_is_the_mean_of_single_examples_squared_gradients() -> None:
+    client = new_client(5)
+    found = FedCurv().fisher_information(client)
+    gradients = []
+    for place in range(5):
+        _, logits = client.model(client.train_images[place : place + 1])
+        gradients.append(gradient_vector(F.cross_entropy(logits, client.train_labels[place : place + 1]), client.model))
+    torch.testing.assert_close(found, torch.stack(gradients).square().mean(0))
+    whole = gradient_vector(F.cross_entropy(client.model(client.train_images)[1], client.train_labels), client.model)
+    assert not torch.allclose(found, whole.square())
+
+
+def test_fedcurv_sums_what_the_clients_of_the_round_post() -> None:
+    payloads = [
+        model_of([value])
+        | examples(1)
+        | {"fisher": np.array([f], np.float32), "fisher_parameters": np.array([f * value], np.float32)}
+        for value, f in ((2.0, 1.0), (4.0, 3.0))
+    ]
+    found = aggregate(FedCurv(), payloads)
+    assert (found["fisher"].tolist(), found["fisher_parameters"].tolist()) == ([4.0], [14.0])
+
+
+def test_fedcurv_is_fedavg_in_the_first_round() -> None:
+    curv, fedavg = Federation(config("fedcurv", curvature_weight=1.0)), Federation(config("fedavg"))
+    curv.play()
+    fedavg.play()
+    assert common_model(curv.known()) == common_model(fedavg.known())

@@ -1,0 +1,66 @@
+"""SCAFFOLD against its formulas."""
+
+import numpy as np
+import torch
+
+from fedchain.learning.method import Round
+from fedchain.learning.methods.scaffold import Scaffold
+from fedchain.learning.training import draw_batches
+from fedchain.learning.vectors import read_vector
+from tests.learning.federation import (
+    Federation,
+    aggregate,
+    common_model,
+    config,
+    examples,
+    gradient_at,
+    model_of,
+    new_client,
+)
+
+FIRST = Round(1, None, clients=3)
+
+
+def test_scaffolds_first_round_is_fedavgs() -> None:
+    scaffold, fedavg = Federation(config("scaffold")), Federation(config("fedavg"))
+    scaffold.play()
+    fedavg.play()
+    assert common_model(scaffold.known()) == common_model(fedavg.known())
+
+
+def test_scaffold_follows_algorithm_1() -> None:
+    method = Scaffold(local_steps=3, batch_size=4)
+    client = new_client()
+    size = client.info.parameter_count
+    server, own = torch.linspace(-0.1, 0.1, size), torch.linspace(0.2, -0.1, size)
+    client.memory = {"control": own, "server_control": server}
+    start = read_vector(client.model)
+    posted = method.update(client, FIRST)
+    batches = draw_batches(12, 4, torch.Generator().manual_seed(2))
+    point = start.clone()
+    for _ in range(3):
+        point = point - 0.1 * (gradient_at(point, next(batches)) - own + server)
+    torch.testing.assert_close(read_vector(client.model), point)
+    renewed = own - server + (start - read_vector(client.model)) / (3 * 0.1)
+    torch.testing.assert_close(client.memory["control"], renewed)
+    torch.testing.assert_close(torch.from_numpy(posted["control_change"]), renewed - own)
+
+
+def test_scaffold_divides_the_change_of_c_by_all_clients() -> None:
+    change = [np.array([2.0, 0.0], np.float32), np.array([1.0, -4.0], np.float32)]
+    payloads = [model_of([0.0]) | examples(1) | {"control_change": one} for one in change]
+    known = model_of([0.0]) | {"control": np.array([1.0, 1.0], np.float32)}
+    found = aggregate(Scaffold(), payloads, known, clients=6)
+    assert found["control"].tolist() == [1.5, float(np.float32(1 - 4 / 6))]
+
+
+def test_scaffolds_c_is_the_mean_of_all_c_i_though_clients_skip_rounds() -> None:
+    federation = Federation(config("scaffold"))
+    for participants in ([0, 1], [2], [0], [1, 2], [0, 2]):
+        federation.play(1, participants)
+        controls = [federation.memory(client).get("control") for client in range(3)]
+        known = [control for control in controls if control is not None]
+        mean = torch.stack(known).double().sum(0) / 3
+        torch.testing.assert_close(
+            torch.from_numpy(federation.known()["control"].copy()).double(), mean, atol=1e-5, rtol=1e-4
+        )

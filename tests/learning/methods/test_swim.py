@@ -1,0 +1,75 @@
+"""SWIM against its formulas."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.frozen import frozen_embeddings
+from fedchain.learning.method import Round
+from fedchain.learning.methods.swim import Swim
+from fedchain.learning.vectors import read_state
+from tests.learning.federation import new_client
+from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, W, loss_of
+
+
+def swim_loss(window: torch.Tensor, filled: int, mu: float) -> float:
+    """The published formula, one representation after another."""
+    near, far = math.exp(float(F.cosine_similarity(EMBEDDING, COMMON).mean()) / 0.5), 0.0
+    for place in range(filled):
+        similarity = float(F.cosine_similarity(EMBEDDING, window[place]).mean())
+        term = math.exp(similarity / 0.5)
+        near, far = (near + term, far) if similarity >= 0.5 else (near, far + term)
+    return (1 - mu) * CROSS_ENTROPY - mu * math.log(near / (near + far))
+
+
+@pytest.mark.parametrize("filled", [0, 1, 3])
+def test_swims_loss_sums_near_and_far_representations(filled: int) -> None:
+    window = torch.stack([PREVIOUS, EMBEDDING + 0.1 * PREVIOUS, -EMBEDDING])  # (W, B, D): far, near, far
+    memory = {
+        "common_embedding": COMMON,
+        "window": window,
+        "is_filled": torch.arange(W) < filled,
+        "mu": torch.tensor(0.3, dtype=torch.float64),
+    }
+    assert loss_of(Swim(window=W), memory) == pytest.approx(swim_loss(window, filled, 0.3), rel=1e-12)
+
+
+def test_swims_weight_falls_from_a_half_to_zero() -> None:
+    method, found = Swim(rounds=4, local_steps=1), []
+    for number in range(1, 7):
+        client = new_client()
+        method.update(client, Round(number, None))
+        found.append(float(client.memory["mu"]))
+    assert found == [0.375, 0.25, 0.125, 0.0, 0.0, 0.0]
+
+
+def test_swims_window_holds_the_last_local_models() -> None:
+    client, method, states = new_client(), Swim(window=2, local_steps=1), []
+    for number in range(1, 5):
+        client.generator.manual_seed(number)
+        method.update(client, Round(number, None))
+        states.append(read_state(client.model))
+        assert torch.equal(client.memory["models"], torch.stack(states[-2:]))
+
+
+def test_swims_published_window_slides_over_batches() -> None:
+    client, method = new_client(), Swim(window=2, window_of="batches", local_steps=3, batch_size=4)
+    method.update(client, Round(1, None))
+    last = frozen_embeddings(client)
+    seen = []
+
+    def recording(forward, images, labels, memory):  # type: ignore[no-untyped-def]
+        places = [int((client.train_images == image).flatten(1).all(1).nonzero()) for image in images]
+        seen.append((torch.tensor(places), dict(memory)))
+        return Swim.loss(method, forward, images, labels, memory)
+
+    object.__setattr__(method, "loss", recording)
+    method.update(client, Round(2, None))
+    filled = [memory["is_filled"].tolist() for _, memory in seen]
+    assert filled == [[True, False], [True, True], [True, True]]
+    for step in (1, 2):
+        expected = torch.stack([last[seen[step - 1][0]], last[seen[step][0]]])
+        torch.testing.assert_close(seen[step][1]["window"], expected)
+    assert client.memory["models"].shape == (1, client.info.parameter_count)

@@ -1,0 +1,135 @@
+"""What every registered method must do, on the digits: repeat itself, start again from a checkpoint, stay in bounds."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.learner import Learner
+from fedchain.learning.models import describe_model
+from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
+from tests.learning.federation import CLIENTS, Federation, common_model, config
+
+EVERY = sorted(METHODS)
+
+EQUAL_TO_FEDAVG = {
+    "fedprox with mu 0": config("fedprox", proximal_weight=0.0),
+    "fedcurv with lambda 0": config("fedcurv", curvature_weight=0.0),
+    "moon with mu 0": config("moon", contrast_weight=0.0),
+    "fedintr with mu 0": config("fedintr", contrast_weight=0.0),
+    "mtfl without batch normalization": config("mtfl"),
+}
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_two_rounds_repeat_to_the_byte_whatever_else_the_process_does(method: str) -> None:
+    first = Federation(config(method))
+    first.play(2)
+    torch.rand(5)
+    again = Federation(config(method))
+    again.learner.contribute(CLIENTS - 1, again.rules.phases[0][0], 7, again.knowledge)  # another client's business
+    again = Federation(config(method))
+    again.play(2)
+    assert first.knowledge == again.knowledge
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_a_client_goes_on_from_a_checkpoint(method: str) -> None:
+    federation = Federation(config(method))
+    federation.play(2)
+    saved = federation.learner.checkpoint(1)
+    expected = federation.learner.contribute(1, "update", 3, federation.knowledge)
+    other = Learner(federation.config)
+    other.restore(1, saved)
+    assert other.contribute(1, "update", 3, federation.knowledge) == expected
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_clients_may_skip_rounds(method: str) -> None:
+    federation = Federation(config(method))
+    for participants in ([0, 1], [2], [0, 2], [1]):
+        before = {client: federation.learner.checkpoint(client) for client in range(CLIENTS)}
+        made = federation.play(1, participants)
+        assert all(math.isfinite(one.local.local_loss) for one in made)
+        after = {client: federation.learner.checkpoint(client) for client in range(CLIENTS)}
+        assert [client for client in range(CLIENTS) if after[client] != before[client]] == participants
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_evaluating_what_was_received_changes_nothing(method: str) -> None:
+    federation = Federation(config(method))
+    federation.play(2)
+    before = federation.learner.checkpoint(0)
+    received = federation.learner.evaluate_received(0, 3, federation.knowledge, evaluate_test=True)
+    assert federation.learner.checkpoint(0) == before
+    assert (received is None) == (not load_method(method).shares_model)
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_a_phase_without_posts_keeps_the_knowledge(method: str) -> None:
+    federation = Federation(config(method))
+    for number in (1, 2):
+        known = federation.knowledge
+        assert federation.rules.aggregate("update", number, known, []) == known
+        federation.play()
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_damaged_posts_are_refused(method: str) -> None:
+    federation = Federation(config(method))
+    payload = federation.play()[0].payload
+    for damaged in (payload + b"\0", payload[:-1], b""):
+        with pytest.raises(InvalidPayload):
+            federation.rules.check("update", damaged)
+
+
+@pytest.mark.parametrize("case", EQUAL_TO_FEDAVG)
+def test_a_method_without_its_term_is_fedavg_to_the_bit(case: str) -> None:
+    reduced, fedavg = Federation(EQUAL_TO_FEDAVG[case]), Federation(config("fedavg"))
+    reduced.play(3)
+    fedavg.play(3)
+    assert common_model(reduced.known()) == common_model(fedavg.known())
+
+
+@pytest.mark.parametrize("method", ["fedprox", "fedcurv", "moon", "fedintr", "swim", "scaffold", "fedproc", "fedreg"])
+def test_a_methods_term_makes_a_difference(method: str) -> None:
+    strong = {"fedcurv": {"curvature_weight": 1.0}}.get(method, {})
+    ours, fedavg = Federation(config(method, **strong)), Federation(config("fedavg"))
+    ours.play(2)
+    fedavg.play(2)
+    assert common_model(ours.known()) != common_model(fedavg.known())
+
+
+def test_equal_weights_are_a_choice_of_every_method_that_averages() -> None:
+    equal, blade = Federation(config("fedavg", weighting="clients")), Federation(config("blade-fl"))
+    equal.play(2)
+    blade.play(2)
+    assert common_model(equal.known()) == common_model(blade.known())
+
+
+def with_norm(method: str, **hyperparameters: HyperparameterValue) -> LearningConfig:
+    return replace(config(method, **hyperparameters), model="digits-mlp-bn")
+
+
+def test_models_with_buffers_are_averaged_whole() -> None:
+    federation = Federation(with_norm("fedavg", weighting="clients"))
+    made = federation.play()
+    read = [federation.rules._read(federation.rules.method.phases[0], one.payload) for one in made]
+    known = federation.known()
+    assert {name.split(".", 1)[1] for name in known} == {name for name, _ in describe_model("digits-mlp-bn").parameters}
+    for name, value in known.items():
+        np.testing.assert_allclose(value, np.mean([payload[name] for payload in read], axis=0), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_every_method_takes_batch_normalization(method: str) -> None:
+    federation = Federation(with_norm(method))
+    made = federation.play(2)
+    assert all(np.isfinite(one.local.local_loss) for one in made)
+    again = Federation(with_norm(method))
+    again.play(2)
+    assert again.knowledge == federation.knowledge
