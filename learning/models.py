@@ -6,6 +6,7 @@ B batch, C classes, D embedding.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from types import MappingProxyType
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import unknown_name
 
 
@@ -55,69 +57,73 @@ class Model(nn.Module):
 class Cnn(Model):
     """The small convolutional network of the federated-prototype literature, for 28x28 images: 21,840 parameters.
 
-    Layers and dropout follow CNNMnist of Tan et al., FedProto (AAAI 2022); DFPL's Table II counts this network.
+    Layers and dropout follow CNNMnist of Tan et al., FedProto (AAAI 2022); DFPL's Table II counts this network. For
+    larger images only `fc1` grows.
     """
 
     embedding_size = 50
-    classes = 10
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 10, channels: int = 1, size: int = 28) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
+        self.classes = classes
+        self.conv1 = nn.Conv2d(channels, 10, kernel_size=5)
         self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
         self.conv2_drop = nn.Dropout2d()
-        self.fc1 = nn.Linear(320, 50)
-        self.fc2 = nn.Linear(50, 10)
+        self.fc1 = nn.Linear(20 * (((size - 4) // 2 - 4) // 2) ** 2, 50)
+        self.fc2 = nn.Linear(50, classes)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return embedding (B, 50) and logits (B, 10) of images (B, 1, 28, 28)."""
+        """Return embedding (B, 50) and logits (B, C) of images (B, channels, size, size); shapes for size 28."""
         hidden = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
         hidden = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(hidden)), 2))  # (B, 20, 4, 4)
         embedding = F.relu(self.fc1(hidden.flatten(1)))  # (B, 50)
-        logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, 10)
+        logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, C)
         return embedding, logits
 
 
 class DigitsMlp(Model):
-    """A small fully connected network for the 8x8 digits: 6,570 parameters. Ours; made for fast examples."""
+    """A small fully connected network for the 8x8 digits or 64 features: 6,570 parameters. Ours, for fast examples."""
 
     embedding_size = 32
-    classes = 10
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 10) -> None:
         super().__init__()
+        self.classes = classes
         self.fc1 = nn.Linear(64, 64)
         self.fc2 = nn.Linear(64, 32)
-        self.fc3 = nn.Linear(32, 10)
+        self.fc3 = nn.Linear(32, classes)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return embedding (B, 32) and logits (B, 10) of images (B, 1, 8, 8)."""
+        """Return embedding (B, 32) and logits (B, C) of images (B, 1, 8, 8) or features (B, 64)."""
         hidden = F.relu(self.fc1(images.flatten(1)))  # (B, 64)
         embedding = F.relu(self.fc2(hidden))  # (B, 32)
         return embedding, self.fc3(embedding)
 
 
-_MODELS: Mapping[str, Callable[[], Model]] = MappingProxyType({"cnn": Cnn, "digits-mlp": DigitsMlp})
+_MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType({"cnn": Cnn, "digits-mlp": DigitsMlp})
 
 
-def build_model(name: str, seed: int) -> Model:
-    """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was."""
+def build_model(name: str, seed: int, **shape: int) -> Model:
+    """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was.
+
+    `shape` is what is known about its examples: classes, channels, size. Of these a model takes what it does not fix.
+    """
     if name not in _MODELS:
         raise unknown_name("model", name, _MODELS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _MODELS[name]()
+        model = _MODELS[name](**{key: shape[key] for key in signature(_MODELS[name]).parameters if key in shape})
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def info_of(config: LearningConfig) -> ModelInfo:
     """Return the shapes that a task's payloads follow."""
-    return config.shapes or describe_model(config.model_name)
+    return config.shapes or describe_model(config.model_name, **DATASETS[config.dataset].model_shape)
 
 
-def describe_model(name: str) -> ModelInfo:
+def describe_model(name: str, **shape: int) -> ModelInfo:
     """Return the shapes of the named model."""
-    model = build_model(name, seed=0)
+    model = build_model(name, seed=0, **shape)
     parameters = tuple((key, tuple(value.shape)) for key, value in model.state_dict().items())
     return ModelInfo(parameters=parameters, embedding_size=model.embedding_size, classes=model.classes)

@@ -51,13 +51,20 @@ def train(client: "Client", loss: Loss, schedule: Schedule, round_number: int) -
     losses = torch.empty(steps)
     for step in range(steps):
         batch = next(batches)  # (B,)
-        images = client.train_images.index_select(0, batch)
-        labels = client.train_labels.index_select(0, batch)
+        images, labels = take_batch(client, batch)
         value = loss(client.model, images, labels, client.memory)
         _step(parameters, torch.autograd.grad(value, parameters, materialize_grads=True), velocities, schedule)
         losses[step] = value.detach()
     client.steps += steps
     _validate_losses(losses, client.index, round_number)
+
+
+def take_batch(client: "Client", batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return training images and labels at these indices (B,); images augmented, where the client's task says so."""
+    images = client.train_images.index_select(0, batch)
+    if client.augmentation is not None:
+        images = client.augmentation(images, client.generator)
+    return images, client.train_labels.index_select(0, batch)
 
 
 @torch.no_grad()
