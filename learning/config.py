@@ -3,38 +3,37 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import HyperparameterValue, build_method, validate_method_name
 
 if TYPE_CHECKING:
     from fedchain.learning.models import ModelInfo
 
-CLIENTS_MAX = 10_000
+CLIENTS_MAX = 100_000
 """More clients than this in one federation is taken for a typing error."""
 
-SHOTS_MAX = 60_000
+SHOTS_MAX = max(info.train_size for info in DATASETS.values())
 """No data set here has more examples than this."""
 
-CLASSES = 10
-"""Number of classes C; every data set here has ten."""
+CLASSES_MAX = max(info.classes for info in DATASETS.values())
+"""No data set here has more classes than this."""
 
-_FOR_28X28 = ("cnn", "fedreg-cnn", "mlp", "mlp-bn", "mlp-linear")
-
-DATASETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"digits": ("digits-mlp", "digits-mlp-bn"), "fashion-mnist": _FOR_28X28, "mnist": _FOR_28X28}
-)
-"""Data sets, and the models that take images of their size; the first one is what 'auto' means."""
+CLASSES_AVG = 3
+"""Nominal number of classes of a client, unless something else is asked for."""
 
 OWN = "own"
 """Name of the data set where every client has its own, and the model with it; see `fedchain.learning.own`."""
 
-PARTITIONS = ("dirichlet", "iid", "n-way", "n-way-exact")
+PARTITIONS = ("by-class", "by-class-equal", "by-source", "dirichlet", "dirichlet-hsu", "iid", "n-way", "n-way-exact")
 """How the examples can be spread over the clients."""
 
-_MODELS = ("auto", "digits-mlp", "digits-mlp-bn", *_FOR_28X28)
+AUGMENTATIONS = ("crop-flip", "none")
+"""What can be done to training images each time that they are looked at."""
+
+_MODELS = ("auto", *sorted({model for info in DATASETS.values() for model in info.models}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,7 @@ class LearningConfig:
     """Hyper-parameters of the method that differ from its defaults, as name=value."""
 
     dataset: str = "digits"
-    """Data set: digits (built in, 8x8 pixels), mnist or fashion-mnist (28x28, read from the data folder), or own."""
+    """Data set: digits (built in), one that is read from the data folder (`fedchain data` lists them), or own."""
 
     data_dir: str = ""
     """Folder with the data set's files, or its parent folder; empty means the variable FEDCHAIN_DATA."""
@@ -64,29 +63,36 @@ class LearningConfig:
     """For own data: the shapes of everybody's model."""
 
     model: str = "auto"
-    """Model: cnn, fedreg-cnn, mlp, mlp-bn or mlp-linear (28x28 images), digits-mlp or digits-mlp-bn (8x8), or auto for
-    the usual one of the data set."""
+    """Model: one that takes the data set's examples (`fedchain data` lists them), or auto for the usual one."""
 
     clients: int = 20
     """Number of clients K among whom the data are spread."""
 
     partition: str = "n-way"
-    """Spread of the data: n-way (few classes each), n-way-exact (normally distributed), dirichlet or iid."""
+    """Spread of the data: n-way (few classes each), n-way-exact (normally distributed), dirichlet (each class in
+    proportions), dirichlet-hsu (each client a mixture of classes), by-class (one or two classes, sizes by a power
+    law), by-class-equal (equal sizes), by-source (whole users or patients) or iid."""
 
-    classes_avg: int = 3
-    """Nominal mean number of classes of a client (n-way partitions)."""
+    classes_avg: int = CLASSES_AVG
+    """n-way: nominal mean number of classes of a client (DFPL: Avg); all of them where the data set has fewer."""
 
     classes_std: int = 1
-    """Nominal spread of the number of classes of a client (n-way partitions)."""
+    """n-way: nominal spread of that number (DFPL: Std)."""
 
     shots: int = 100
-    """Training examples per class of a client (n-way partitions); fewer where the data set is too small."""
+    """n-way: training examples of each class of a client; fewer where the data set is too small."""
 
     test_shots: int = 40
-    """Test examples per class of a client (n-way partitions); fewer where the data set is too small."""
+    """n-way: test examples of each class of a client; fewer where the data set is too small."""
 
     dirichlet_alpha: float = 0.5
-    """Concentration of the dirichlet partition: the smaller, the more clients differ."""
+    """dirichlet: concentration; the smaller, the more clients differ."""
+
+    classes_per_client: int = 1
+    """by-class: number of classes of a client."""
+
+    augmentation: str = "none"
+    """Change of training images: none, or crop-flip (shift by up to four pixels, mirror every other one)."""
 
     seed: int = 0
     """Root of all randomness in learning: partition, initial models, batches and dropout."""
@@ -109,9 +115,11 @@ class LearningConfig:
         else:
             self._validate_built_in()
         _validate_choice("partition", self.partition, PARTITIONS)
+        _validate_choice("augmentation", self.augmentation, AUGMENTATIONS)
         _validate_range("clients", self.clients, 1, CLIENTS_MAX)
-        _validate_range("classes_avg", self.classes_avg, 1, CLASSES)
-        _validate_range("classes_std", self.classes_std, 0, CLASSES)
+        _validate_range("classes_avg", self.classes_avg, 1, max(CLASSES_AVG, self._classes_max("n-way")))
+        _validate_range("classes_std", self.classes_std, 0, self._classes_max("n-way"))
+        _validate_range("classes_per_client", self.classes_per_client, 1, self._classes_max("by-class"))
         _validate_range("shots", self.shots, 1, SHOTS_MAX)
         _validate_range("test_shots", self.test_shots, 1, SHOTS_MAX)
         _validate_range("seed", self.seed, 0, 2**63 - 1)
@@ -124,9 +132,15 @@ class LearningConfig:
     def _validate_built_in(self) -> None:
         _validate_choice("data set", self.dataset, DATASETS)
         _validate_choice("model", self.model, _MODELS)
-        if self.model_name not in DATASETS[self.dataset]:
-            fitting = ", ".join(DATASETS[self.dataset])
+        info = DATASETS[self.dataset]
+        if self.model_name not in info.models:
+            fitting = ", ".join(info.models)
             raise ConfigurationError(f"model '{self.model}' does not fit {self.dataset} images; use {fitting}")
+        if self.partition == "by-source" and not info.sources:
+            known = ", ".join(name for name, other in DATASETS.items() if other.sources)
+            raise ConfigurationError(f"{self.dataset} does not say where its examples come from, as {known} do")
+        if self.augmentation != "none" and len(info.shape) != 3:
+            raise ConfigurationError(f"augmentation {self.augmentation} is for images, which {self.dataset} has not")
 
     def _validate_own(self) -> None:
         if self.dataset != OWN:
@@ -137,11 +151,18 @@ class LearningConfig:
             )
         if self.model != "auto":
             raise ConfigurationError(f"model '{self.model}' cannot be chosen: data set '{OWN}' brings its own")
+        if self.augmentation != "none":
+            raise ConfigurationError(f"augmentation {self.augmentation} is for built-in data sets, not for '{OWN}'")
+
+    def _classes_max(self, kind: str) -> int:
+        """The data set's number of classes, where a partition of this kind is chosen."""
+        is_chosen = self.partition.startswith(kind) and self.dataset != OWN
+        return DATASETS[self.dataset].classes if is_chosen else CLASSES_MAX
 
     @property
     def model_name(self) -> str:
         """The model in use, with 'auto' resolved."""
-        return DATASETS[self.dataset][0] if self.model == "auto" else self.model
+        return DATASETS[self.dataset].models[0] if self.model == "auto" else self.model
 
 
 def _validate_type(name: str, value: object, expected: type) -> None:

@@ -197,6 +197,7 @@ class Learner:
             train_labels=share.train_labels,
             test_images=share.test_images,
             test_labels=share.test_labels,
+            augmentation=share.augmentation,
             classes=tuple(np.unique(share.train_labels.numpy()).tolist()),
         )
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from numpy.typing import NDArray
 
+from fedchain.learning.augmentation import Augmentation
 from fedchain.learning.codec import TensorSpec
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models import Model, ModelInfo
@@ -82,7 +83,10 @@ class Client:
     """Classes among the training labels, ascending."""
 
     generator: torch.Generator = field(default_factory=torch.Generator)
-    """Order of the batches; newly seeded for every phase of every round."""
+    """Order of the batches, and their augmentation; newly seeded for every phase of every round."""
+
+    augmentation: Augmentation | None = None
+    """What is done to training images each time that they are looked at; None: nothing."""
 
     memory: dict[str, torch.Tensor] = field(default_factory=dict)
     """What the method remembers between rounds and what the loss reads."""

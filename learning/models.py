@@ -6,6 +6,7 @@ B batch, C classes, D embedding.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from types import MappingProxyType
 
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import unknown_name
 
 
@@ -67,36 +69,37 @@ class Model(nn.Module):
 class Cnn(Model):
     """The small convolutional network of the federated-prototype literature, for 28x28 images: 21,840 parameters.
 
-    Layers and dropout follow CNNMnist of Tan et al., FedProto (AAAI 2022); DFPL's Table II counts this network.
+    Layers and dropout follow CNNMnist of Tan et al., FedProto (AAAI 2022); DFPL's Table II counts this network. For
+    larger images only `fc1` grows.
     """
 
     embedding_size = 50
 
-    def __init__(self, classes: int = 10) -> None:
+    def __init__(self, classes: int = 10, channels: int = 1, size: int = 28) -> None:
         super().__init__()
         self.classes = classes
-        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
+        self.conv1 = nn.Conv2d(channels, 10, kernel_size=5)
         self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
         self.conv2_drop = nn.Dropout2d()
-        self.fc1 = nn.Linear(320, 50)
+        self.fc1 = nn.Linear(20 * (((size - 4) // 2 - 4) // 2) ** 2, 50)
         self.fc2 = nn.Linear(50, classes)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return embedding (B, 50) and logits (B, 10) of images (B, 1, 28, 28)."""
+        """Return embedding (B, 50) and logits (B, C) of images (B, channels, size, size)."""
         layers, logits = self.layers(images)
         return layers[-1], logits
 
     def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        """Return the outputs of both convolutions and the embedding, and the logits."""
+        """Return the outputs of both convolutions and the embedding, and the logits; shapes for size 28."""
         first = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
         second = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(first)), 2))  # (B, 20, 4, 4)
         embedding = F.relu(self.fc1(second.flatten(1)))  # (B, 50)
-        logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, 10)
+        logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, C)
         return (first.flatten(1), second.flatten(1), embedding), logits
 
 
 class DigitsMlp(Model):
-    """A small fully connected network for the 8x8 digits: 6,570 parameters. Ours; made for fast examples."""
+    """A small fully connected network for the 8x8 digits or 64 features: 6,570 parameters. Ours, for fast examples."""
 
     embedding_size = 32
 
@@ -108,7 +111,7 @@ class DigitsMlp(Model):
         self.fc3 = nn.Linear(32, classes)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return embedding (B, 32) and logits (B, 10) of images (B, 1, 8, 8)."""
+        """Return embedding (B, 32) and logits (B, C) of images (B, 1, 8, 8) or features (B, 64)."""
         layers, logits = self.layers(images)
         return layers[-1], logits
 
@@ -125,8 +128,7 @@ _MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType({"cnn": Cnn, "dig
 def build_model(name: str, seed: int, **shape: int) -> Model:
     """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was.
 
-    `shape` is what differs from the model's own case: the number of classes, and for the networks of the papers also
-    channels, and size where the images' side matters.
+    `shape` is what is known about its examples: classes, channels, size. Of these a model takes what it does not fix.
     """
     from fedchain.learning.networks import NETWORKS  # they build on this module
 
@@ -135,14 +137,14 @@ def build_model(name: str, seed: int, **shape: int) -> Model:
         raise unknown_name("model", name, builders)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = builders[name](**shape)
+        model = builders[name](**{key: shape[key] for key in signature(builders[name]).parameters if key in shape})
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def info_of(config: LearningConfig) -> ModelInfo:
     """Return the shapes that a task's payloads follow."""
-    return config.shapes or describe_model(config.model_name)
+    return config.shapes or describe_model(config.model_name, **DATASETS[config.dataset].model_shape)
 
 
 def describe_model(name: str, **shape: int) -> ModelInfo:

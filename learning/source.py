@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedchain.learning.augmentation import Augmentation, CropFlip
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.data import Dataset, load_dataset
+from fedchain.learning.datasets.dataset import Dataset
+from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.models import Model, build_model
 from fedchain.learning.partition import Partition, split
 
@@ -31,6 +33,9 @@ class Share:
 
     test_labels: torch.Tensor
     """Labels of the own test set, int64, 0 to C - 1."""
+
+    augmentation: Augmentation | None = None
+    """What is done to training images each time that they are looked at."""
 
 
 class Source(Protocol):
@@ -58,11 +63,12 @@ class PartitionedSource:
         dataset, partition = self._load()
         train, test = partition.train[client], partition.test[client]
         return Share(
-            model=build_model(self._config.model_name, seed),
+            model=build_model(self._config.model_name, seed, **dataset.info.model_shape),
             train_images=dataset.normalise(dataset.train_images[train]),
             train_labels=torch.from_numpy(dataset.train_labels[train]),
             test_images=dataset.normalise(dataset.test_images[test]),
             test_labels=torch.from_numpy(dataset.test_labels[test]),
+            augmentation=CropFlip(dataset.black) if self._config.augmentation == "crop-flip" else None,
         )
 
     def train_labels(self, client: int) -> NDArray[np.int64]:
@@ -78,6 +84,8 @@ class PartitionedSource:
     def _load(self) -> tuple[Dataset, Partition]:
         if self._loaded is None:
             dataset = load_dataset(self._config.dataset, self._config.data_dir)
+            train, test = dataset.train_sources, dataset.test_sources
+            sources = None if train is None or test is None else (train, test)
             labels = dataset.train_labels, dataset.test_labels
-            self._loaded = dataset, split(self._config, *labels, dataset.classes)
+            self._loaded = dataset, split(self._config, *labels, dataset.classes, sources)
         return self._loaded

@@ -97,12 +97,19 @@ def run_steps(
     losses = torch.empty(steps)
     for number in range(steps):
         batch = next(batches)  # (B,)
-        images = client.train_images.index_select(0, batch)
-        labels = client.train_labels.index_select(0, batch)
+        images, labels = take_batch(client, batch)
         memory = client.memory if beside is None else {**client.memory, **beside(batch)}
         losses[number] = step(images, labels, memory).detach()
     client.steps += steps
     _validate_losses(losses, client.index, round_number)
+
+
+def take_batch(client: "Client", batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return training images and labels at these indices (B,); images augmented, where the client's task says so."""
+    images = client.train_images.index_select(0, batch)
+    if client.augmentation is not None:
+        images = client.augmentation(images, client.generator)
+    return images, client.train_labels.index_select(0, batch)
 
 
 @torch.no_grad()

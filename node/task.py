@@ -24,6 +24,9 @@ from fedchain.learning.shapes import read_shapes, write_shapes
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
 
+LATER_FIELDS = frozenset({"augmentation", "classes_per_client"})
+"""What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
+
 OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "method", "seed", "shapes"})
 """What is agreed on where the members' data are their own: nothing is spread over them."""
 
@@ -34,7 +37,8 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     Hyper-parameters are written in full: two versions of the program may have different defaults.
     """
     method = build_method(config.method, dict(config.hyperparameters))
-    agreed = {item.name for item in fields(config)} - LOCAL_FIELDS - {"shapes"}
+    unsaid = {item.name for item in fields(config) if getattr(config, item.name) == item.default} & LATER_FIELDS
+    agreed = {item.name for item in fields(config)} - LOCAL_FIELDS - {"shapes"} - unsaid
     values = {name: getattr(config, name) for name in (OWN_FIELDS if config.dataset == OWN else agreed)}
     if config.shapes is not None:
         values["shapes"] = write_shapes(config.shapes)

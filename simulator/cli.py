@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedchain.node.command import EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
+from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
 _NOT_OPTIONS = ("faults", "hyperparameters")
@@ -19,15 +20,16 @@ def simulate_command() -> Callable[..., None]:
 
     def simulate(**options: Any) -> None:
         scenario_file = options.pop("scenario_file")
-        out = options.pop("out")
+        out, download = options.pop("out"), options.pop("download")
         values = {name: value for name, value in options.items() if value is not None}
         settings = values.pop("hyperparameters", [])
-        run_command(scenario_file, values, settings, out)
+        run_command(scenario_file, values, settings, out, bool(download))
 
     texts = field_help(Scenario)
     parameters = [
         _parameter("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")),
         _parameter("out", Path, typer.Option("--out", help="Run folder to create; default: runs/NAME.")),
+        _parameter("download", bool, typer.Option("--download", help=DOWNLOAD_HELP)),
         _parameter(
             "hyperparameters",
             list[str],
@@ -47,7 +49,9 @@ def simulate_command() -> Callable[..., None]:
     return simulate
 
 
-def run_command(scenario_file: Path | None, values: Mapping[str, Any], settings: list[str], out: Path | None) -> None:
+def run_command(
+    scenario_file: Path | None, values: Mapping[str, Any], settings: list[str], out: Path | None, download: bool
+) -> None:
     """Run one scenario, show it, and write its run folder; exits with 1 if the checker found something."""
     with clear_errors(ScenarioError):
         overrides = dict(values)
@@ -56,6 +60,8 @@ def run_command(scenario_file: Path | None, values: Mapping[str, Any], settings:
 
             overrides["hyperparameters"] = read_settings(settings)
         scenario = load_scenario(scenario_file, overrides)
+        if download:
+            download_files(scenario.dataset, scenario.data_dir)
 
         from fedchain.simulator.run import run_scenario
 
@@ -70,6 +76,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds than the experiment has.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results and table; default: runs/NAME.")] = None,
+    download: Annotated[bool, typer.Option("--download", help=DOWNLOAD_HELP)] = False,
 ) -> None:
     """Run an experiment of a paper and print its table beside the paper's numbers.
 
@@ -85,6 +92,9 @@ def reproduce(
         if rounds is not None:
             overrides["rounds"] = rounds
         first = next(experiment.runs(overrides))
+        if download:
+            for name in sorted({run.scenario.dataset for run in experiment.runs(overrides)}):
+                download_files(name, data_dir)
 
         from fedchain.simulator.reproduce import reproduce as run_experiment
         from fedchain.simulator.run import load_learner

@@ -16,6 +16,9 @@ from typing import Any
 
 from fedchain.learning.config import LearningConfig
 
+_LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
+"""Defaults of the learning fields, which a scenario has under the same names. Their help is found there, too."""
+
 FAULT_KINDS = ("crash", "restart", "partition", "heal", "slow")
 
 
@@ -52,28 +55,20 @@ class Scenario:
     workers: int = 2
     """Training processes; their number changes the speed and nothing else."""
 
-    method: str = "dfpl"
-    """Learning method: dfpl, blade-fl, fedavg, solo, another of docs/methods.md, or module:Class."""
+    method: str = _LEARNING["method"]
     hyperparameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     """Hyper-parameters of the method, as name=value; repeat the option for several."""
-    dataset: str = "digits"
-    """Data set: digits (ships with scikit-learn), mnist, fashion-mnist."""
-    data_dir: str = ""
-    """Folder of the data set's files; default: the environment variable FEDCHAIN_DATA."""
-    model: str = "auto"
-    """Network: cnn, digits-mlp, or auto, which fits the data set."""
-    partition: str = "n-way"
-    """How the data are spread: n-way, n-way-exact, dirichlet, iid."""
-    classes_avg: int = 3
-    """n-way: average number of classes of a peer (DFPL: Avg)."""
-    classes_std: int = 1
-    """n-way: spread of that number (DFPL: Std)."""
-    shots: int = 100
-    """n-way: training images of each class of a peer."""
-    test_shots: int = 40
-    """n-way: test images of each class of a peer."""
-    dirichlet_alpha: float = 0.5
-    """dirichlet: concentration; the smaller, the more the peers differ."""
+    dataset: str = _LEARNING["dataset"]
+    data_dir: str = _LEARNING["data_dir"]
+    model: str = _LEARNING["model"]
+    partition: str = _LEARNING["partition"]
+    classes_avg: int = _LEARNING["classes_avg"]
+    classes_std: int = _LEARNING["classes_std"]
+    shots: int = _LEARNING["shots"]
+    test_shots: int = _LEARNING["test_shots"]
+    dirichlet_alpha: float = _LEARNING["dirichlet_alpha"]
+    classes_per_client: int = _LEARNING["classes_per_client"]
+    augmentation: str = _LEARNING["augmentation"]
     test_every: int = 1
     """Rounds between measurements on the whole test set; the last round always is."""
 
@@ -213,15 +208,15 @@ def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
 
 @cache
 def field_help(kind: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass."""
+    """The docstring under each field of a dataclass; of a scenario's learning fields, what LearningConfig says."""
     (definition,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(definition, ast.ClassDef)
-    texts = {}
+    texts = dict(field_help(LearningConfig)) if kind is Scenario else {}
     for statement, following in pairwise(definition.body):
         match statement, following:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 texts[name] = inspect.cleandoc(text)
-    return texts
+    return {item.name: texts[item.name] for item in fields(kind)}
 
 
 def _build(kind: Any, values: Any, name: str) -> Any:

@@ -8,7 +8,7 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.data import load_dataset
+from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.models import build_model
 from fedchain.learning.partition import split
 from fedchain.learning.registry import build_method

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.registry import METHODS, build_method, load_method
@@ -22,10 +23,16 @@ def test_the_defaults_are_valid() -> None:
     LearningConfig().validate()
 
 
+@pytest.mark.parametrize("name", sorted(DATASETS))
+def test_every_data_set_can_be_chosen(name: str) -> None:
+    LearningConfig(dataset=name, partition="iid").validate()
+    assert LearningConfig(dataset=name).model_name == DATASETS[name].models[0]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"clients": 0}, "clients must be between 1 and 10000, not 0"),
+        ({"clients": 0}, "clients must be between 1 and 100000, not 0"),
         ({"clients": 2.0}, "clients must be int, not float"),
         ({"clients": True}, "clients must be int, not bool"),
         ({"classes_avg": 11}, "classes_avg must be between 1 and 10, not 11"),
@@ -39,6 +46,12 @@ def test_the_defaults_are_valid() -> None:
         ({"partition": "n-ways"}, "did you mean 'n-way'?"),
         ({"model": "resnet"}, "unknown model 'resnet'"),
         ({"model": "cnn"}, "model 'cnn' does not fit digits images; use digits-mlp"),
+        ({"partition": "by-class", "classes_per_client": 11}, "classes_per_client must be between 1 and 10, not 11"),
+        ({"partition": "by-source"}, "digits does not say where its examples come from, as covid-ct, tmd do"),
+        ({"dataset": "covid-ct", "classes_avg": 4}, "classes_avg must be between 1 and 3, not 4"),
+        ({"dataset": "covid-ct", "classes_std": 3}, "classes_std must be between 0 and 2, not 3"),
+        ({"augmentation": "crop"}, "unknown augmentation 'crop'; did you mean 'crop-flip'?"),
+        ({"dataset": "tmd", "augmentation": "crop-flip"}, "is for images, which tmd has not"),
         ({"method": "dfp"}, "unknown method 'dfp'; did you mean 'dfpl'?"),
         ({"method": "no.such.module:Method"}, "no.such.module:Method"),
         ({"method": "fedchain.learning.methods.dfpl:Dfpll"}, "did you mean 'Dfpl'?"),

@@ -6,17 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedchain.learning.config import LearningConfig
+from fedchain.learning.config import PARTITIONS, LearningConfig
+from fedchain.learning.dealing import Indices
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.partition import Indices, Partition, draw_class_counts, split
+from fedchain.learning.partition import Partition, draw_class_counts, split
 
 C = 10
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(C), 1000))
 TEST_LABELS = np.random.default_rng(1).permutation(np.repeat(np.arange(C), 200))
 
 
+SOURCES = np.random.default_rng(2).integers(60, size=len(LABELS))
+TEST_SOURCES = np.random.default_rng(3).integers(20, 80, size=len(TEST_LABELS))
+KINDS = ("by-class", "by-class-equal", "by-source", "dirichlet", "dirichlet-hsu", "iid", "n-way", "n-way-exact")
+
+
 def deal(labels: Indices = LABELS, test_labels: Indices = TEST_LABELS, **options: object) -> Partition:
-    return split(LearningConfig(**options), labels, test_labels, C)  # type: ignore[arg-type]
+    return split(LearningConfig(**options), labels, test_labels, C, (SOURCES, TEST_SOURCES))  # type: ignore[arg-type]
 
 
 def assert_sound(partition: Partition, clients: int, labels: Indices = LABELS) -> None:
@@ -27,21 +33,25 @@ def assert_sound(partition: Partition, clients: int, labels: Indices = LABELS) -
     assert np.concatenate(partition.train).max() < len(labels)
 
 
-@pytest.mark.parametrize("kind", ["n-way", "n-way-exact", "dirichlet", "iid"])
+def test_every_partition_is_tried() -> None:
+    assert KINDS == PARTITIONS
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @given(clients=st.integers(1, 40), seed=st.integers(0, 1000))
 @settings(max_examples=20, deadline=None)
 def test_clients_are_disjoint_and_none_is_empty(kind: str, clients: int, seed: int) -> None:
     assert_sound(deal(partition=kind, clients=clients, seed=seed), clients)
 
 
-@pytest.mark.parametrize("kind", ["dirichlet", "iid"])
+@pytest.mark.parametrize("kind", ["by-class", "by-class-equal", "by-source", "dirichlet", "dirichlet-hsu", "iid"])
 def test_every_example_is_dealt(kind: str) -> None:
     partition = deal(partition=kind)
     assert np.array_equal(np.sort(np.concatenate(partition.train)), np.arange(len(LABELS)))
     assert np.array_equal(np.sort(np.concatenate(partition.test)), np.arange(len(TEST_LABELS)))
 
 
-@pytest.mark.parametrize("kind", ["n-way", "n-way-exact", "dirichlet", "iid"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_partition_repeats_and_changes_with_the_seed(kind: str) -> None:
     def flat(seed: int) -> bytes:
         return b"".join(part.tobytes() + b"|" for part in deal(partition=kind, seed=seed).train)
@@ -79,6 +89,12 @@ def test_n_way_draws_class_counts_uniformly(mean: int, std: int, drawn: set[int]
     assert all(abs(count - 6000 / len(drawn)) < 200 for count in counts.values())
 
 
+def test_n_way_gives_all_classes_where_there_are_fewer_than_asked_for() -> None:
+    for kind in ("n-way", "n-way-exact"):
+        config = LearningConfig(partition=kind, clients=50, classes_avg=3, classes_std=0)
+        assert set(draw_class_counts(config, 2, np.random.default_rng(0)).tolist()) == {2}
+
+
 def test_n_way_exact_hits_the_stated_mean_and_deviation() -> None:
     config = LearningConfig(partition="n-way-exact", clients=9000, classes_avg=5, classes_std=1)
     counts = draw_class_counts(config, C, np.random.default_rng(0))
@@ -105,6 +121,64 @@ def test_dirichlet_grows_more_even_with_alpha() -> None:
     assert spread(0.1) > spread(1.0) > spread(100.0)
 
 
+def test_hsu_s_clients_are_of_one_size_and_each_has_a_mixture_for_training_and_test() -> None:
+    partition = deal(partition="dirichlet-hsu", clients=16, dirichlet_alpha=1.0)
+    assert {len(part) for part in partition.train} == {len(LABELS) // 16}
+    assert {len(part) for part in partition.test} == {len(TEST_LABELS) // 16}
+    few = [
+        (np.bincount(labels[part], minlength=C) / len(part)).round(2)
+        for parts, labels in ((partition.train[:4], LABELS), (partition.test[:4], TEST_LABELS))
+        for part in parts
+    ]
+    assert np.abs(np.array(few[:4]) - np.array(few[4:])).max() < 0.15
+
+
+def test_hsu_s_mixtures_become_the_whole_s_with_alpha() -> None:
+    partition = deal(partition="dirichlet-hsu", clients=5, dirichlet_alpha=1e6)
+    for part in partition.train:
+        assert np.abs(np.bincount(LABELS[part], minlength=C) - len(part) / C).max() < 60
+    one_class = deal(partition="dirichlet-hsu", clients=5, dirichlet_alpha=1e-3)
+    largest = np.bincount(LABELS[one_class.train[0]], minlength=C).max()
+    assert largest == 1000  # all that there is of one class
+
+
+@pytest.mark.parametrize("kind", ["by-class", "by-class-equal"])
+@pytest.mark.parametrize("each", [1, 2, 10])
+def test_client_u_holds_the_classes_from_u_on(kind: str, each: int) -> None:
+    partition = deal(partition=kind, clients=25, classes_per_client=each)
+    for client, (train, test) in enumerate(zip(partition.train, partition.test, strict=True)):
+        expected = sorted((client + place) % C for place in range(each))
+        assert np.unique(LABELS[train]).tolist() == expected
+        assert np.unique(TEST_LABELS[test]).tolist() == expected
+
+
+def test_by_class_sizes_follow_a_power_law_above_two_of_each_class() -> None:
+    sizes = np.array([len(part) for part in deal(partition="by-class", clients=1000, classes_per_client=2).train])
+    assert sizes.min() == 4
+    assert sizes.max() > 10 * np.median(sizes)
+    assert sizes.sum() == len(LABELS)
+    equal = {len(part) for part in deal(partition="by-class-equal", clients=1000).train}
+    assert equal == {10}
+
+
+def test_fifty_thousand_clients_hold_one_example_each_and_share_the_test_s() -> None:
+    labels, test_labels = np.repeat(np.arange(C), 5000), np.repeat(np.arange(C), 1000)
+    partition = deal(labels, test_labels, partition="by-class-equal", clients=50_000)
+    assert_sound(Partition(partition.train, partition.train), 50_000, labels)
+    assert {len(part) for part in (*partition.train, *partition.test)} == {1}
+    assert np.bincount(np.concatenate(partition.test)).tolist() == [5] * 10_000
+
+
+def test_a_source_stays_with_one_client_and_loads_are_even() -> None:
+    partition = deal(partition="by-source", clients=12)
+    owners = [set(SOURCES[part].tolist()) for part in partition.train]
+    assert sum(map(len, owners)) == 60
+    for own, test in zip(owners, partition.test, strict=True):
+        assert {source for source in TEST_SOURCES[test].tolist() if source < 60} <= own
+    sizes = [len(part) for part in partition.train]
+    assert max(sizes) - min(sizes) < np.bincount(SOURCES).max()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -118,6 +192,12 @@ def test_dirichlet_grows_more_even_with_alpha() -> None:
             {"clients": 100, "partition": "dirichlet", "dirichlet_alpha": 0.001},
             "no dirichlet partition with alpha 0.001",
         ),
+        ({"clients": 3000, "partition": "dirichlet-hsu"}, "2000 test examples do not suffice for 3000 clients"),
+        (
+            {"clients": 10_001, "partition": "by-class"},
+            "class 0 has 1000 training examples for the 1001 clients that hold it",
+        ),
+        ({"clients": 61, "partition": "by-source"}, "from 60 sources, too few for 61 clients"),
     ],
 )
 def test_numbers_that_do_not_fit_are_named(options: dict[str, Any], message: str) -> None:

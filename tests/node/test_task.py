@@ -1,12 +1,20 @@
 """What the genesis document says about learning is complete, and can be read back."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.learning.config import LearningConfig
-from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, rules_of, setup_phases
+from fedchain.node.task import (
+    LATER_FIELDS,
+    learning_from_genesis,
+    learning_to_genesis,
+    round_phases,
+    rules_of,
+    setup_phases,
+)
 from tests.chain.builders import genesis
 
 CONFIG = LearningConfig(method="dfpl", hyperparameters={"momentum": 0.5}, data_dir="somewhere", clients=4)
@@ -21,6 +29,35 @@ def test_every_hyperparameter_is_agreed_on_and_not_left_to_a_program_s_defaults(
 
 def test_what_each_peer_chooses_is_left_out() -> None:
     assert "data_dir" not in dict(learning_to_genesis(CONFIG))
+
+
+def test_what_came_later_is_said_only_where_it_differs_so_that_chain_ids_stay() -> None:
+    assert not LATER_FIELDS & dict(learning_to_genesis(CONFIG)).keys()
+    changed = replace(CONFIG, partition="by-class", classes_per_client=2, augmentation="crop-flip")
+    document = genesis(4, learning=learning_to_genesis(changed))
+    assert dict(document.learning).keys() >= LATER_FIELDS
+    config = learning_from_genesis(document)
+    assert (config.classes_per_client, config.augmentation) == (2, "crop-flip")
+
+
+def test_a_task_is_written_as_it_always_was() -> None:
+    written = learning_to_genesis(LearningConfig(method="solo", clients=3))
+    settings = {"learning_rate": 0.1, "batch_size": 32, "local_steps": 20, "local_epochs": 0, "momentum": 0.0}
+    settings |= {"shared_init": True, "weight_decay": 0.0}
+    assert dict(written) == {
+        "classes_avg": "3",
+        "classes_std": "1",
+        "clients": "3",
+        "dataset": '"digits"',
+        "dirichlet_alpha": "0.5",
+        "hyperparameters": json.dumps(sorted(settings.items())),
+        "method": '"solo"',
+        "model": '"auto"',
+        "partition": '"n-way"',
+        "seed": "0",
+        "shots": "100",
+        "test_shots": "40",
+    }
 
 
 def test_the_configuration_is_read_back() -> None:

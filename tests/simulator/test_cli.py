@@ -36,6 +36,7 @@ def refused(*arguments: str) -> str:
         (("--set", "nonsense"), "NAME=VALUE"),
         (("none.toml",), "none.toml cannot be read"),
         (("--dataset", "fashion-mnist", "--data-dir", "nowhere"), "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        (("--dataset", "tmd", "--data-dir", "nowhere", "--download"), "tmd cannot be downloaded by name"),
     ],
 )
 def test_what_cannot_be_run_leaves_nothing_behind(

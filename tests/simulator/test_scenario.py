@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tomli_w
 
+from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import LearningError
 from fedchain.simulator.scenario import (
     Fault,
@@ -32,6 +33,14 @@ def test_every_field_of_every_table_has_help() -> None:
     for kind in (Scenario, Fault):
         assert set(field_help(kind)) == {item.name for item in fields(kind)}
         assert all(field_help(kind).values())
+
+
+def test_learning_is_chosen_as_everywhere_else() -> None:
+    shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(Scenario)}
+    assert {item.name for item in fields(LearningConfig)} - shared == {"clients", "shapes", "task"}
+    for name in shared - {"hyperparameters"}:
+        assert getattr(Scenario(), name) == getattr(LearningConfig(), name)
+        assert name == "seed" or field_help(Scenario)[name] == field_help(LearningConfig)[name]
 
 
 def test_an_option_overrides_the_file_and_the_file_the_defaults(tmp_path: Path) -> None:

@@ -1,0 +1,348 @@
+"""The data sets: sizes, scaling, models that fit, files and checksums. A new one is an entry here, and maybe a reader.
+
+Nothing heavy is imported: the command line's help reads this table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """A file as its publisher offers it."""
+
+    name: str
+    """Name in the data folder."""
+
+    url: str
+    """Where `--download` fetches it from; empty where it has no lasting address."""
+
+    md5: str = ""
+    """MD5 as published, hexadecimal; empty where nobody published one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetInfo:
+    """What is known about a data set before it is read."""
+
+    name: str
+    """Name on the command line, and of its sub-folder unless `folder` says otherwise."""
+
+    title: str
+    """What it shows, for people."""
+
+    shape: tuple[int, ...]
+    """Shape of one example: (channels, height, width) of an image, or (features,)."""
+
+    classes: int
+    """Number of classes C."""
+
+    train_size: int
+    """Training examples."""
+
+    test_size: int
+    """Test examples."""
+
+    models: tuple[str, ...]
+    """Built-in models that take such examples; 'auto' means the first one."""
+
+    reader: str
+    """What reads the files: 'module:function'."""
+
+    pixel_max: int = 255
+    """Largest value of a pixel."""
+
+    mean: tuple[float, ...] = (0.0,)
+    """Mean of each channel of the training images after division by `pixel_max`; ready-made features have 0."""
+
+    std: tuple[float, ...] = (1.0,)
+    """Standard deviation of each channel likewise."""
+
+    files: tuple[PublishedFile, ...] = ()
+    """The published files; empty for what a library brings."""
+
+    other_files: tuple[PublishedFile, ...] = ()
+    """The same in another form: checked and read where it is there, but not fetched."""
+
+    page: str = ""
+    """Where people find the data set, its authors and its licence."""
+
+    folder: str = ""
+    """Sub-folder of the data folder, where it is not called like the data set."""
+
+    sources: str = ""
+    """What an example's source is, in the plural; empty where the files do not say."""
+
+    @property
+    def folder_name(self) -> str:
+        """Sub-folder of the data folder in which the files are looked for first."""
+        return self.folder or self.name
+
+    @property
+    def model_shape(self) -> dict[str, int]:
+        """What a model must be built for: the number of classes, and of images their channels and side."""
+        if len(self.shape) == 1:
+            return {"classes": self.classes}
+        return {"classes": self.classes, "channels": self.shape[0], "size": self.shape[1]}
+
+
+_FOR_32X32 = ("resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9")
+"""Networks of the papers for small colour images."""
+
+_IDX = "fedchain.learning.datasets.idx:read"
+_EMNIST = "fedchain.learning.datasets.idx:read_emnist"
+_CIFAR = "fedchain.learning.datasets.cifar:read"
+
+_DIGITS = DatasetInfo(
+    name="digits",
+    title="handwritten digits of 8x8 pixels, which come with scikit-learn",
+    shape=(1, 8, 8),
+    classes=10,
+    train_size=1_442,
+    test_size=355,
+    models=("digits-mlp", "digits-mlp-bn"),
+    reader="fedchain.learning.datasets.digits:read",
+    pixel_max=16,
+    mean=(0.3053,),
+    std=(0.3760,),
+)
+
+
+def _idx_files(address: str, checksums: tuple[str, str, str, str]) -> tuple[PublishedFile, ...]:
+    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+    return tuple(
+        PublishedFile(f"{name}.gz", f"{address}{name}.gz", md5) for name, md5 in zip(names, checksums, strict=True)
+    )
+
+
+_MNIST = DatasetInfo(
+    name="mnist",
+    title="handwritten digits",
+    shape=(1, 28, 28),
+    classes=10,
+    train_size=60_000,
+    test_size=10_000,
+    models=("cnn", "fedreg-cnn", "mlp", "mlp-bn", "mlp-linear"),
+    reader=_IDX,
+    mean=(0.1307,),
+    std=(0.3081,),
+    files=_idx_files(  # its authors' own server does not give them out any more
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        (
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
+    ),
+    page="http://yann.lecun.com/exdb/mnist/",
+)
+
+_FASHION = replace(
+    _MNIST,
+    name="fashion-mnist",
+    title="pictures of clothes",
+    mean=(0.2860,),
+    std=(0.3530,),
+    files=_idx_files(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        (
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
+    ),
+    page="https://github.com/zalandoresearch/fashion-mnist",
+)
+
+_EMNIST_DIGITS = replace(
+    _MNIST,
+    name="emnist-digits",
+    title="EMNIST: more handwritten digits",
+    train_size=240_000,
+    test_size=40_000,
+    reader=_EMNIST,
+    mean=(0.1733,),
+    std=(0.3317,),
+    files=(
+        PublishedFile(
+            "gzip.zip",
+            "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+            "58c8d27c78d21e728a6bc7b3cc06412e",
+        ),
+    ),
+    page="https://www.nist.gov/itl/products-and-services/emnist-dataset",
+    folder="emnist",
+)
+
+_EMNIST_LETTERS = replace(
+    _EMNIST_DIGITS,
+    name="emnist-letters",
+    title="EMNIST: handwritten letters, upper and lower case as one class",
+    classes=26,
+    train_size=124_800,
+    test_size=20_800,
+    mean=(0.1722,),
+    std=(0.3309,),
+)
+
+_EMNIST_BALANCED = replace(
+    _EMNIST_DIGITS,
+    name="emnist-balanced",
+    title="EMNIST: digits and letters, as many of each",
+    classes=47,
+    train_size=112_800,
+    test_size=18_800,
+    mean=(0.1751,),
+    std=(0.3332,),
+)
+
+_EMNIST_BYCLASS = replace(
+    _EMNIST_DIGITS,
+    name="emnist-byclass",
+    title="EMNIST: digits, upper-case and lower-case letters, as often as they were written",
+    classes=62,
+    train_size=697_932,
+    test_size=116_323,
+    mean=(0.1736,),
+    std=(0.3317,),
+)
+
+_EMNIST_BYMERGE = replace(
+    _EMNIST_BYCLASS,
+    name="emnist-bymerge",
+    title="EMNIST: the same, upper and lower case as one class where they look alike",
+    classes=47,
+)
+
+_CIFAR10 = DatasetInfo(
+    name="cifar10",
+    title="colour photographs of animals and vehicles",
+    shape=(3, 32, 32),
+    classes=10,
+    train_size=50_000,
+    test_size=10_000,
+    models=("cnn", *_FOR_32X32),
+    reader=_CIFAR,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2023, 0.1994, 0.2010),
+    files=(
+        PublishedFile(
+            "cifar-10-binary.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            "c32a1d4ab5d03f1284b67883e8d87530",
+        ),
+    ),
+    other_files=(
+        PublishedFile(
+            "cifar-10-python.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            "c58f30108f718f92721af3b95e74349a",
+        ),
+    ),
+    page="https://www.cs.toronto.edu/~kriz/cifar.html",
+)
+
+_CIFAR100 = replace(
+    _CIFAR10,
+    name="cifar100",
+    title="colour photographs of 100 kinds of things",
+    classes=100,
+    mean=(0.5071, 0.4865, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+    files=(
+        PublishedFile(
+            "cifar-100-binary.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+            "03b5dce01913d631647c71ecec9e9cb8",
+        ),
+    ),
+    other_files=(
+        PublishedFile(
+            "cifar-100-python.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+            "eb9058c3a382ffc7106e4002c42a8d85",
+        ),
+    ),
+)
+
+_SVHN = DatasetInfo(
+    name="svhn",
+    title="house numbers on photographs, one digit each",
+    shape=(3, 32, 32),
+    classes=10,
+    train_size=73_257,
+    test_size=26_032,
+    models=("cnn", *_FOR_32X32),
+    reader="fedchain.learning.datasets.svhn:read",
+    mean=(0.4377, 0.4438, 0.4728),
+    std=(0.1980, 0.2010, 0.1970),
+    files=(
+        PublishedFile(
+            "train_32x32.mat",
+            "http://ufldl.stanford.edu/housenumbers/train_32x32.mat",
+            "e26dedcc434d2e4c54c9b2d4a06d8373",
+        ),
+        PublishedFile(
+            "test_32x32.mat",
+            "http://ufldl.stanford.edu/housenumbers/test_32x32.mat",
+            "eb5a983be6a315427106f1b164d9cef3",
+        ),
+    ),
+    page="http://ufldl.stanford.edu/housenumbers/",
+)
+
+_COVID_CT = DatasetInfo(
+    name="covid-ct",
+    title="CT images of lungs, with COVID-19 or without",
+    shape=(1, 224, 224),
+    classes=2,
+    train_size=425,
+    test_size=203,
+    models=("cnn", "covid-cnn"),
+    reader="fedchain.learning.datasets.covid_ct:read",
+    mean=(0.5969,),
+    std=(0.3189,),
+    files=(PublishedFile("covidct_gray224.npz", ""),),
+    page="https://github.com/UCSD-AI4H/COVID-CT",
+    sources="patients",
+)
+
+_TMD = DatasetInfo(
+    name="tmd",
+    title="how somebody travels, from 64 features of a telephone's sensors over 5 s",
+    shape=(64,),
+    classes=5,
+    train_size=4_729,
+    test_size=1_164,
+    models=("digits-mlp",),
+    reader="fedchain.learning.datasets.tmd:read",
+    pixel_max=1,
+    files=(PublishedFile("dataset_5secondWindow.csv.gz", ""),),
+    page="http://cs.unibo.it/projects/us-tm2017/",
+    sources="users",
+)
+
+DATASETS: Mapping[str, DatasetInfo] = MappingProxyType(
+    {
+        info.name: info
+        for info in (
+            _CIFAR10,
+            _CIFAR100,
+            _COVID_CT,
+            _DIGITS,
+            _EMNIST_BALANCED,
+            _EMNIST_BYCLASS,
+            _EMNIST_BYMERGE,
+            _EMNIST_DIGITS,
+            _EMNIST_LETTERS,
+            _FASHION,
+            _MNIST,
+            _SVHN,
+            _TMD,
+        )
+    }
+)
+"""Every built-in data set by its name."""

@@ -1,0 +1,73 @@
+"""Labelled examples in memory, and their scaling."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedchain.learning.datasets.catalogue import DatasetInfo
+from fedchain.learning.exceptions import DatasetError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """A data set, split into training and test examples."""
+
+    info: DatasetInfo
+    """Its entry in the catalogue."""
+
+    train_images: NDArray[Any]
+    """(N, *shape): uint8 pixels, or float32 features; a single channel may be left out."""
+
+    train_labels: NDArray[np.int64]
+    """(N,), 0 to C - 1."""
+
+    test_images: NDArray[Any]
+    """(M, *shape), like `train_images`."""
+
+    test_labels: NDArray[np.int64]
+    """(M,), 0 to C - 1."""
+
+    train_sources: NDArray[np.int64] | None = None
+    """(N,), number of the user or patient that each example is from; None if the files do not say."""
+
+    test_sources: NDArray[np.int64] | None = None
+    """(M,), likewise, with the same numbers."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes C."""
+        return self.info.classes
+
+    def normalise(self, pixels: NDArray[Any]) -> torch.Tensor:
+        """Return (n, *shape) float32 examples of mean about 0 and deviation about 1."""
+        scaled = torch.from_numpy(pixels.astype(np.float32)) / self.info.pixel_max
+        scaled = scaled.reshape(len(pixels), *self.info.shape)
+        return (scaled - self._per_channel(self.info.mean)) / self._per_channel(self.info.std)
+
+    @property
+    def black(self) -> torch.Tensor:
+        """(channels, 1, 1): what a pixel of 0 becomes."""
+        return -self._per_channel(self.info.mean) / self._per_channel(self.info.std)
+
+    def _per_channel(self, values: tuple[float, ...]) -> torch.Tensor:
+        return torch.tensor(values).reshape(-1, *(1 for _ in self.info.shape[1:]))
+
+
+def validate(dataset: Dataset) -> None:
+    """Raise `DatasetError` unless what was read fits together and is what the catalogue says."""
+    name, shape, classes = dataset.info.name, dataset.info.shape, dataset.info.classes
+    for part in ("train", "test"):
+        images, labels, sources = (getattr(dataset, f"{part}_{what}") for what in ("images", "labels", "sources"))
+        if len(images) != len(labels):
+            raise DatasetError(f"{name}: {len(images)} images but {len(labels)} labels in the {part} files")
+        if len(labels) == 0:
+            raise DatasetError(f"{name}: there are no {part} examples")
+        if images.shape[1:] not in (shape, shape[1:] if shape[0] == 1 else shape):
+            raise DatasetError(f"{name}: {part} examples must have shape {shape}, not {images.shape[1:]}")
+        if labels.min() < 0 or labels.max() >= classes:
+            found = f"{labels.min()} to {labels.max()}"
+            raise DatasetError(f"{name}: {part} labels must be 0 to {classes - 1}, not {found}")
+        assert sources is None or len(sources) == len(labels)

@@ -1,0 +1,59 @@
+"""``fedchain data``: what data sets there are, whether their files are there, and fetching them."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedchain.node.command import clear_errors
+
+if TYPE_CHECKING:
+    from fedchain.learning.datasets.catalogue import DatasetInfo
+
+DOWNLOAD_HELP = "Fetch missing files from where they are published."
+
+
+def data(
+    name: Annotated[str, typer.Argument(metavar="[DATASET]", help="Data set; without one, all are listed.")] = "",
+    data_dir: Annotated[str, typer.Option(help="Data folder; default: FEDCHAIN_DATA.")] = "",
+    download: Annotated[bool, typer.Option("--download", help=DOWNLOAD_HELP)] = False,
+) -> None:
+    """Show the data sets, or one of them; with --download, fetch its files."""
+    with clear_errors():
+        from fedchain.learning.datasets.catalogue import DATASETS
+        from fedchain.learning.exceptions import ConfigurationError, unknown_name
+
+        if name and name not in DATASETS:
+            raise unknown_name("data set", name, DATASETS)
+        if download and not name:
+            raise ConfigurationError("--download needs the name of a data set")
+        if download:
+            download_files(name, data_dir)
+        for info in [DATASETS[name]] if name else DATASETS.values():
+            shape = "x".join(map(str, info.shape))
+            sizes = f"{info.train_size:>7,} + {info.test_size:>7,}"
+            typer.echo(f"{info.name:16} {info.classes:>3} classes  {shape:>9}  {sizes}  {info.title}")
+        if name:
+            _show_files(DATASETS[name], data_dir)
+
+
+def download_files(name: str, data_dir: str) -> None:
+    """Fetch the missing files of a data set of the catalogue, and say so on standard error."""
+    from fedchain.learning.datasets.catalogue import DATASETS
+    from fedchain.learning.datasets.download import download_dataset
+
+    download_dataset(DATASETS[name], data_dir, lambda line: typer.echo(line, err=True))
+
+
+def _show_files(info: "DatasetInfo", data_dir: str) -> None:
+    """Say what is published where, and what is there."""
+    from fedchain.learning.datasets.files import Files, data_folder
+
+    typer.echo(f"models           {', '.join(info.models)}")
+    if info.page:
+        typer.echo(f"page             {info.page}")
+    files = Files(info, data_folder(data_dir))
+    for file in (*info.files, *info.other_files):
+        found = files.find(file.name, file.name.removesuffix(".gz"))
+        typer.echo(f"file             {file.name}: {found or 'not found'}{f'; MD5 {file.md5}' if file.md5 else ''}")
+        if file.url:
+            typer.echo(f"                 {file.url}")
