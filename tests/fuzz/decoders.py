@@ -121,28 +121,32 @@ def _tensors(specs: tuple[TensorSpec, ...], size: int) -> dict[str, Any]:
         if spec.dtype == "int64":
             tensors[spec.name] = np.arange(np.prod(shape), dtype=np.int64).reshape(shape) + (spec.minimum or 0)
         else:
-            tensors[spec.name] = np.resize(np.array(ELEMENTS, dtype=np.float32), shape)
+            elements = np.clip(np.array(ELEMENTS, dtype=np.float32), spec.minimum, spec.maximum)
+            tensors[spec.name] = np.resize(elements, shape)
     return tensors
 
 
 def _open_payload(method: str) -> Session:
     """A payload that is taken can also be aggregated, and what it leaves behind can be read."""
     rules = Rules(LearningConfig(method=method))
-    cases = [
-        (phase, rules.method.payload_spec(phase, rules.info)) for phase in (*rules.method.setup, *rules.method.phases)
-    ]
-    seeds = [codec.encode(_tensors(specs, size)) for _, specs in cases for size in (1, 3, 10)]
+    cases, seeds, known = [], list[bytes](), b""
+    for phase in (*rules.method.setup, *rules.method.phases):
+        specs = rules.method.payload_spec(phase, rules.info)
+        good = [codec.encode(_tensors(specs, size)) for size in (1, 3, 10)]
+        cases.append((phase, specs, good[0], known))
+        known = rules.aggregate(phase.name, 1, known, [(b"a", good[0])])
+        seeds += good
 
     def check(data: bytes) -> str:
         endings = []
-        for phase, specs in cases:
+        for phase, specs, other, known in cases:
             try:
                 rules.check(phase.name, data)
             except InvalidPayload as error:
                 endings.append(str(error))
                 continue
             assert codec.encode(codec.decode(data, specs)) == data, "taken but not canonical"
-            left = rules.aggregate(phase.name, 1, b"", [(b"a", data), (b"b", seeds[0])])
+            left = rules.aggregate(phase.name, 1, known, [(b"a", data), (b"b", other)])
             assert rules.read_knowledge(left) is not None
             rules.summary(left)
             endings.append("taken")
