@@ -292,5 +292,13 @@ def test_a_mesh_is_in_one_piece_and_of_bounded_degree(count: int, degree: int) -
 
 @pytest.mark.parametrize("degree", [0, 5, 9])
 def test_few_peers_are_all_neighbours(degree: int) -> None:
-    mesh = _build_mesh(6, degree, random.Random(0))
-    assert mesh == [[other for other in range(6) if other != number] for number in range(6)]
+    scene = Scene(VirtualTimeLoop(), 6, 0, degree=degree)
+    assert [scene.network.neighbours(number) for number in range(6)] == [
+        [other for other in range(6) if other != number] for number in range(6)
+    ]
+
+
+def test_only_those_who_are_present_are_neighbours() -> None:
+    scene = Scene(VirtualTimeLoop(), 6, 0)
+    scene.network.set_present({4, 1, 5})
+    assert scene.network.neighbours(1) == [4, 5]
