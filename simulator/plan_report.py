@@ -136,7 +136,11 @@ def verdicts(theory: Theory) -> list[str]:
         )
     else:
         admitted = [row.rounds for row in theory.bounds if theory.weight < row.weight_max]
-        lines.append(f"Corollary 1 admits lambda = {theory.weight:g} for R = {_list(admitted)}.")
+        fastest = max(row.learning_rate_max for row in theory.bounds)
+        lines.append(
+            f"Corollary 1 admits lambda = {theory.weight:g} for R = {_list(admitted)}, with eta below {fastest:.3g} "
+            f"at the most; it is {theory.learning_rate:g}."
+        )
     if falling:
         lines.append(f"Theorem 1 promises a falling loss at eta = {theory.learning_rate:g} for R = {_list(falling)}.")
     else:

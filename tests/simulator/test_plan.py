@@ -100,7 +100,8 @@ def _theory(*, weight: float, variance: float = 0.5, target: float = 4.0, learni
 def test_bounds_that_hold_are_said_to() -> None:
     theory = _theory(weight=0.1)
     first, second, third = verdicts(theory)
-    assert first == "Corollary 1 admits lambda = 0.1 for R = 1 to 20."
+    # 2·(384 − 0.1·0.5·4·96) / (2·(384 + 0.5·96)) at R = 1
+    assert first == "Corollary 1 admits lambda = 0.1 for R = 1 to 20, with eta below 0.844 at the most; it is 0.1."
     assert second == "Theorem 1 promises a falling loss at eta = 0.1 for R = 1 to 20."
     # rate: 0.18·4 − 0.1·(2·0.1·0.5 + 2·0.1·0.5·4) = 0.67; (100 − 20 / 0.67) / 4
     assert theory.rounds_limit == pytest.approx((100 - 20 / 0.67) / 4)
