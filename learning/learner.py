@@ -18,7 +18,7 @@ from fedchain.learning.checkpoint import copy_state, load_state, restore_state, 
 from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
-from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.method import Client, Method, Phase, Round, Tensors
 from fedchain.learning.metrics import Evaluation, evaluate, evaluate_local
 from fedchain.learning.models import Model, info_of
 from fedchain.learning.own import TaskFunction, open_source
@@ -117,6 +117,17 @@ class Learner:
         """Count the training examples of every client and class, (K, C)."""
         labels = [self._source.train_labels(client) for client in range(self._config.clients)]
         return np.stack([np.bincount(own, minlength=self._info.classes) for own in labels]).astype(np.int64)
+
+    @property
+    def method(self) -> Method:
+        """The method that is learned with."""
+        return self._method
+
+    @contextmanager
+    def lend(self, client: int, round_number: int) -> Iterator[Client]:
+        """Give the client itself, seeded as it would begin the round, to who measures its training step by step."""
+        with self._reproducible(client, self._method.phases[0], round_number) as own:
+            yield own
 
     def checkpoint(self, client: int) -> bytes:
         """Return the client's model and memory as a safetensors file."""

@@ -1,4 +1,4 @@
-"""``fedchain simulate`` and ``fedchain reproduce``. Nothing heavy is imported before they run."""
+"""``fedchain simulate``, ``reproduce`` and ``plan``. Nothing heavy is imported before they run."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ import typer
 
 from fedchain.node.command import EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
-from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
+from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario, read_toml
 
 _NOT_OPTIONS = ("faults", "hyperparameters")
 
@@ -83,12 +83,16 @@ def reproduce(
     What is finished is kept: an interrupted experiment goes on where it was.
     """
     with clear_errors(ScenarioError):
+        overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
+        if read_toml(experiment_file).get("kind") == "resources":
+            _reproduce_resources(experiment_file, overrides, jobs, seeds, rounds, out)
+            return
+
         from fedchain.simulator.experiment import load_experiment
 
         experiment = load_experiment(experiment_file)
         if seeds is not None:
             experiment = replace(experiment, seeds=experiment.seeds[:seeds])
-        overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
         if rounds is not None:
             overrides["rounds"] = rounds
         first = next(experiment.runs(overrides))
@@ -101,6 +105,67 @@ def reproduce(
 
         load_learner(first.scenario)  # bad data shall be one line, not one per run
         run_experiment(experiment, out or RUNS_FOLDER / experiment.name, jobs, overrides)
+
+
+def _reproduce_resources(
+    path: Path, overrides: Mapping[str, Any], jobs: int, seeds: int | None, rounds: int | None, out: Path | None
+) -> None:
+    """A table of best numbers of rounds; ``rounds`` is the largest that is tried."""
+    from fedchain.simulator.resources import load_resources, reproduce_resources
+
+    table = load_resources(path)
+    table = replace(table, seeds=table.seeds[:seeds])
+    if rounds is not None:
+        table = replace(table, rounds=tuple(count for count in table.rounds if count <= rounds))
+    reproduce_resources(table, out or RUNS_FOLDER / table.name, jobs, overrides)
+
+
+def plan(
+    scenario_file: Annotated[Path | None, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")] = None,
+    t_sum: Annotated[float, typer.Option(help="Seconds that all rounds have together.")] = 100.0,
+    alpha: Annotated[float | None, typer.Option(help="Seconds of a local step; default: measured here.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Seconds that a block takes to mine; default: measured.")] = None,
+    mining_attempts: Annotated[int | None, typer.Option(help="Hashes behind a block; default: the scenario's.")] = None,
+    rounds_max: Annotated[int, typer.Option(min=1, max=10_000, help="Largest number of rounds, R.")] = 20,
+    chi: Annotated[float | None, typer.Option(help="Mean squared gradient that Corollary 2 is asked about.")] = None,
+    bounds: Annotated[bool, typer.Option(help="Estimate the constants of the corollaries.")] = True,
+    search: Annotated[bool, typer.Option(help="Simulate every R; the lowest loss wins.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the search, from the scenario's on.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
+    data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the search's runs, table and picture.")] = None,
+) -> None:
+    """Divide a time budget between training and mining: local steps E for each number of rounds R, and what follows.
+
+    DFPL's resource model: E = floor((t_sum / R − beta) / alpha). Alpha and beta are measured on this machine unless
+    they are given. The bounds of DFPL's corollaries are evaluated with constants estimated on the scenario's data.
+    """
+    with clear_errors(ScenarioError):
+        overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
+        if mining_attempts is not None:
+            overrides["mining_attempts"] = mining_attempts
+        scenario = load_scenario(scenario_file, overrides)
+        if chi is not None and not 0 < chi < float("inf"):
+            raise ScenarioError(f"chi is {chi}, it must be above 0")
+        if out is not None and not search:
+            raise ScenarioError("--out keeps what --search finds; there is nothing to keep without it")
+
+        from fedchain.simulator.plan_report import PlanOptions, run_plan
+
+        options = PlanOptions(
+            total_s=t_sum,
+            iteration_s=alpha,
+            mining_s=beta,
+            rounds_max=rounds_max,
+            target=chi,
+            bounds=bounds,
+            search=search,
+            seeds=seeds,
+            jobs=jobs,
+            out=out,
+        )
+        run_plan(scenario, options, as_json=as_json)
 
 
 def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:

@@ -98,16 +98,21 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Names the run by what it computes: 16 hexadecimal digits over all settings that matter for its result."""
-        neutral = replace(self.scenario, data_dir="", workers=1, name="")
-        text = json.dumps(neutral.to_dict(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """Names the run by what it computes; see :func:`key_of`."""
+        return key_of(self.scenario)
+
+
+def key_of(scenario: Scenario) -> str:
+    """Names a simulation by what it computes: 16 hexadecimal digits over all settings that matter for its result."""
+    neutral = replace(scenario, data_dir="", workers=1, name="")
+    text = json.dumps(neutral.to_dict(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def load_experiment(path: Path) -> Experiment:
     """Read an experiment file; raises ScenarioError with one clear line."""
     values = read_toml(path)
-    _expect_keys(str(path), values, [item.name for item in fields(Experiment)])
+    expect_keys(str(path), values, [item.name for item in fields(Experiment)])
     if values["statistic"] not in STATISTICS:
         raise ScenarioError(f"{path} statistic is {values['statistic']!r}{nearest(values['statistic'], STATISTICS)}")
     cells = tuple(_read(Cell, f"{path} cells[{i}]", item, {}) for i, item in enumerate(values["cells"]))
@@ -129,11 +134,12 @@ def load_experiment(path: Path) -> Experiment:
 
 def _read(kind: Any, name: str, values: Mapping[str, Any], optional: Mapping[str, Any]) -> Any:
     complete = {**optional, **values}
-    _expect_keys(name, complete, [item.name for item in fields(kind)])
+    expect_keys(name, complete, [item.name for item in fields(kind)])
     return kind(**complete)
 
 
-def _expect_keys(name: str, values: Mapping[str, Any], known: Sequence[str]) -> None:
+def expect_keys(name: str, values: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise ScenarioError for the first key that is not known, or that is missing."""
     for key in values:
         if key not in known:
             raise ScenarioError(f"{name} has no key {key!r}{nearest(key, known)}")

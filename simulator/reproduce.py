@@ -7,18 +7,14 @@ import csv
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedchain.simulator.experiment import Cell, Experiment, Run, Variant
-from fedchain.simulator.run import load_learner, simulate
-from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.parallel import run_all, write_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,46 +118,14 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], path: Path) -
     figure.savefig(path, dpi=130)
 
 
-def run_one(scenario: Scenario) -> dict[str, Any]:
-    """Simulate one scenario in memory; plain values, for a result file."""
-    outcome = simulate(scenario, load_learner(scenario))
-    return {
-        "scenario": scenario.to_dict(),
-        "rows": [row.to_dict() for row in outcome.rows],
-        "tip": outcome.tip,
-        "trace_hash": outcome.trace_hash,
-        "violations": outcome.violations,
-    }
-
-
 def _run_all(runs: Sequence[Run], results: Path, jobs: int, console: Console) -> None:
-    if not runs:
-        return
-    columns = (
-        TextColumn("runs"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    # Spawned, so that each can fork its own training process from a process without threads.
-    with (
-        Progress(*columns, console=console) as progress,
-        ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool,
-    ):
-        task = progress.add_task("runs", total=len(runs))
-        pending = {pool.submit(run_one, run.scenario): run for run in runs}
-        try:
-            for future in as_completed(pending):
-                run, result = pending[future], future.result()
-                _write_atomically(results / f"{run.key}.json", json.dumps(result))
-                best = max(row["taa"] for row in result["rows"])
-                progress.console.print(f"{run.variant}  {run.cell}  seed {run.seed}: best TAA {100 * best:.2f} %")
-                progress.advance(task)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    def keep(place: int, result: dict[str, Any]) -> str:
+        run = runs[place]
+        write_result(results, run.key, result)
+        best = max(row["taa"] for row in result["rows"])
+        return f"{run.variant}  {run.cell}  seed {run.seed}: best TAA {100 * best:.2f} %"
+
+    run_all([run.scenario for run in runs], jobs, keep, console)
 
 
 def _value(
@@ -181,10 +145,3 @@ def _write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> 
         for entry in entries:
             numbers = [entry.paper, entry.mean, entry.deviation, entry.difference, *entry.values]
             writer.writerow([entry.variant, entry.cell, *("" if n is None else f"{n:.4f}" for n in numbers)])
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """A result is there whole or not at all: its presence is what a resumed experiment goes by."""
-    temporary = path.with_suffix(".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.rename(path)

@@ -8,7 +8,7 @@ import fedchain
 from fedchain.chain.cli import explorer_app
 from fedchain.node.cli import genesis_app, keys_app, node_app
 from fedchain.node.data_cli import data
-from fedchain.simulator.cli import reproduce, simulate_command
+from fedchain.simulator.cli import plan, reproduce, simulate_command
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import Genesis
@@ -41,6 +41,7 @@ def rules_of(genesis: "Genesis") -> "Rules":
 app.command("simulate")(simulate_command())
 app.command("reproduce")(reproduce)
 app.command("data")(data)
+app.command("plan")(plan)
 app.add_typer(node_app, name="node")
 app.add_typer(keys_app, name="keys")
 app.add_typer(genesis_app, name="genesis")

@@ -1,0 +1,71 @@
+"""Many simulations, several at a time, each in a process of its own; what is finished is handed over at once."""
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import Scenario
+
+
+def run_all(
+    scenarios: Sequence[Scenario], jobs: int, on_result: Callable[[int, dict[str, Any]], str], console: Console
+) -> None:
+    """Run the scenarios, ``jobs`` at a time, under a progress bar.
+
+    Args:
+        scenarios: validated.
+        jobs: simulations at a time.
+        on_result: told the place of a scenario and its result (see :func:`run_one`) when it is finished, in whatever
+            order that is; returns the line to print about it.
+        console: where bar and lines go.
+    """
+    if not scenarios:
+        return
+    columns = (
+        TextColumn("runs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    # Spawned, so that each can fork its own training process from a process without threads.
+    with (
+        Progress(*columns, console=console) as progress,
+        ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool,
+    ):
+        task = progress.add_task("runs", total=len(scenarios))
+        pending = {pool.submit(run_one, scenario): place for place, scenario in enumerate(scenarios)}
+        try:
+            for future in as_completed(pending):
+                progress.console.print(on_result(pending[future], future.result()))
+                progress.advance(task)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def run_one(scenario: Scenario) -> dict[str, Any]:
+    """Simulate one scenario in memory; plain values, for a result file."""
+    outcome = simulate(scenario, load_learner(scenario))
+    return {
+        "scenario": scenario.to_dict(),
+        "rows": [row.to_dict() for row in outcome.rows],
+        "tip": outcome.tip,
+        "trace_hash": outcome.trace_hash,
+        "violations": outcome.violations,
+    }
+
+
+def write_result(results: Path, key: str, result: dict[str, Any]) -> None:
+    """A result is there whole or not at all: its presence is what a resumed experiment goes by."""
+    temporary = results / f"{key}.part"
+    temporary.write_text(json.dumps(result), encoding="utf-8")
+    temporary.rename(results / f"{key}.json")

@@ -1,0 +1,223 @@
+"""What a time budget allows, by DFPL's resource model (arXiv:2505.04947, sections III-E and IV).
+
+Alpha and beta are measured on this machine, and the corollaries are applied with constants estimated on the
+scenario's data.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from fedchain.chain.block import Header
+from fedchain.chain.difficulty import bits_from_attempts, bits_from_target, work_from_bits
+from fedchain.chain.proof_of_work import search_nonce
+from fedchain.crypto.hashing import ZERO_HASH
+from fedchain.learning.estimates import estimate_constants
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.learner import Learner
+from fedchain.learning.method import Round
+from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.theory import (
+    Budget,
+    Constants,
+    learning_rate_max,
+    rounds_limit,
+    rounds_needed,
+    target_floor,
+    variation_bound,
+    weight_max,
+)
+from fedchain.simulator.scenario import Scenario
+
+Clock = Callable[[], float]
+"""Seconds from whenever, as ``time.perf_counter``."""
+
+TIMED_STEPS = 20
+"""Local steps behind one measurement of alpha."""
+
+REPEATS = 5
+"""Measurements, the median of which counts; one more goes before them to warm up."""
+
+TIMED_HASHES = {"scrypt": 128, "sha256d": 32_768}
+"""Hashes behind one measurement of the hash rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRounds:
+    """What one number of rounds makes of the budget."""
+
+    rounds: int
+    """R."""
+    local_steps: int
+    """E (Eq. 11)."""
+    mined_s: float
+    """beta · R."""
+    trained_s: float
+    """E · alpha · R."""
+    left_s: float
+    """t_sum − beta · R, which the paper's Tables III and IV print under the name E·alpha·R: there is no floor in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Corollary 1 and Theorem 1 for one number of rounds; a limit of 0 or less admits nothing."""
+
+    rounds: int
+    weight_max: float
+    """Below this lambda the loss of a round can fall (Eq. 24)."""
+    weight_max_first: float
+    """Below this it can fall in the first step already (Eq. 26)."""
+    learning_rate_max: float
+    """Below this eta it falls over a round, at the scenario's lambda (Eq. 23)."""
+    learning_rate_max_first: float
+    """Below this it falls in the first step already (Eq. 25, its sign put right)."""
+    variation: float
+    """What the loss changes by over a round at most, at the scenario's eta and lambda (Theorem 1)."""
+    rounds_needed: float
+    """More rounds of this E than that reach the target of Corollary 2 (Eq. 29); infinite: none do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theory:
+    """What DFPL's analysis says about a scenario."""
+
+    learning_rate: float
+    """eta."""
+    weight: float
+    """lambda."""
+    target: float
+    """chi: the mean squared gradient that Corollary 2 is asked about."""
+    constants: Constants
+    bounds: tuple[Bounds, ...]
+    rounds_limit: float | None
+    """Corollary 2: R must stay below; None: it promises nothing at all."""
+    target_floor: float
+    """The smallest chi that Corollary 2 can promise; infinite: none."""
+
+
+def plan_rounds(budget: Budget, rounds_max: int) -> list[PlannedRounds]:
+    """The feasible numbers of rounds up to ``rounds_max``; raises ConfigurationError if there is none."""
+    budget.validate()
+    return [
+        PlannedRounds(
+            rounds=rounds,
+            local_steps=steps,
+            mined_s=budget.mining_s * rounds,
+            trained_s=steps * budget.iteration_s * rounds,
+            left_s=budget.total_s - budget.mining_s * rounds,
+        )
+        for rounds in range(1, rounds_max + 1)
+        if (steps := budget.local_steps(rounds)) >= 1
+    ]
+
+
+def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
+    """Seconds of a local step (alpha) of peer 0, on one thread: the median over some rounds of ``TIMED_STEPS`` steps.
+
+    Time runs from the forward pass of the first step to that of the last, so what a method does before and after its
+    steps does not count.
+    """
+    settings = dict(scenario.hyperparameters) | {"local_steps": TIMED_STEPS, "local_epochs": 0}
+    learner = Learner(replace(scenario, hyperparameters=settings).learning_config())
+    seconds = []
+    for number in range(1, REPEATS + 2):
+        starts: list[float] = []
+
+        def note(model: torch.nn.Module, inputs: Any, starts: list[float] = starts) -> None:
+            if model.training:
+                starts.append(clock())
+
+        with learner.lend(0, number) as client:
+            learner.method.receive(client, Round(number, None))
+            hook = client.model.register_forward_pre_hook(note)
+            learner.method.phases[0].compute(learner.method, client, Round(number, None))
+            hook.remove()
+        if len(starts) < 2:
+            raise ConfigurationError(f"{scenario.method} does not train its model step by step; state alpha")
+        seconds.append((starts[-1] - starts[0]) / (TIMED_STEPS - 1))
+    return statistics.median(seconds[1:])
+
+
+def measure_hashes_per_s(proof_function: str, clock: Clock) -> float:
+    """Hashes per second of one core, searching a nonce for a target that none meets."""
+    header = Header(
+        version=1,
+        parent_hash=ZERO_HASH,
+        height=1,
+        round=1,
+        phase=0,
+        transactions_root=ZERO_HASH,
+        votes_root=ZERO_HASH,
+        knowledge_root=ZERO_HASH,
+        timestamp_ms=0,
+        bits=bits_from_target(1),
+        miner=bytes(32),
+        nonce=0,
+    )
+    attempts = TIMED_HASHES[proof_function]
+    times = [clock()]
+    for repeat in range(REPEATS + 1):
+        search_nonce(proof_function, header, repeat * attempts, attempts)
+        times.append(clock())
+    return attempts / statistics.median(end - begin for begin, end in pairwise(times[1:]))
+
+
+def expected_mining_s(scenario: Scenario, hashes_per_s: float) -> float:
+    """Eq. 9: hashes behind a block, over the hash rate of all miners, each of which has one such core."""
+    miners = 1 if scenario.centralized else scenario.peers
+    return work_from_bits(bits_from_attempts(scenario.mining_attempts)) / (hashes_per_s * miners)
+
+
+def apply_theory(scenario: Scenario, budget: Budget, planned: Sequence[PlannedRounds], target: float | None) -> Theory:
+    """Estimate the constants on the scenario's data and put them into both corollaries.
+
+    Without a ``target``, Corollary 2 is asked about the mean squared gradient that was seen. Raises
+    ConfigurationError unless the method is DFPL.
+    """
+    learner = Learner(scenario.learning_config())
+    constants = estimate_constants(learner, scenario.peers)
+    assert isinstance(learner.method, Dfpl), "other methods have no constants"
+    eta, weight = learner.method.learning_rate, learner.method.regularizer_weight
+    asked = constants.gradient_square if target is None else target
+    return theory_of(constants, budget, planned, learning_rate=eta, weight=weight, target=asked)
+
+
+def theory_of(
+    constants: Constants,
+    budget: Budget,
+    planned: Sequence[PlannedRounds],
+    *,
+    learning_rate: float,
+    weight: float,
+    target: float,
+) -> Theory:
+    """Put known constants into both corollaries."""
+    settings = {"learning_rate": learning_rate, "weight": weight}
+    return Theory(
+        learning_rate=learning_rate,
+        weight=weight,
+        target=target,
+        constants=constants,
+        bounds=tuple(_bounds(constants, budget, row, learning_rate, weight, target) for row in planned),
+        rounds_limit=rounds_limit(constants, budget, **settings, target=target),
+        target_floor=target_floor(constants, **settings),
+    )
+
+
+def _bounds(
+    constants: Constants, budget: Budget, row: PlannedRounds, eta: float, weight: float, target: float
+) -> Bounds:
+    whole, first = row.local_steps * constants.gradient_square, constants.first_gradient_square
+    return Bounds(
+        rounds=row.rounds,
+        weight_max=weight_max(constants, budget, row.rounds, gradient_sum=whole),
+        weight_max_first=weight_max(constants, budget, row.rounds, gradient_sum=first),
+        learning_rate_max=learning_rate_max(constants, budget, row.rounds, weight=weight, gradient_sum=whole),
+        learning_rate_max_first=learning_rate_max(constants, budget, row.rounds, weight=weight, gradient_sum=first),
+        variation=variation_bound(constants, budget, row.rounds, learning_rate=eta, weight=weight, gradient_sum=whole),
+        rounds_needed=rounds_needed(constants, row.local_steps, learning_rate=eta, weight=weight, target=target),
+    )

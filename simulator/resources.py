@@ -1,0 +1,156 @@
+"""A table of best numbers of rounds, as DFPL's Tables III and IV: each cell is a search under its own times.
+
+The file says ``kind = "resources"``; otherwise it is written like the other experiments.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedchain.learning.theory import Budget
+from fedchain.simulator.experiment import expect_keys
+from fedchain.simulator.scenario import Scenario, read_toml, scenario_from_dict
+from fedchain.simulator.search import Trial, best_trial, draw_trials, search
+
+KIND = "resources"
+"""What the key ``kind`` of such a file holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceCell:
+    """One entry of the table: a spread of the data and what training and mining take."""
+
+    name: str
+    """Names the curve; unique within its figure."""
+    figure: str
+    """Curves of one figure are drawn together; it is the picture's file name."""
+    alpha: float
+    """Seconds of a local step."""
+    beta: float
+    """Seconds of a block."""
+    paper: int
+    """The paper's best R."""
+    scenario: Mapping[str, Any]
+    """Scenario values of this cell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceTable:
+    """The searches behind one or more tables."""
+
+    kind: str
+    """``KIND``."""
+    name: str
+    title: str
+    source: str
+    """Where the paper's numbers stand."""
+    seeds: tuple[int, ...]
+    total_s: float
+    """t_sum of every cell."""
+    rounds: tuple[int, ...]
+    """Numbers of rounds to try, where they leave a local step."""
+    expected: tuple[int, int]
+    """The range in which the best R is expected, both ends included."""
+    scenario: Mapping[str, Any]
+    """Scenario values that all cells share."""
+    cells: tuple[ResourceCell, ...]
+
+    def scenario_of(self, cell: ResourceCell, overrides: Mapping[str, Any]) -> Scenario:
+        """The scenario of a cell; raises ScenarioError or ConfigurationError if it is impossible."""
+        scenario = scenario_from_dict({**self.scenario, **cell.scenario, **overrides})
+        scenario.validate()
+        return scenario
+
+    def budget_of(self, cell: ResourceCell) -> Budget:
+        """The times of a cell."""
+        return Budget(total_s=float(self.total_s), iteration_s=float(cell.alpha), mining_s=float(cell.beta))
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceEntry:
+    """One cell, searched."""
+
+    cell: ResourceCell
+    trials: tuple[Trial, ...]
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the lowest mean loss."""
+        return best_trial(self.trials)
+
+    @property
+    def at_paper(self) -> Trial | None:
+        """The trial of the paper's best R, if it was tried."""
+        return next((trial for trial in self.trials if trial.rounds == self.cell.paper), None)
+
+
+def load_resources(path: Path) -> ResourceTable:
+    """Read a file; raises ScenarioError with one clear line, ConfigurationError for impossible times."""
+    values = read_toml(path)
+    expect_keys(str(path), values, [item.name for item in fields(ResourceTable)])
+    known = [item.name for item in fields(ResourceCell)]
+    for place, cell in enumerate(values["cells"]):
+        expect_keys(f"{path} cells[{place}]", cell, known)
+    cells = tuple(ResourceCell(**cell) for cell in values["cells"])
+    lists = {name: tuple(values[name]) for name in ("seeds", "rounds", "expected")}
+    table = ResourceTable(**{**values, **lists, "cells": cells})
+    for cell in cells:
+        table.budget_of(cell).validate()
+    return table
+
+
+def reproduce_resources(
+    table: ResourceTable, folder: Path, jobs: int, overrides: Mapping[str, Any]
+) -> list[ResourceEntry]:
+    """Search every cell, resuming what ``folder`` holds; write ``table.md`` and one picture per figure."""
+    console = Console(highlight=False)
+    console.print(table.title)
+    entries = []
+    for cell in table.cells:
+        console.print(f"{cell.figure}  {cell.name}")
+        trials = search(
+            table.scenario_of(cell, overrides),
+            table.budget_of(cell),
+            table.rounds,
+            table.seeds,
+            jobs,
+            results=folder / "results",
+            console=console,
+        )
+        entries.append(ResourceEntry(cell, tuple(trials)))
+    text = to_markdown(table, entries)
+    (folder / "table.md").write_text(text, encoding="utf-8")
+    for figure in dict.fromkeys(cell.figure for cell in table.cells):
+        curves = {entry.cell.name: entry.trials for entry in entries if entry.cell.figure == figure}
+        draw_trials(curves, folder / f"{figure}.png")
+    console.print(text)
+    console.print(f"written to {folder}")
+    return entries
+
+
+def to_markdown(table: ResourceTable, entries: Sequence[ResourceEntry]) -> str:
+    """The paper's best R beside ours, with (t_sum − beta R, R) as the paper prints its entries."""
+    low, high = table.expected
+    lines = [
+        f"# {table.title}",
+        "",
+        f"Paper: {table.source}. Ours: the R with the lowest mean loss over {len(table.seeds)} seed(s).",
+        "",
+        "| figure | cell | paper | ours | E | loss | loss at the paper's R |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for entry in entries:
+        cell, best = entry.cell, entry.best
+        budget = table.budget_of(cell)
+        paper, ours = (f"({budget.total_s - budget.mining_s * r:g}, {r})" for r in (cell.paper, best.rounds))
+        loss = f"{best.loss:.4f} ± {best.loss_deviation:.4f}"
+        there = "–" if entry.at_paper is None else f"{entry.at_paper.loss:.4f}"
+        lines.append(f"| {cell.figure} | {cell.name} | {paper} | {ours} | {best.local_steps} | {loss} | {there} |")
+    within = sum(low <= entry.best.rounds <= high for entry in entries)
+    share = f"{100 * within / len(entries):.0f} %"
+    return (
+        "\n".join([*lines, "", f"Best R between {low} and {high}: {within} of {len(entries)} cells, {share}."]) + "\n"
+    )

@@ -1,0 +1,193 @@
+"""``fedchain plan``: times from a clock that tests hold, the paper's table, plain verdicts, one line for bad input."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.__main__ import app
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.theory import Budget, Constants
+from fedchain.simulator.plan import (
+    Theory,
+    expected_mining_s,
+    measure_hashes_per_s,
+    measure_iteration_s,
+    plan_rounds,
+    theory_of,
+)
+from fedchain.simulator.plan_report import verdicts
+from fedchain.simulator.scenario import Scenario
+
+PAPER = Budget(total_s=100.0, iteration_s=1.0, mining_s=4.0)
+
+TINY = """
+name = "tiny"
+peers = 3
+classes_avg = 2
+proof_function = "sha256d"
+mining_attempts = 4
+"""
+
+
+def ticking(seconds: float) -> Any:
+    """A clock on which each look takes this long."""
+    return itertools.count(0.0, seconds).__next__
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY, encoding="utf-8")
+    return str(path)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_papers_table_and_its_quirk() -> None:
+    rows = {row.rounds: row for row in plan_rounds(PAPER, 25)}
+    assert {r: rows[r].local_steps for r in (2, 4, 5, 6, 8, 10)} == {2: 46, 4: 21, 5: 16, 6: 12, 8: 8, 10: 6}
+    assert list(rows) == list(range(1, 21)), "from 21 rounds on mining leaves no step"
+    six = rows[6]
+    assert (six.mined_s, six.trained_s) == (24, 72)
+    assert six.left_s == 76, "what Tables III and IV print as E·alpha·R; with the floor of Eq. 11 it is 72"
+    assert rows[5].trained_s == rows[5].left_s == 80
+
+
+def test_a_budget_without_a_round_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="t_sum is 4 s"):
+        plan_rounds(Budget(total_s=4.0, iteration_s=1.0, mining_s=4.0), 10)
+
+
+@pytest.mark.parametrize("method", ["dfpl", "fedavg"])
+def test_alpha_is_the_time_from_one_step_to_the_next(method: str) -> None:
+    scenario = Scenario(peers=2, method=method, hyperparameters={"local_epochs": 3})
+    assert measure_iteration_s(scenario, ticking(0.25)) == 0.25
+
+
+def test_beta_is_the_hashes_of_a_block_over_the_hash_rate_of_all() -> None:
+    rate = measure_hashes_per_s("scrypt", ticking(0.5))
+    assert rate == 256
+    scenario = Scenario(peers=20, mining_attempts=1024)
+    assert expected_mining_s(scenario, rate) == pytest.approx(1024 / (256 * 20), rel=1e-4)
+    fixed = Scenario(peers=20, mining_attempts=1024, aggregator="fixed", centralized=True)
+    assert expected_mining_s(fixed, rate) == pytest.approx(4.0, rel=1e-4)
+
+
+def _theory(*, weight: float, variance: float = 0.5, target: float = 4.0, learning_rate: float = 0.1) -> Theory:
+    constants = Constants(
+        smoothness=2.0,
+        lipschitz=0.5,
+        gradient_norm=4.0,
+        variance=variance,
+        gap=10.0,
+        gradient_square=4.0,
+        first_gradient_square=8.0,
+    )
+    planned = plan_rounds(PAPER, 20)
+    return theory_of(constants, PAPER, planned, learning_rate=learning_rate, weight=weight, target=target)
+
+
+def test_bounds_that_hold_are_said_to() -> None:
+    theory = _theory(weight=0.1)
+    first, second, third = verdicts(theory)
+    # 2·(384 − 0.1·0.5·4·96) / (2·(384 + 0.5·96)) at R = 1
+    assert first == "Corollary 1 admits lambda = 0.1 for R = 1 to 20, with eta below 0.844 at the most; it is 0.1."
+    assert second == "Theorem 1 promises a falling loss at eta = 0.1 for R = 1 to 20."
+    # rate: 0.18·4 − 0.1·(2·0.1·0.5 + 2·0.1·0.5·4) = 0.67; (100 − 20 / 0.67) / 4
+    assert theory.rounds_limit == pytest.approx((100 - 20 / 0.67) / 4)
+    assert "below chi = 4 for R < 17.5" in third
+
+
+def test_bounds_that_say_nothing_are_said_to() -> None:
+    first, second, third = verdicts(_theory(weight=10.0, target=0.1))
+    assert first.startswith("Corollary 1 is vacuous here: lambda = 10 is not below 2,")
+    assert second.startswith("Theorem 1 is vacuous here")
+    # chi must exceed (2·0.1·0.5 + 2·10·0.5·4) / (2 − 0.2)
+    assert "for no R; it needs chi above 22.3" in third
+    assert "eta = 2 is not below 2 / L1 = 1" in verdicts(_theory(weight=0.1, learning_rate=2.0))[2]
+
+
+def test_the_table_is_printed_and_infeasible_rounds_are_named() -> None:
+    text = run("--alpha", "1", "--beta", "4", "--rounds-max", "24", "--no-bounds")
+    assert [line.split() for line in text.splitlines() if line.startswith("  6 ")] == [["6", "12", "24", "72", "76"]]
+    assert "left out: R = 21 to 24, which leave no local step (E < 1)" in text
+
+
+def test_a_plan_with_bounds_and_search_in_seconds(tiny: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["plan", tiny, "--t-sum", "12", "--alpha", "1", "--beta", "2", "--rounds-max", "3", "--search", "--json"]
+    finished = subprocess.run(
+        [sys.executable, "-m", "fedchain", *command, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout)
+    assert [(row["rounds"], row["local_steps"]) for row in found["rounds"]] == [(1, 10), (2, 4), (3, 2)]
+    assert [row["rounds"] for row in found["search"]] == [1, 2, 3]
+    lowest = min(found["search"], key=lambda row: row["loss"])
+    assert found["best_rounds"] == lowest["rounds"]
+    assert found["alpha_from"] == "given"
+    assert found["theory"]["constants"]["smoothness"] > 0
+    assert len(found["theory"]["verdicts"]) == 3
+    assert {path.name for path in out.iterdir()} == {"results", "search.csv", "search.png"}
+    assert len(list((out / "results").glob("*.json"))) == 3
+    again = CliRunner().invoke(app, [*command, "--out", str(out), "--no-bounds"])
+    assert json.loads(again.stdout)["search"] == found["search"], "and nothing ran twice: the results were there"
+
+
+def test_what_is_not_given_is_measured(tiny: str) -> None:
+    found = json.loads(run(tiny, "--rounds-max", "2", "--no-bounds", "--json"))
+    assert found["alpha_from"].startswith("measured: a step of dfpl on digits")
+    assert found["beta_from"].startswith("measured: 4 sha256d hashes")
+    assert found["budget"]["iteration_s"] > 0
+    assert found["budget"]["mining_s"] > 0
+
+
+def test_other_methods_are_planned_without_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "fedavg.toml"
+    path.write_text(TINY + 'method = "fedavg"\n', encoding="utf-8")
+    assert "no bounds: the corollaries are about dfpl's loss" in run(str(path), "--alpha", "1", "--beta", "4")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--alpha", "0"), "alpha is 0.0 s, it must be above 0"),
+        (("--alpha", "nan"), "alpha is nan s"),
+        (("--beta", "-1"), "beta is -1.0 s"),
+        (("--t-sum", "0"), "t_sum is 0.0 s"),
+        (("--t-sum", "4", "--alpha", "1", "--beta", "4"), "t_sum is 4 s, but one round of one local step takes"),
+        (("--chi", "0"), "chi is 0.0, it must be above 0"),
+        (("--mining-attempts", "1"), "mining_attempts is 1"),
+        (("none.toml",), "none.toml cannot be read"),
+        (("--out", "somewhere"), "--out keeps what --search finds"),
+        (("--alpha", "1", "--beta", "4", "--no-bounds", "--search", "--out", "/dev/null"), "cannot be made"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert words in line
+
+
+def test_an_unknown_field_of_the_scenario_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text("peeers = 3\n", encoding="utf-8")
+    result = CliRunner().invoke(app, ["plan", str(path)])
+    assert result.exit_code == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert "no key 'peeers'; did you mean 'peers'" in line
