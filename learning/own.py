@@ -92,7 +92,8 @@ def load_task(name: str) -> TaskFunction:
         raise ConfigurationError(f"task {name}: its import raised {one_line(error)}") from error
     found = getattr(module, function_name, None)
     if not callable(found):
-        known = [key for key, value in vars(module).items() if callable(value)]
+        own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name)
+        known = [key for key in own if inspect.isfunction(getattr(module, key))]
         raise unknown_name(f"function of {module_name}", function_name, known)
     return cast(TaskFunction, found)
 
