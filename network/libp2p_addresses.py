@@ -97,14 +97,17 @@ def check_free(listen: str) -> None:
 
 
 def is_address(text: str) -> bool:
-    """Whether ``text`` is a TCP address that can be dialled."""
+    """Whether ``text`` is a TCP address that can be dialled, as it is usually written."""
     if len(text) > ADDRESS_SIZE_MAX:
         return False
     try:
-        names = [protocol.name for protocol in Multiaddr(text).protocols()]
+        address = Multiaddr(text)
+        names, spelling = [protocol.name for protocol in address.protocols()], str(address)
     except Exception:  # the library raises whatever its parsers do
         return False
-    return len(names) == 2 and names[0] in ("ip4", "ip6", "dns", "dns4", "dns6") and names[1] == "tcp"
+    # It also reads other spellings, such as two slashes; one place shall have one name.
+    is_host_and_port = len(names) == 2 and names[0] in ("ip4", "ip6", "dns", "dns4", "dns6") and names[1] == "tcp"
+    return is_host_and_port and spelling == text
 
 
 def seen_from(place: str, host: str) -> str:
