@@ -2,15 +2,22 @@
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
+from fedchain.chain.sqlite import Store
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
+from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
@@ -108,6 +115,36 @@ def test_sleeping_peers_train_the_same_whatever_is_set_aside(monkeypatch: pytest
     bound = simulate(scenario(), load_learner(scenario()))
     assert bound.trace_hash == free.trace_hash
     assert list(tmp_path.iterdir()) == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breaking(BladeFl):
+    """Peer 2's second round leaves the finite numbers."""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        posted = BladeFl.update(self, client, round)
+        return {**posted, "model.fc3.bias": np.full(10, np.inf, np.float32)} if self._breaks(client, round) else posted
+
+    def _breaks(self, client: Client, round: Round) -> bool:
+        return (client.index, round.number) == (2, 2)
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+
+
+def test_training_that_diverges_ends_the_run_and_keeps_what_came_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    chosen = Scenario(method="contributed:Breaking", peers=3, rounds=3, mining_attempts=8)
+    rows: list[RoundMetrics] = []
+    with pytest.raises(TrainingDiverged, match=r"^peer 2, round 2: the loss is nan at step 20; try a smaller"):
+        simulate(chosen, load_learner(chosen), rows.append, tmp_path / "chain")
+    assert [row.round for row in rows] == [1]
+    store = Store.open(tmp_path / "chain")
+    try:
+        assert len(list(store.records())) > rows[0].height
+    finally:
+        store.close()
 
 
 def test_an_interrupted_simulation_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
