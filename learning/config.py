@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError, unknown_name
-from fedchain.learning.registry import HyperparameterValue, build_method, validate_method_name
+from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, locate_method
 
 if TYPE_CHECKING:
     from fedchain.learning.models import ModelInfo
@@ -44,8 +44,8 @@ class LearningConfig:
     """
 
     method: str = "dfpl"
-    """Learning method: dfpl, fedavg, blade-fl, solo, any other of docs/methods.md, or module:Class for one of your
-    own."""
+    """Learning method: dfpl, fedavg, blade-fl, solo, any other of docs/methods.md, one that an installed package
+    registers, or module:Class for one of your own."""
 
     hyperparameters: Mapping[str, HyperparameterValue] | tuple[tuple[str, HyperparameterValue], ...] = ()
     """Hyper-parameters of the method that differ from its defaults, as name=value."""
@@ -125,8 +125,8 @@ class LearningConfig:
         _validate_range("seed", self.seed, 0, 2**63 - 1)
         if not (math.isfinite(self.dirichlet_alpha) and self.dirichlet_alpha > 0):
             raise ConfigurationError(f"dirichlet_alpha must be a positive number, not {self.dirichlet_alpha}")
-        validate_method_name(self.method)
-        if self.hyperparameters or ":" in self.method:
+        locate_method(self.method)
+        if self.hyperparameters or self.method not in METHODS:
             build_method(self.method, dict(self.hyperparameters))
 
     def _validate_built_in(self) -> None:

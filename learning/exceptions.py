@@ -46,8 +46,8 @@ class TrainingDiverged(LearningError):
         self.loss = loss
 
     def __str__(self) -> str:
-        return (
-            f"client {self.client}, round {self.round_number}: the loss is {self.loss} at step {self.step}; "
+        return (  # a client has the number of its peer
+            f"peer {self.client}, round {self.round_number}: the loss is {self.loss} at step {self.step}; "
             "try a smaller learning_rate"
         )
 

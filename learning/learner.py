@@ -9,12 +9,14 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.checkpoint import copy_state, load_state, restore_state, save_state
+from fedchain.learning.clients import Clients
 from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
@@ -59,13 +61,20 @@ class Learner:
         self._info = info_of(config)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
         self._source = open_source(config, task)
-        self._clients: dict[int, Client] = {}
+        self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
         self._test_result: tuple[bytes, tuple[float, float] | None] | None = None
 
+    def limit_clients(self, clients_max: int, folder: Path) -> None:
+        """Hold at most so many clients in memory from now on; the others wait in the folder, which the caller removes.
+
+        A client that comes back is what it was, byte for byte, so a limit changes no result.
+        """
+        self._clients.limit(clients_max, folder)
+
     def prepare(self, client: int) -> None:
         """Read the client's data and build its model, so that what is wrong with them is known now."""
-        self._client(client)
+        self._clients.get(client)
 
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -101,7 +110,7 @@ class Learner:
         None if the method shares no model or there is no knowledge.
         """
         which = self._method.phases[0]
-        with self._reproducible(client, which, round_number) as own:
+        with self._reproducible(client, which, round_number, changes=False) as own:
             before = copy_state(own)
             known = read_knowledge(self._method, self._info, knowledge)
             round = Round(round_number, known, clients=self._config.clients)
@@ -131,19 +140,19 @@ class Learner:
 
     def checkpoint(self, client: int) -> bytes:
         """Return the client's model and memory as a safetensors file."""
-        return save_state(self._client(client))
+        return save_state(self._clients.get(client))
 
     def restore(self, client: int, data: bytes) -> None:
         """Put the client back to a checkpoint. Raises `ConfigurationError` if it does not fit the model."""
-        load_state(self._client(client), data)
+        with self._clients.use(client) as own:
+            load_state(own, data)
 
     @contextmanager
-    def _reproducible(self, client: int, phase: Phase, round_number: int) -> Iterator[Client]:
+    def _reproducible(self, client: int, phase: Phase, round_number: int, *, changes: bool = True) -> Iterator[Client]:
         """Give the client with its randomness freshly seeded, on one thread; leave torch's own state as it was."""
-        own = self._client(client)
         labels = ("client", client, "phase", phase.name, "round", round_number)
         threads = torch.get_num_threads()
-        with torch.random.fork_rng(devices=[]):
+        with self._clients.use(client, changes=changes) as own, torch.random.fork_rng(devices=[]):
             torch.set_num_threads(1)
             try:
                 torch.manual_seed(derive(self._config.seed, *labels, "dropout"))
@@ -190,14 +199,9 @@ class Learner:
             self._test_set = self._source.test_set()
         return None if self._test_set is None else evaluate(model, *self._test_set)
 
-    def _client(self, index: int) -> Client:
-        if index not in self._clients:
-            if not 0 <= index < self._config.clients:
-                raise ConfigurationError(f"client must be between 0 and {self._config.clients - 1}, not {index}")
-            self._clients[index] = self._build_client(index)
-        return self._clients[index]
-
     def _build_client(self, index: int) -> Client:
+        if not 0 <= index < self._config.clients:
+            raise ConfigurationError(f"client must be between 0 and {self._config.clients - 1}, not {index}")
         owner = "shared" if self._method.shared_init else index
         share = self._source.share(index, derive(self._config.seed, "model", owner))
         return Client(

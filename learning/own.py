@@ -6,7 +6,6 @@ and recompute aggregates without anybody's code. A peer's training process calls
 B batch, C classes, D embedding.
 """
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.examples import read_examples, validate_labels
 from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
 from fedchain.learning.models import Model, ModelInfo, normalization_names, trainable_names
-from fedchain.learning.registry import is_import_path, load_method
+from fedchain.learning.registry import import_module, is_import_path, load_method
 from fedchain.learning.seeding import seeded
 from fedchain.learning.shapes import validate_bounds, validate_same
 from fedchain.learning.source import PartitionedSource, Share, Source
@@ -83,13 +82,7 @@ def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
 def load_task(name: str) -> TaskFunction:
     """Import the function behind 'module:function'. Raises `ConfigurationError` where that is impossible."""
     module_name, _, function_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            where = "in the current folder or on Python's path"
-            raise ConfigurationError(f"task {name}: there is no module '{error.name}' {where}") from error
-        raise ConfigurationError(f"task {name}: its import raised {one_line(error)}") from error
+    module = import_module(f"task {name}", module_name)
     found = getattr(module, function_name, None)
     if not callable(found):
         own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name)

@@ -1,6 +1,7 @@
 """Names of the learning methods, and how a name and its hyper-parameters become a method.
 
-Importing this module is cheap: a method's own module, and with it torch, is imported when the method is built.
+Importing this module is cheap: a method's own module, and with it torch, is imported when the method is built, and
+what other packages offer is only looked up when a method is asked for.
 """
 
 import importlib
@@ -8,10 +9,10 @@ import math
 import typing
 from collections.abc import Mapping
 from dataclasses import fields
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedchain.learning.exceptions import ConfigurationError, unknown_name
+from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
 
 if TYPE_CHECKING:
     from fedchain.learning.method import Method
@@ -44,6 +45,9 @@ METHODS: Mapping[str, str] = MappingProxyType(
 )
 """Registered name of each built-in method, and where its class is: 'module:Class'."""
 
+ENTRY_POINTS = "fedchain.methods"
+"""Group of entry points with which an installed package gives its methods names."""
+
 
 def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) -> "Method":
     """Import the method and build it with checked hyper-parameters.
@@ -59,17 +63,16 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
         if parameter not in known:
             raise unknown_name(f"hyper-parameter of {name}", parameter, known)
         checked[parameter] = _checked(f"{name}.{parameter}", value, known[parameter])
-    return method_class(**checked)
+    try:
+        return method_class(**checked)
+    except TypeError as error:  # it lacks a part of the interface
+        raise ConfigurationError(f"method {name}: {one_line(error)}") from error
 
 
 def load_method(name: str) -> "type[Method]":
     """Return the class behind a registered name or behind 'module:Class'."""
-    validate_method_name(name)
-    module_name, _, class_name = METHODS.get(name, name).partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"method '{name}': {error}") from error
+    module_name, _, class_name = locate_method(name).partition(":")
+    module = import_module(f"method {name}", module_name)
 
     from fedchain.learning.method import Method
 
@@ -80,16 +83,56 @@ def load_method(name: str) -> "type[Method]":
     return found
 
 
-def validate_method_name(name: str) -> None:
-    """Raise `ConfigurationError` unless the name is registered or has the form 'module:Class'."""
-    if name not in METHODS and not is_import_path(name):
-        raise unknown_name("method", name, METHODS)
+def locate_method(name: str) -> str:
+    """Return where the method's class is, as 'module:Class'.
+
+    Raises `ConfigurationError` for a name that nobody registered, or more than one: peers must mean the same by it.
+    """
+    if is_import_path(name):
+        return name
+    installed = _installed_methods()
+    places = {METHODS[name]: "fedchain"} if name in METHODS else {}
+    places |= installed.get(name, {})
+    if not places:
+        raise unknown_name("method", name, {*METHODS, *installed})
+    if len(places) > 1:
+        claims = " and ".join(f"{package} ({place})" for place, package in places.items())
+        raise ConfigurationError(
+            f"method '{name}' is registered by {claims}; rename or remove one, or use module:Class"
+        )
+    (place,) = places
+    if not is_import_path(place):
+        raise ConfigurationError(
+            f"method '{name}' of {places[place]} must be registered as module:Class, not '{place}'"
+        )
+    return place
+
+
+def import_module(what: str, name: str) -> ModuleType:
+    """Import a module of the user's. Raises `ConfigurationError`, which begins with `what`, where it is impossible."""
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            where = "in the current folder or on Python's path"
+            raise ConfigurationError(f"{what}: there is no module '{error.name}' {where}") from error
+        raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
 
 
 def is_import_path(name: str) -> bool:
     """Whether the name has the form 'module:Name'."""
     module_name, _, attribute = name.partition(":")
     return attribute.isidentifier() and all(part.isidentifier() for part in module_name.split("."))
+
+
+def _installed_methods() -> dict[str, dict[str, str]]:
+    """Name of each method that installed packages register -> where its class is -> the package that says so."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, dict[str, str]] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        found.setdefault(point.name, {})[point.value] = point.dist.name if point.dist else "an unnamed package"
+    return found
 
 
 def _checked(name: str, value: HyperparameterValue, expected: Any) -> HyperparameterValue:

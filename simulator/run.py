@@ -17,7 +17,7 @@ from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
-from fedchain.simulator.worker import TrainingPool
+from fedchain.simulator.worker import CLIENTS_MAX, TrainingPool
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
 
@@ -70,7 +70,8 @@ def simulate(
     """
     rules, keys = Rules(scenario.learning_config()), simulation_keys(scenario)
     genesis = found_federation(scenario, rules, keys)
-    pool = TrainingPool(learner, min(scenario.workers, scenario.peers))
+    clients_max = CLIENTS_MAX if scenario.idle_sleep else None
+    pool = TrainingPool(learner, min(scenario.workers, scenario.peers), clients_max)
     store: Storage | None = None
     try:
         if chain_folder is not None:

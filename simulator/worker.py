@@ -1,13 +1,17 @@
 """Training for many simulated peers: real, in worker processes, one torch thread each.
 
 Virtual time says when a result is due; the processes work ahead of it. A client stays with one process, which keeps
-its model. What a client computes depends on nothing else, so the number of processes changes no bit of it.
+its model. What a client computes depends on nothing else, so the number of processes changes no bit of it. What a
+process cannot hold of many clients waits in files, in a folder that goes when the pool does.
 """
 
 import multiprocessing
 import signal
-from dataclasses import dataclass
+import tempfile
+from collections import OrderedDict
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from queue import Empty
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,6 +22,12 @@ from fedchain.learning.metrics import Evaluation
 
 POLL_S = 1.0
 """How often a wait for a result looks whether its process is still alive."""
+
+CLIENTS_MAX = 16
+"""Clients that a process holds where most peers are asleep; the others wait in files."""
+
+PAYLOADS_MAX = 16
+"""Payloads that a process holds in case that they are asked for again; older ones wait in files."""
 
 Result = TypeVar("Result", covariant=True)
 
@@ -70,16 +80,23 @@ class TrainingPool:
     Args:
         learner: with its data loaded, and no client built.
         workers: number of processes, at least 1; client k is served by process k mod ``workers``.
+        clients_max: how many clients each process holds; None: all that it serves.
     """
 
-    def __init__(self, learner: Learner, workers: int) -> None:
+    def __init__(self, learner: Learner, workers: int, clients_max: int | None = None) -> None:
         torch.set_num_threads(1)  # before the fork: a child cannot use the parent's OpenMP threads
         fork = multiprocessing.get_context("fork")
         self._learner = learner
+        self._folder = tempfile.TemporaryDirectory(prefix="fedchain-")
+        folder = Path(self._folder.name)
+        if clients_max is not None:
+            learner.limit_clients(clients_max, folder)
         self._answers: Any = fork.Queue()
         self._calls: list[Any] = [fork.Queue() for _ in range(workers)]
         self._processes: list[BaseProcess] = [
-            fork.Process(target=_serve, args=(learner, calls, self._answers), daemon=True, name=f"train-{place}")
+            fork.Process(
+                target=_serve, args=(learner, folder, calls, self._answers), daemon=True, name=f"train-{place}"
+            )
             for place, calls in enumerate(self._calls)
         ]
         self._count = 0
@@ -112,6 +129,7 @@ class TrainingPool:
         for queue in (self._answers, *self._calls):
             queue.close()
             queue.cancel_join_thread()
+        self._folder.cleanup()
 
     def _call(self, method: str, client: int, arguments: tuple[Any, ...], evaluate_test: bool) -> "_Pending[Any]":
         self._count += 1
@@ -147,21 +165,48 @@ class _Pending(Generic[Result]):
         return value
 
 
-def _serve(learner: Learner, calls: Any, answers: Any) -> None:
+def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
     """A process's life: take calls, answer them. A client's last contribution is kept: a restarted peer asks again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     torch.set_num_threads(1)
-    last: dict[int, tuple[tuple[Any, ...], Contribution]] = {}
+    made = LastContributions(folder, PAYLOADS_MAX)
     while True:
         call: _Call = calls.get()
         try:
-            key = call.arguments[:2]
-            if call.method == "contribute" and call.client in last and last[call.client][0] == key:
-                answers.put((call.number, True, last[call.client][1]))
-                continue
-            value = getattr(learner, call.method)(call.client, *call.arguments, evaluate_test=call.evaluate_test)
-            if call.method == "contribute":
-                last[call.client] = key, value
+            value = made.find(call.client, call.arguments[:2]) if call.method == "contribute" else None
+            if value is None:
+                value = getattr(learner, call.method)(call.client, *call.arguments, evaluate_test=call.evaluate_test)
+                if call.method == "contribute":
+                    made.keep(call.client, call.arguments[:2], value)
             answers.put((call.number, True, value))
         except Exception as error:  # whatever it is belongs to who waits for the result
             answers.put((call.number, False, error))
+
+
+class LastContributions:
+    """What each client contributed last: its payload in memory or, of all but the newest, in a file."""
+
+    def __init__(self, folder: Path, payloads_max: int) -> None:
+        self._folder, self._payloads_max = folder, payloads_max
+        self._made: dict[int, tuple[tuple[Any, ...], Contribution]] = {}  # without the payloads
+        self._payloads: OrderedDict[int, bytes] = OrderedDict()  # the oldest first
+
+    def keep(self, client: int, key: tuple[Any, ...], made: Contribution) -> None:
+        """Remember the answer to the question ``key``, and forget the client's last one."""
+        self._made[client] = key, replace(made, payload=b"")
+        self._payloads.pop(client, None)
+        self._payloads[client] = made.payload
+        if len(self._payloads) > self._payloads_max:
+            oldest, payload = self._payloads.popitem(last=False)
+            self._path(oldest).write_bytes(payload)
+
+    def find(self, client: int, key: tuple[Any, ...]) -> Contribution | None:
+        """The client's last contribution, if it answers ``key``."""
+        found = self._made.get(client)
+        if found is None or found[0] != key:
+            return None
+        held = self._payloads.get(client)
+        return replace(found[1], payload=self._path(client).read_bytes() if held is None else held)
+
+    def _path(self, client: int) -> Path:
+        return self._folder / f"client-{client}.payload"

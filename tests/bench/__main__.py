@@ -1,4 +1,4 @@
-"""``python -m tests.bench``: what fedchain costs beside bare loops that do the same work.
+"""``python -m tests.bench``: what fedchain costs beside bare loops that do the same work, and methods beside FedAvg.
 
 Every measured thing is a fresh process, so that imports count; what is compared runs in turns, and the median of
 the ratios is shown.
@@ -6,6 +6,7 @@ the ratios is shown.
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ class Cost:
     cpu_s: float
     wall_s: float
     rss_gib: float
-    printed: dict[str, float]
+    printed: dict[str, Any]
 
 
 def measure(name: str, scenario: dict[str, Any]) -> Cost:
@@ -60,6 +61,17 @@ def bench_training(table: Table, data_dir: str, *, quick: bool) -> None:
         table.add_row(f"20 peers, {name}: wall", f"{ours.wall_s:.1f} / {bare.wall_s:.1f} s", "≤ 0.65", f"{wall:.3f}")
 
 
+def bench_local_steps(*, quick: bool) -> Table:
+    """CPU time of a local step in every method against FedAvg's."""
+    table = Table("method", "ms a step", "÷ FedAvg", "ms an update", "÷ FedAvg", title="local update, CPU", box=None)
+    costs = measure("local_steps", {"rounds": 3 if quick else 11}).printed
+    for name, (step_ms, update_ms, step, update) in costs.items():
+        target = " (≤ 1.2)" if name == "dfpl" else ""
+        taken = ("one", "") if math.isnan(step) else (f"{step_ms:.2f}", f"{step:.2f}{target}")
+        table.add_row(name, *taken, f"{update_ms:.0f}", f"{update:.2f}")
+    return table
+
+
 def main() -> None:
     """Measure everything and print one table."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
@@ -87,7 +99,7 @@ def main() -> None:
         bench_training(table, arguments.data_dir, quick=arguments.quick)
     else:
         table.add_row("20 peers of Fashion-MNIST", "skipped: give --data-dir", "", "")
-    Console().print(table)
+    Console().print(table, bench_local_steps(quick=arguments.quick), sep="\n\n")
 
 
 if __name__ == "__main__":

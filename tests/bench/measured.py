@@ -41,6 +41,13 @@ def protocol(scenario: Scenario) -> dict[str, float]:
     return {"events": outcome.events, "wall_s": time.perf_counter() - begun}
 
 
+def local_steps(scenario: Scenario) -> dict[str, list[float]]:
+    """The cost of a local step in every method; ``rounds`` are the repetitions."""
+    from tests.bench.local_steps import run
+
+    return run(scenario.rounds)
+
+
 def scrypt(scenario: Scenario) -> dict[str, float]:
     """Hashes per second through ``search_nonce`` and in a bare loop, in turns; the median of the ratios."""
     from fedchain.chain.proof_of_work import search_nonce

@@ -50,7 +50,7 @@ class Federation:
 
     def memory(self, client: int) -> dict[str, torch.Tensor]:
         """What a client remembers."""
-        return self.learner._client(client).memory
+        return self.learner._clients.get(client).memory
 
     def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
         made = [self.learner.contribute(client, phase, self.round, self.knowledge) for client in participants]

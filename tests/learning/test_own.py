@@ -103,7 +103,7 @@ def test_another_process_gives_the_same_bytes_and_goes_on_from_a_checkpoint(meth
 
 def test_frozen_parameters_stay() -> None:
     learner = Learner(describe_task(config("blade-fl"), load), load)
-    model: Any = learner._client(0).model
+    model: Any = learner._clients.get(0).model
     frozen, trained = model.frozen.weight.clone(), model.hidden.weight.clone()
     learner.contribute(0, "update", 1, b"")
     assert torch.equal(model.frozen.weight, frozen)

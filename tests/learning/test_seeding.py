@@ -30,4 +30,4 @@ def test_generators_repeat() -> None:
 def test_the_error_of_a_diverged_client_survives_pickling() -> None:
     error = ForkingPickler.loads(ForkingPickler.dumps(TrainingDiverged(3, 7, 11, float("inf"))))
     assert (error.client, error.round_number, error.step, error.loss) == (3, 7, 11, float("inf"))
-    assert str(error).startswith("client 3, round 7: the loss is inf at step 11")
+    assert str(error).startswith("peer 3, round 7: the loss is inf at step 11")

@@ -115,8 +115,11 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
     [
         (("--set", "local_stepz=3"), "local_steps"),
         (("--set", "nonsense"), "NAME=VALUE"),
-        (("--method", "dfplx"), "dfpl"),
+        (("--method", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
+        (("--dataset", "digitz"), "unknown data set 'digitz'; did you mean 'digits'?"),
         (("--dataset", "nothing"), "nothing"),
+        (("--set", "learning_rate=fast"), "dfpl.learning_rate must be float, not str ('fast')"),
+        (("--set", "local_steps=0"), "local_steps must lie in [1, 1048576], not 0"),
         (("--member", "nobody"), "nobody"),
         (("--contribution-quorum", "4"), "contribution_quorum"),
         (("--rounds", "-1"), "rounds"),
@@ -128,6 +131,22 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
 def test_a_federation_that_cannot_be_is_not_founded(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     members = [word for key in keys(2) for word in ("--member", address(key.public_key))]
     assert said in refused("genesis", "new", tmp_path / "genesis", *members, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--method", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
+        (("--dataset", "digitz"), "unknown data set 'digitz'; did you mean 'digits'?"),
+        (("--set", "local_steps=2.5"), "dfpl.local_steps must be int, not float (2.5)"),
+        (("--set", "learning_rate=-1"), "learning_rate must lie in (0.0, 1000.0], not -1.0"),
+    ],
+    ids=lambda value: value[0] + value[1] if isinstance(value, tuple) else "",
+)
+def test_a_test_network_that_cannot_be_is_not_started(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    out = tmp_path / "out"
+    assert said == refused("node", "testnet", "--peers", "2", "--rounds", "1", "--out", out, *words)
     assert list(tmp_path.iterdir()) == []
 
 

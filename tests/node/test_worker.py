@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import anyio
+import numpy as np
 import pytest
 
 from fedchain.chain.block import Header
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
+from fedchain.learning.codec import encode
 from fedchain.learning.learner import Learner
+from fedchain.learning.rules import Rules
 from fedchain.node.frames import read_frame, write_frame
 from fedchain.node.task import learning_from_genesis
+from fedchain.node.worker import TRAINING
 from fedchain.node.workers import MiningWorker, Trained, TrainingWorker, WorkerFailed
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.node.shell import DIGITS, TIMEOUT_S, is_worker, kill_worker, on_trio, until, workers_of, write_genesis
@@ -80,6 +84,39 @@ async def test_training_that_fails_is_reported_and_the_next_is_done(tmp_path: Pa
         with pytest.raises(WorkerFailed, match=r"^KeyError: 'no such phase'"):
             await worker.contribute("no such phase", 1, b"")
         assert (await worker.contribute("update", 1, b"")).payload
+
+
+@on_trio
+async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_checkpoint_before_it(
+    tmp_path: Path,
+) -> None:
+    chosen = replace(DIGITS, method="fedavg")
+    rules, learner = Rules(chosen), Learner(chosen)
+    sound = rules.aggregate("update", 1, b"", [(b"a", learner.contribute(1, "update", 1, b"").payload)])
+    known = rules.read_knowledge(sound)
+    assert known is not None
+    damaging = encode({name: np.full_like(value, 1e30) for name, value in known.items()})
+    async with training(write_genesis(tmp_path / "genesis", chosen), tmp_path) as worker:
+        await worker.contribute("update", 1, b"")
+        checkpoint = (tmp_path / TRAINING).read_bytes()
+        with pytest.raises(
+            WorkerFailed, match=r"^TrainingDiverged: peer 1, round 2: the loss is (nan|inf) at step 0; "
+        ):
+            await worker.contribute("update", 2, damaging)
+        assert (tmp_path / TRAINING).read_bytes() == checkpoint
+        again = await worker.contribute("update", 2, sound)
+    assert again.payload == learner.contribute(1, "update", 2, sound).payload
+
+
+@on_trio
+async def test_a_learning_rate_that_is_too_large_is_told_by_its_loss(tmp_path: Path) -> None:
+    wild = replace(DIGITS, hyperparameters={"learning_rate": 1e3, "weight_decay": 1e3})
+    async with training(write_genesis(tmp_path / "genesis", wild), tmp_path) as worker:
+        with pytest.raises(
+            WorkerFailed, match=r"peer 1, round 1: the loss is nan at step \d+; try a smaller learning_"
+        ):
+            await worker.contribute("update", 1, b"")
+    assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
 
 
 @on_trio

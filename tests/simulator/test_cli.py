@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -60,6 +61,29 @@ def test_a_damaged_data_file_is_refused_with_its_checksum(tmp_path: Path) -> Non
     line = refused("--dataset", "fashion-mnist", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"))
     assert "8d4fb7e6c68d591d4c3dfef9ec88bf0d" in line
     assert not (tmp_path / "out").exists()
+
+
+def test_training_that_diverges_is_one_line_with_peer_round_and_loss(tmp_path: Path) -> None:
+    line = refused(*QUICK, "--set", "learning_rate=1e3", "--set", "weight_decay=1e3", "--out", str(tmp_path / "out"))
+    assert re.fullmatch(r"fedchain: peer \d, round 1: the loss is nan at step \d+; try a smaller learning_rate", line)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["chain", "scenario.toml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--dataset", "digitz"), "unknown data set 'digitz'; did you mean 'digits'?"),
+        (("--set", "learning_rate=fast"), "dfpl.learning_rate must be float, not str ('fast')"),
+        (("--set", "local_steps=2.5"), "dfpl.local_steps must be int, not float (2.5)"),
+        (("--set", "learning_rate=nan"), "dfpl.learning_rate must be finite, not nan"),
+        (("--set", "momentum=1.0"), "momentum must lie in [0.0, 1.0), not 1.0"),
+    ],
+)
+def test_a_bad_name_or_hyperparameter_is_told_before_anything_is_made(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    assert words in refused(*arguments, "--out", str(tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_folder_is_refused_and_left_alone(tmp_path: Path) -> None:

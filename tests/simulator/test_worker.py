@@ -2,14 +2,26 @@
 
 import os
 import signal
+import sys
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
+from fedchain.chain.sqlite import Store
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
-from fedchain.simulator.worker import TrainingPool, WorkerDiedError
+from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.simulator.metrics import RoundMetrics
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.worker import LastContributions, TrainingPool, WorkerDiedError
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
 
@@ -59,3 +71,91 @@ def test_clients_are_sticky_and_closing_ends_the_processes(pool: TrainingPool) -
     assert pool.contribute(2, "update", 1, b"", evaluate_test=False).result().payload
     pool.close()
     assert not any(process.is_alive() for process in pool._processes)
+
+
+def test_a_pool_that_holds_one_client_a_process_computes_the_same() -> None:
+    learner = Learner(CONFIG)
+    learner.histogram()
+    pool, here = TrainingPool(learner, 1, clients_max=1), Learner(CONFIG)
+    try:
+        for number in (1, 2):
+            jobs = [pool.contribute(client, "update", number, b"", evaluate_test=False) for client in range(4)]
+            assert [job.result() for job in jobs] == [
+                here.contribute(client, "update", number, b"") for client in range(4)
+            ]
+        assert len(list(Path(pool._folder.name).iterdir())) == 4
+    finally:
+        pool.close()
+    assert not Path(pool._folder.name).exists()
+
+
+def test_a_last_contribution_is_found_again_in_memory_or_in_a_file(tmp_path: Path) -> None:
+    here, made = Learner(CONFIG), LastContributions(tmp_path, payloads_max=2)
+    first = {client: here.contribute(client, "update", 1, b"") for client in range(4)}
+    for client, contribution in first.items():
+        made.keep(client, ("update", 1), contribution)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert {client: made.find(client, ("update", 1)) for client in range(4)} == first
+    second = here.contribute(0, "update", 2, b"")
+    made.keep(0, ("update", 2), second)
+    assert (made.find(0, ("update", 1)), made.find(0, ("update", 2))) == (None, second)
+    assert made.find(9, ("update", 1)) is None
+
+
+def scenario(**changes: object) -> Scenario:
+    values = {"peers": 8, "rounds": 2, "contributors_per_round": 3, "committee_size": 3, "idle_sleep": True}
+    return Scenario(method="scaffold", hyperparameters={"local_steps": 2}, **values | changes)  # type: ignore[arg-type]
+
+
+def test_sleeping_peers_train_the_same_whatever_is_set_aside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    free = simulate(scenario(), load_learner(scenario()))
+    monkeypatch.setattr("fedchain.simulator.run.CLIENTS_MAX", 1)
+    monkeypatch.setattr("fedchain.simulator.worker.PAYLOADS_MAX", 1)
+    bound = simulate(scenario(), load_learner(scenario()))
+    assert bound.trace_hash == free.trace_hash
+    assert list(tmp_path.iterdir()) == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breaking(BladeFl):
+    """Peer 2's second round leaves the finite numbers."""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        posted = BladeFl.update(self, client, round)
+        return {**posted, "model.fc3.bias": np.full(10, np.inf, np.float32)} if self._breaks(client, round) else posted
+
+    def _breaks(self, client: Client, round: Round) -> bool:
+        return (client.index, round.number) == (2, 2)
+
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
+
+
+def test_training_that_diverges_ends_the_run_and_keeps_what_came_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    chosen = Scenario(method="contributed:Breaking", peers=3, rounds=3, mining_attempts=8)
+    rows: list[RoundMetrics] = []
+    with pytest.raises(TrainingDiverged, match=r"^peer 2, round 2: the loss is nan at step 20; try a smaller"):
+        simulate(chosen, load_learner(chosen), rows.append, tmp_path / "chain")
+    assert [row.round for row in rows] == [1]
+    store = Store.open(tmp_path / "chain")
+    try:
+        assert len(list(store.records())) > rows[0].height
+    finally:
+        store.close()
+
+
+def test_an_interrupted_simulation_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen: list[int] = []
+
+    def interrupt(row: RoundMetrics) -> None:
+        seen.append(len(list(tmp_path.iterdir())))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(scenario(), load_learner(scenario()), interrupt)
+    assert seen == [1]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,106 @@
+"""What a local step costs in each method, beside FedAvg's: CPU time of a client's work in round 2.
+
+By then clients have received knowledge and remember what they remember. Images are random, in Fashion-MNIST's shape.
+A step is measured as the difference between a long update and a usual one: what is done once a round cancels out.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from fedchain.learning.checkpoint import copy_state, restore_state
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.learner import Learner
+from fedchain.learning.method import Contributor, Round
+from fedchain.learning.models import build_model
+from fedchain.learning.own import describe_task
+from fedchain.learning.registry import METHODS
+from fedchain.learning.rules import Rules
+
+CLIENTS = 4
+EXAMPLES, CLASSES_OF_CLIENT = 300, 3
+"""Of each client: what DFPL's tables deal on average."""
+
+STEPS, STEPS_LONG, BATCH_SIZE = 20, 60, 32
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """CPU milliseconds."""
+
+    step_ms: float
+    """Of one more local step; not a number for SGD, which takes exactly one."""
+
+    update_ms: float
+    """Of a usual update: receive, train, make the post."""
+
+
+def run(repetitions: int) -> dict[str, list[float]]:
+    """Method -> ms of a step, of an update, and the medians of their ratios to FedAvg's, measured in turns."""
+    updates = {name: Update(name) for name in sorted(METHODS)}
+    plain = updates["fedavg"]
+    for update in updates.values():
+        update.measure()  # the first time loads what torch loads late
+    pairs: dict[str, list[tuple[StepCost, StepCost]]] = {name: [] for name in updates}
+    for _ in range(repetitions):
+        for name, update in updates.items():
+            beside = plain.measure()
+            pairs[name].append((update.measure(), beside))
+    return {
+        name: [
+            median(ours.step_ms for ours, _ in found),
+            median(ours.update_ms for ours, _ in found),
+            median(ours.step_ms / beside.step_ms for ours, beside in found),
+            median(ours.update_ms / beside.update_ms for ours, beside in found),
+        ]
+        for name, found in pairs.items()
+    }
+
+
+class Update:
+    """One client at the beginning of its second round, over and over again."""
+
+    def __init__(self, method: str) -> None:
+        few = {} if method == "sgd" else {"local_steps": STEPS, "local_epochs": 0}
+        chosen = LearningConfig(method=method, clients=CLIENTS, hyperparameters={"batch_size": BATCH_SIZE, **few})
+        config = describe_task(chosen, random_task)
+        self._learner, rules, knowledge = Learner(config, random_task), Rules(config), b""
+        self._method = self._learner.method
+        for phase in (*self._method.setup, *self._method.phases):
+            senders = range(CLIENTS if phase.by is Contributor.PARTICIPANT else 1)
+            made = [self._learner.contribute(client, phase.name, 1, knowledge) for client in senders]
+            knowledge = rules.aggregate(
+                phase.name, 1, knowledge, [(bytes([client]), made[client].payload) for client in senders]
+            )
+        self._round = Round(2, rules.read_knowledge(knowledge), clients=CLIENTS)
+
+    def measure(self) -> StepCost:
+        """A usual update and a long one."""
+        usual_ms = self._cpu_ms(STEPS)
+        if self._method.local_steps != STEPS:
+            return StepCost(float("nan"), usual_ms)
+        return StepCost((self._cpu_ms(STEPS_LONG) - usual_ms) / (STEPS_LONG - STEPS), usual_ms)
+
+    def _cpu_ms(self, steps: int) -> float:
+        """Receive, train and make the post of the first phase; then the client is put back as it was."""
+        method, phase = self._method, self._method.phases[0]
+        if method.local_steps != 1:
+            method = replace(method, local_steps=steps)
+        with self._learner.lend(0, self._round.number) as own:
+            before = copy_state(own)
+            begun = time.process_time()
+            method.receive(own, self._round)
+            phase.compute(method, own, self._round)
+            spent_s = time.process_time() - begun
+            restore_state(own, before)
+        return 1000 * spent_s
+
+
+def random_task(member: int, seed: int) -> tuple[Any, Any, Any]:
+    """A client's (model, train set, test set): 21,840 parameters and noise."""
+    images = torch.randn(EXAMPLES, 1, 28, 28, generator=torch.Generator().manual_seed(member))
+    labels = (torch.arange(EXAMPLES) + member) % CLASSES_OF_CLIENT
+    return build_model("cnn", seed), (images, labels), (images[:32], labels[:32])
