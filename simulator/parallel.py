@@ -15,7 +15,11 @@ from fedchain.simulator.scenario import Scenario
 
 
 def run_all(
-    scenarios: Sequence[Scenario], jobs: int, on_result: Callable[[int, dict[str, Any]], str], console: Console
+    scenarios: Sequence[Scenario],
+    jobs: int,
+    on_result: Callable[[int, dict[str, Any]], str],
+    console: Console,
+    run: Callable[[Scenario], dict[str, Any]] | None = None,
 ) -> None:
     """Run the scenarios, ``jobs`` at a time, under a progress bar.
 
@@ -25,6 +29,7 @@ def run_all(
         on_result: told the place of a scenario and its result (see :func:`run_one`) when it is finished, in whatever
             order that is; returns the line to print about it.
         console: where bar and lines go.
+        run: what is done with a scenario, a module's function; None: :func:`run_one`.
     """
     if not scenarios:
         return
@@ -42,7 +47,7 @@ def run_all(
         ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool,
     ):
         task = progress.add_task("runs", total=len(scenarios))
-        pending = {pool.submit(run_one, scenario): place for place, scenario in enumerate(scenarios)}
+        pending = {pool.submit(run or run_one, scenario): place for place, scenario in enumerate(scenarios)}
         try:
             for future in as_completed(pending):
                 progress.console.print(on_result(pending[future], future.result()))
