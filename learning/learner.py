@@ -45,7 +45,7 @@ class Contribution:
     """The shared model as received, before training; None if the method shares none, or none exists yet."""
 
     scalars: int = 0
-    """Numbers in the post, whatever their size in bytes."""
+    """Floating-point numbers in the post: what papers count as communicated parameters. Labels and counts are none."""
 
 
 class Learner:
@@ -96,7 +96,7 @@ class Learner:
             local = self._evaluate(own, known)
             if evaluate_test and self._test_local:
                 local = _with_test(local, self._evaluate_on_all(own.model))
-        scalars = sum(tensor.size for tensor in payload.values())
+        scalars = sum(tensor.size for tensor in payload.values() if tensor.dtype.kind == "f")
         return Contribution(encode(payload), own.steps, local, received, scalars)
 
     def evaluate_received(

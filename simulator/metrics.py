@@ -34,7 +34,7 @@ class RoundMetrics:
     posts: int = 0
     """Posts that the round's last block counts."""
     scalars_posted: int = 0
-    """Numbers in all posts of the round's phases that peers made."""
+    """Floating-point numbers in all posts of the round's phases that peers made."""
     bytes_sent_per_peer: int = 0
     """Bytes that a peer sent during the round, on average."""
     blocks: int = 0
