@@ -18,7 +18,14 @@ reaches a fraction of another variant's highest value."""
 PLOTS = ("bars", "boxes", "curves", "lines", "map")
 """Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
 
-METRICS = tuple(item.name for item in fields(RoundMetrics))
+MEASURES = ("simulation", "forgetting")
+"""What a run is: a simulation of the federation, or FedReg's measurement of what local training forgets."""
+
+FORGETTING_METRICS = ("loss_before", "forgetting", "forgetting_fedavg")
+"""What a measurement of forgetting has in a row: the mean loss of theta(t-1) on the data of the clients of round t - 1,
+by how much the models of round t raise it, and by how much FedAvg's do. All in nats."""
+
+METRICS = (*(item.name for item in fields(RoundMetrics)), *FORGETTING_METRICS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +87,8 @@ class Experiment:
     scale: str = ""
     """What was reduced so that a CPU can run it; empty: nothing."""
     seeds: tuple[int, ...]
+    measure: str = "simulation"
+    """One of ``MEASURES``."""
     plots: tuple[str, ...] = ("bars",)
     """Some of ``PLOTS``."""
     curves: tuple[str, ...] = ()
@@ -181,6 +190,7 @@ def _validate(experiment: Experiment) -> None:
     for names, what in ((cells, "cell"), (variants, "variant")):
         if len(set(names)) < len(names):
             raise ScenarioError(f"has two {what}s of one name among {', '.join(names)}")
+    _expect_known("measure", experiment.measure, MEASURES)
     for plot in experiment.plots:
         _expect_known("plots", plot, PLOTS)
     for metric in experiment.curves:

@@ -3,7 +3,7 @@
 Every finished run leaves a JSON file named after what it computed; a second start runs only what is missing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.simulator.experiment import Experiment, Run
+from fedchain.simulator.forgetting import run_forgetting
 from fedchain.simulator.parallel import run_all, run_one, write_result
 from fedchain.simulator.pictures import draw
 from fedchain.simulator.run import load_learner
@@ -40,7 +41,8 @@ def reproduce(
     console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
     if missing:
         load_learner(missing[0].scenario)  # bad data shall be one line, not one per run
-    _run_all(missing, results, jobs, console)
+    run = run_forgetting if experiment.measure == "forgetting" else run_or_diverge
+    _run_all(missing, results, jobs, console, run)
     entries = tabulate(experiment, results, overrides)
     text = to_markdown(experiment, entries)
     (folder / "table.md").write_text(text, encoding="utf-8")
@@ -59,12 +61,14 @@ def run_or_diverge(scenario: Scenario) -> dict[str, Any]:
         return {"scenario": scenario.to_dict(), "rows": [], "diverged": str(error)}
 
 
-def _run_all(runs: Sequence[Run], results: Path, jobs: int, console: Console) -> None:
+def _run_all(
+    runs: Sequence[Run], results: Path, jobs: int, console: Console, run_scenario: Callable[[Scenario], dict[str, Any]]
+) -> None:
     def keep(place: int, result: dict[str, Any]) -> str:
         run = runs[place]
         write_result(results, run.key, result)
-        best = max((row["taa"] for row in result["rows"]), default=None)
-        outcome = result["diverged"] if best is None else f"best TAA {100 * best:.2f} %"
+        best = max((row["taa"] for row in result["rows"] if row["taa"] is not None), default=None)
+        outcome = result.get("diverged", "done") if best is None else f"best TAA {100 * best:.2f} %"
         return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}"
 
-    run_all([run.scenario for run in runs], jobs, keep, console, run_or_diverge)
+    run_all([run.scenario for run in runs], jobs, keep, console, run_scenario)

@@ -156,7 +156,7 @@ def to_markdown(experiment: Experiment, entries: Sequence[Entry]) -> str:
         f"# {experiment.title}",
         "",
         f"Paper: {experiment.source}. Ours: mean ± standard deviation of {seeds} seed{'s' if seeds != 1 else ''}.",
-        *([f"Reduced: {experiment.scale}"] if experiment.scale else []),
+        *([f"Reduced: {experiment.scale}."] if experiment.scale else []),
         "",
     ]
     with_columns = len(experiment.columns) > 1
