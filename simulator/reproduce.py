@@ -48,7 +48,7 @@ def reproduce(
     (folder / "table.md").write_text(text, encoding="utf-8")
     write_csv(folder / "table.csv", experiment, entries)
     draw(experiment, entries, results, overrides, folder)
-    console.print(text, markup=False)
+    console.print(text, markup=False, soft_wrap=True)
     console.print(f"written to {folder}")
     return entries
 
