@@ -11,21 +11,26 @@ from typing import Any
 from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError, nearest, read_toml, scenario_from_dict
 
-STATISTICS = ("best", "last", "last5", "reach")
-"""What of a run's rounds counts: the highest value, the last one, the mean of the last five, or the first round that
-reaches a fraction of another variant's highest value."""
+STATISTICS = ("best", "last", "last5", "mean", "reach")
+"""What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
+round that reaches a fraction of another variant's highest value."""
 
 PLOTS = ("bars", "boxes", "curves", "lines", "map")
 """Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
 
-MEASURES = ("simulation", "forgetting")
-"""What a run is: a simulation of the federation, or FedReg's measurement of what local training forgets."""
+MEASURES = ("simulation", "forgetting", "timing")
+"""What a run is: a simulation of the federation, FedReg's measurement of what local training forgets, or the processor
+time that training and aggregation take."""
 
 FORGETTING_METRICS = ("loss_before", "forgetting", "forgetting_fedavg")
 """What a measurement of forgetting has in a row: the mean loss of theta(t-1) on the data of the clients of round t - 1,
 by how much the models of round t raise it, and by how much FedAvg's do. All in nats."""
 
-METRICS = (*(item.name for item in fields(RoundMetrics)), *FORGETTING_METRICS)
+TIMING_METRICS = ("training_cpu_s", "aggregation_cpu_s")
+"""What a measurement of time has in a row: processor seconds of a client's contribution, on average, and of one
+aggregation."""
+
+METRICS = (*(item.name for item in fields(RoundMetrics)), *FORGETTING_METRICS, *TIMING_METRICS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,9 @@ Every finished run leaves a JSON file named after what it computed; a second sta
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +19,7 @@ from fedchain.simulator.pictures import draw
 from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.table import Entry, tabulate, to_markdown, write_csv
+from fedchain.simulator.timing import run_timing
 
 
 def reproduce(
@@ -41,8 +44,7 @@ def reproduce(
     console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
     if missing:
         load_learner(missing[0].scenario)  # bad data shall be one line, not one per run
-    run = run_forgetting if experiment.measure == "forgetting" else run_or_diverge
-    _run_all(missing, results, jobs, console, run)
+    _run_all(missing, results, jobs, console, experiment.measure)
     entries = tabulate(experiment, results, overrides)
     text = to_markdown(experiment, entries)
     (folder / "table.md").write_text(text, encoding="utf-8")
@@ -53,17 +55,21 @@ def reproduce(
     return entries
 
 
-def run_or_diverge(scenario: Scenario) -> dict[str, Any]:
-    """As :func:`run_one`; a run whose training diverged is a result too, one without rows."""
+RUNNERS: Mapping[str, Callable[[Scenario], dict[str, Any]]] = MappingProxyType(
+    {"simulation": run_one, "forgetting": run_forgetting, "timing": run_timing}
+)
+"""What each of ``MEASURES`` does with a scenario."""
+
+
+def run_or_diverge(measure: str, scenario: Scenario) -> dict[str, Any]:
+    """Run a scenario in one of ``MEASURES``; a run whose training diverged is a result too, one without rows."""
     try:
-        return run_one(scenario)
+        return RUNNERS[measure](scenario)
     except TrainingDiverged as error:
         return {"scenario": scenario.to_dict(), "rows": [], "diverged": str(error)}
 
 
-def _run_all(
-    runs: Sequence[Run], results: Path, jobs: int, console: Console, run_scenario: Callable[[Scenario], dict[str, Any]]
-) -> None:
+def _run_all(runs: Sequence[Run], results: Path, jobs: int, console: Console, measure: str) -> None:
     def keep(place: int, result: dict[str, Any]) -> str:
         run = runs[place]
         write_result(results, run.key, result)
@@ -71,4 +77,4 @@ def _run_all(
         outcome = result.get("diverged", "done") if best is None else f"best TAA {100 * best:.2f} %"
         return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}"
 
-    run_all([run.scenario for run in runs], jobs, keep, console, run_scenario)
+    run_all([run.scenario for run in runs], jobs, keep, console, partial(run_or_diverge, measure))

@@ -115,6 +115,8 @@ def value_of(rows: Rows, column: Column, metric: str, mark: float = 0.0) -> floa
             chosen = max(values)
         case "last":
             chosen = values[-1]
+        case "mean":
+            chosen = statistics.mean(values)
         case _:
             chosen = statistics.mean(values[-5:])
     return chosen * scale_of(metric)
