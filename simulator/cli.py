@@ -95,6 +95,8 @@ def reproduce(
         path = find_experiment(name)
         overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
         if read_toml(path).get("kind") == "resources":
+            if only != "*":
+                raise ScenarioError(f"--only is {only!r}, but {name} is a search, which needs all its runs")
             _reproduce_resources(path, overrides, jobs, seeds, rounds, out)
             return
 

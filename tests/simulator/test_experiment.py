@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fedchain.__main__ import app
 from fedchain.learning.registry import build_method
 from fedchain.simulator import parallel
 from fedchain.simulator.experiment import Experiment, load_experiment
@@ -251,13 +253,29 @@ def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
     assert "round 1" in result["diverged"]
 
 
-def test_every_experiment_is_found_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_experiment_is_found_by_its_name() -> None:
     found = experiment_files()
     assert {"dfpl-table1-fmnist", "dfpl-table1-mnist", "dfpl-tables3-4-fmnist"} <= set(found)
     assert {name: read_toml(path)["name"] for name, path in found.items()} == {name: name for name in found}
     assert all(title for _, title in list_experiments())
     with pytest.raises(ScenarioError, match="no experiment 'dfpl-table1-fmnst'; did you mean 'dfpl-table1-fmnist'"):
         find_experiment("dfpl-table1-fmnst")
+
+
+def test_the_command_lists_the_experiments_and_refuses_what_is_none() -> None:
+    listed = CliRunner().invoke(app, ["reproduce"])
+    assert listed.exit_code == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(experiment_files())
+    for arguments, words in (
+        (["dfpl-tabel2"], "did you mean 'dfpl-table2'"),
+        (["none.toml"], "none.toml cannot be read"),
+        (["dfpl-table2", "--only", "MNIST"], "no cell/variant of dfpl-table2 fits 'MNIST'"),
+        (["dfpl-tables3-4-mnist", "--only", "fig5*"], "is a search"),
+    ):
+        refused = CliRunner().invoke(app, ["reproduce", *arguments])
+        assert refused.exit_code == 2, refused.output
+        (line,) = refused.stderr.strip().splitlines()
+        assert words in line
 
 
 TABLES = [path for path in experiment_files().values() if "kind" not in read_toml(path)]
