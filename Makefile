@@ -44,8 +44,8 @@ fuzz: install ## feed damaged input to every decoder and to a node for a minute 
 soak: install ## faults, load and attacks against real processes (long; one campaign: ARGS='NAME …')
 	$(BIN)/python -m tests.soak $(ARGS)
 
-reproduce: install ## the experiments of the papers (long; give the data folder as ARGS='--data-dir …')
-	$(BIN)/fedchain reproduce experiments/dfpl_table1_fmnist.toml $(ARGS)
+reproduce: install ## list the experiments of the papers, or run one: ARGS='dfpl-table1-fmnist --data-dir …'
+	$(BIN)/fedchain reproduce $(ARGS)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -46,16 +46,21 @@ class Contribution:
     received: Evaluation | None
     """The shared model as received, before training; None if the method shares none, or none exists yet."""
 
+    scalars: int = 0
+    """Floating-point numbers in the post: what papers count as communicated parameters. Labels and counts are none."""
+
 
 class Learner:
     """Serves any of the task's clients; data and clients are built when first needed.
 
     Where the clients' data are their own, `task` is the function that returns (model, train set, test set); without
-    it, the one that the configuration names.
+    it, the one that the configuration names. Without `test_local`, only a shared model is ever measured on the whole
+    test set, where the local ones would cost more than their training.
     """
 
-    def __init__(self, config: LearningConfig, task: TaskFunction | None = None) -> None:
+    def __init__(self, config: LearningConfig, task: TaskFunction | None = None, *, test_local: bool = True) -> None:
         config.validate()
+        self._test_local = test_local
         self._config = config
         self._method = build_method(config.method, dict(config.hyperparameters))
         self._info = info_of(config)
@@ -98,9 +103,10 @@ class Learner:
                 restore_state(own, before)
                 raise
             local = self._evaluate(own, known)
-            if evaluate_test:
+            if evaluate_test and self._test_local:
                 local = _with_test(local, self._evaluate_on_all(own.model))
-        return Contribution(payload=encode(payload), steps=own.steps, local=local, received=received)
+        scalars = sum(tensor.size for tensor in payload.values() if tensor.dtype.kind == "f")
+        return Contribution(encode(payload), own.steps, local, received, scalars)
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False

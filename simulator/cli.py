@@ -70,11 +70,14 @@ def run_command(
 
 
 def reproduce(
-    experiment_file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="Experiment file.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Experiment, or a file of one; without: list them.")
+    ] = None,
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds than the experiment has.")] = None,
+    only: Annotated[str, typer.Option(metavar="CELL/VARIANT", help="Pattern of what to run: '*/DFPL*'.")] = "*",
     out: Annotated[Path | None, typer.Option(help="Folder for results and table; default: runs/NAME.")] = None,
     download: Annotated[bool, typer.Option("--download", help=DOWNLOAD_HELP)] = False,
 ) -> None:
@@ -82,29 +85,34 @@ def reproduce(
 
     What is finished is kept: an interrupted experiment goes on where it was.
     """
+    from fedchain.simulator.library import find_experiment, list_experiments
+
     with clear_errors(ScenarioError):
+        if name is None:
+            for known, title in list_experiments():
+                typer.echo(f"{known:26}  {title}")
+            return
+        path = find_experiment(name)
         overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
-        if read_toml(experiment_file).get("kind") == "resources":
-            _reproduce_resources(experiment_file, overrides, jobs, seeds, rounds, out)
+        if read_toml(path).get("kind") == "resources":
+            if only != "*":
+                raise ScenarioError(f"--only is {only!r}, but {name} is a search, which needs all its runs")
+            _reproduce_resources(path, overrides, jobs, seeds, rounds, out)
             return
 
         from fedchain.simulator.experiment import load_experiment
 
-        experiment = load_experiment(experiment_file)
-        if seeds is not None:
-            experiment = replace(experiment, seeds=experiment.seeds[:seeds])
+        experiment = load_experiment(path)
+        experiment = replace(experiment, seeds=experiment.seeds[:seeds])
         if rounds is not None:
             overrides["rounds"] = rounds
-        first = next(experiment.runs(overrides))
         if download:
-            for name in sorted({run.scenario.dataset for run in experiment.runs(overrides)}):
-                download_files(name, data_dir)
+            for dataset in sorted({run.scenario.dataset for run in experiment.runs(overrides, only)}):
+                download_files(dataset, data_dir)
 
         from fedchain.simulator.reproduce import reproduce as run_experiment
-        from fedchain.simulator.run import load_learner
 
-        load_learner(first.scenario)  # bad data shall be one line, not one per run
-        run_experiment(experiment, out or RUNS_FOLDER / experiment.name, jobs, overrides)
+        run_experiment(experiment, out or RUNS_FOLDER / experiment.name, jobs, overrides, only)
 
 
 def _reproduce_resources(

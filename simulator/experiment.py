@@ -1,90 +1,153 @@
-"""An experiment: the cells, variants and seeds behind a table of a paper, as a TOML file describes them."""
+"""An experiment: the cells, variants, columns and seeds behind a table or figure of a paper, read from a TOML file."""
 
 import hashlib
 import json
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError, nearest, read_toml, scenario_from_dict
 
-STATISTICS = ("best", "last", "last5")
-"""What of a run's rounds counts: the highest value, the last one, or the mean of the last five."""
+STATISTICS = ("best", "last", "last5", "mean", "reach")
+"""What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
+round that reaches a fraction of another variant's highest value."""
+
+PLOTS = ("bars", "boxes", "curves", "lines", "map")
+"""Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
+
+MEASURES = ("simulation", "forgetting", "timing")
+"""What a run is: a simulation of the federation, FedReg's measurement of what local training forgets, or the processor
+time that training and aggregation take."""
+
+FORGETTING_METRICS = ("loss_before", "forgetting", "forgetting_fedavg")
+"""What a measurement of forgetting has in a row: the mean loss of theta(t-1) on the data of the clients of round t - 1,
+by how much the models of round t raise it, and by how much FedAvg's do. All in nats."""
+
+TIMING_METRICS = ("training_cpu_s", "aggregation_cpu_s")
+"""What a measurement of time has in a row: processor seconds of a client's contribution, on average, and of one
+aggregation."""
+
+METRICS = (*(item.name for item in fields(RoundMetrics)), *FORGETTING_METRICS, *TIMING_METRICS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A column of the table: what is varied besides the method."""
+    """What is varied besides the method: a data set and its spread, or a point on a figure's axis."""
 
     name: str
-    scenario: Mapping[str, Any]
+    scenario: Mapping[str, Any] = field(default_factory=dict)
     """Scenario values of this cell."""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Hyper-parameters on top of the experiment's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One number that is taken from a run."""
+
+    name: str = ""
+    statistic: str = "best"
+    """One of ``STATISTICS``."""
+    rounds: int = 0
+    """Only the first so many rounds count; 0: all."""
+    metric: str = ""
+    """Field of ``RoundMetrics``; empty: the variant's."""
+    fraction: float = 1.0
+    """reach: the part of ``of``'s highest value that must be reached."""
+    of: str = ""
+    """reach: the variant that sets the mark, in the same cell and under the same seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A row of the table: a method with its settings, and one number taken from its runs."""
+    """A row of the table: a method with its settings."""
 
     name: str
-    scenario: Mapping[str, Any]
+    scenario: Mapping[str, Any] = field(default_factory=dict)
     """Scenario values of this variant."""
-    hyperparameters: Mapping[str, Any]
-    """Hyper-parameters on top of the experiment's."""
-    metric: str
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Hyper-parameters on top of the cell's."""
+    in_cell: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Hyper-parameters on top of these, by cell name."""
+    metric: str = "taa"
     """Field of ``RoundMetrics`` that is reported."""
-    paper: Mapping[str, float]
-    """The paper's number by cell name, in percent; cells that it does not report are absent."""
+    rounds_hyperparameter: str = ""
+    """The method's hyper-parameter that is the number of rounds. A run of ten rounds then does not begin like one of
+    six, and each column with rounds of its own has runs of its own."""
+    paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The paper's numbers by cell name, one per column, nan where it has none. Accuracies are in percent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """The runs behind one table."""
+    """The runs behind one table or figure."""
 
     name: str
     title: str
     source: str
     """Where the paper's numbers stand."""
+    scale: str = ""
+    """What was reduced so that a CPU can run it; empty: nothing."""
     seeds: tuple[int, ...]
-    statistic: str
-    """One of ``STATISTICS``."""
-    cells: tuple[Cell, ...]
-    variants: tuple[Variant, ...]
+    measure: str = "simulation"
+    """One of ``MEASURES``."""
+    plots: tuple[str, ...] = ("bars",)
+    """Some of ``PLOTS``."""
+    curves: tuple[str, ...] = ()
+    """curves: fields of ``RoundMetrics``, one row of panels each; none: the variants' own."""
     scenario: Mapping[str, Any]
     """Scenario values that all runs share."""
+    columns: tuple[Column, ...] = (Column(),)
+    cells: tuple[Cell, ...]
+    variants: tuple[Variant, ...]
 
-    def runs(self, overrides: Mapping[str, Any]) -> Iterator["Run"]:
-        """Every run once, seed by seed, so that an interrupted experiment has whole columns; twins are merged."""
+    def runs(self, overrides: Mapping[str, Any], only: str = "*") -> Iterator["Run"]:
+        """Every run once, seed by seed, so that an interrupted experiment has whole columns; twins are merged.
+
+        Args:
+            overrides: scenario values over the file's.
+            only: pattern of the "cell/variant" that are wanted.
+        """
         seen = set()
         for seed in self.seeds:
             for cell in self.cells:
                 for variant in self.variants:
-                    run = Run(cell.name, variant.name, seed, self.scenario_of(cell, variant, seed, overrides))
-                    if run.key not in seen:
-                        seen.add(run.key)
-                        yield run
+                    if not fnmatchcase(f"{cell.name}/{variant.name}", only):
+                        continue
+                    for column in self.columns:
+                        scenario = self.scenario_of(cell, variant, seed, overrides, column.rounds)
+                        run = Run(cell.name, variant.name, seed, scenario)
+                        if run.key not in seen:
+                            seen.add(run.key)
+                            yield run
 
-    def scenario_of(self, cell: Cell, variant: Variant, seed: int, overrides: Mapping[str, Any]) -> Scenario:
-        """The scenario of one run; raises ScenarioError or ConfigurationError if it is impossible."""
+    def scenario_of(
+        self, cell: Cell, variant: Variant, seed: int, overrides: Mapping[str, Any], rounds: int = 0
+    ) -> Scenario:
+        """The scenario of one run, of which the first ``rounds`` rounds are wanted (0: all).
+
+        Raises ScenarioError or ConfigurationError if it is impossible.
+        """
         values = {**self.scenario, **cell.scenario, **variant.scenario, **overrides, "seed": seed}
-        values["hyperparameters"] = {**self.scenario.get("hyperparameters", {}), **variant.hyperparameters}
-        scenario = scenario_from_dict(values)
+        settings = {
+            **self.scenario.get("hyperparameters", {}),
+            **cell.hyperparameters,
+            **variant.hyperparameters,
+            **variant.in_cell.get(cell.name, {}),
+        }
+        if variant.rounds_hyperparameter:
+            total = values.get("rounds", Scenario().rounds)
+            values["rounds"] = settings[variant.rounds_hyperparameter] = min(rounds or total, total)
+        scenario = scenario_from_dict({**values, "hyperparameters": settings})
         scenario.validate()
         return scenario
 
-    def value_of(self, rows: Sequence[Mapping[str, Any]], metric: str) -> float:
-        """The reported number of one run, in percent.
-
-        Raises:
-            ScenarioError: the run did not measure ``metric``.
-        """
-        known = [row[metric] for row in rows if row[metric] is not None]
-        if not known:
-            raise ScenarioError(f"metric {metric} was not measured in any of {len(rows)} rounds")
-        chosen = {"best": max(known), "last": known[-1], "last5": statistics.mean(known[-5:])}
-        return 100 * float(chosen[self.statistic])
+    def variant(self, name: str) -> Variant:
+        """The variant of this name, which must exist."""
+        return next(variant for variant in self.variants if variant.name == name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,37 +175,68 @@ def key_of(scenario: Scenario) -> str:
 def load_experiment(path: Path) -> Experiment:
     """Read an experiment file; raises ScenarioError with one clear line."""
     values = read_toml(path)
-    expect_keys(str(path), values, [item.name for item in fields(Experiment)])
-    if values["statistic"] not in STATISTICS:
-        raise ScenarioError(f"{path} statistic is {values['statistic']!r}{nearest(values['statistic'], STATISTICS)}")
-    cells = tuple(_read(Cell, f"{path} cells[{i}]", item, {}) for i, item in enumerate(values["cells"]))
-    optional = {"hyperparameters": {}, "metric": "taa", "paper": {}, "scenario": {}}
-    variants = tuple(
-        _read(Variant, f"{path} variants[{i}]", item, optional) for i, item in enumerate(values["variants"])
-    )
-    metrics = [item.name for item in fields(RoundMetrics)]
-    for variant in variants:
-        if variant.metric not in metrics:
-            raise ScenarioError(
-                f"{path} {variant.name} has metric {variant.metric!r}{nearest(variant.metric, metrics)}"
-            )
-        for cell in variant.paper:
-            if cell not in {known.name for known in cells}:
-                raise ScenarioError(f"{path} {variant.name} has a paper number for {cell!r}, which is not a cell")
-    return Experiment(**{**values, "seeds": tuple(values["seeds"]), "cells": cells, "variants": variants})
+    for name, kind in (("cells", Cell), ("variants", Variant), ("columns", Column)):
+        tables = values.get(name)
+        if isinstance(tables, list):
+            values[name] = tuple(_read(kind, f"{path} {name}[{i}]", item) for i, item in enumerate(tables))
+    for name in ("seeds", "plots", "curves"):
+        if isinstance(values.get(name), list):
+            values[name] = tuple(values[name])
+    experiment: Experiment = _read(Experiment, str(path), values)
+    try:
+        _validate(experiment)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path} {error}") from None
+    return experiment
 
 
-def _read(kind: Any, name: str, values: Mapping[str, Any], optional: Mapping[str, Any]) -> Any:
-    complete = {**optional, **values}
-    expect_keys(name, complete, [item.name for item in fields(kind)])
-    return kind(**complete)
+def _validate(experiment: Experiment) -> None:
+    cells, variants = ([item.name for item in items] for items in (experiment.cells, experiment.variants))
+    for names, what in ((cells, "cell"), (variants, "variant")):
+        if len(set(names)) < len(names):
+            raise ScenarioError(f"has two {what}s of one name among {', '.join(names)}")
+    _expect_known("measure", experiment.measure, MEASURES)
+    for plot in experiment.plots:
+        _expect_known("plots", plot, PLOTS)
+    for metric in experiment.curves:
+        _expect_known("curves", metric, METRICS)
+    for column in experiment.columns:
+        _expect_known("statistic", column.statistic, STATISTICS)
+        if column.statistic == "reach":
+            _expect_known(f"column {column.name!r} of", column.of, variants)
+        if column.metric:
+            _expect_known("column metric", column.metric, METRICS)
+    for variant in experiment.variants:
+        _expect_known(f"{variant.name} metric", variant.metric, METRICS)
+        for cell in (*variant.paper, *variant.in_cell):
+            if cell not in cells:
+                raise ScenarioError(f"{variant.name} has a number for {cell!r}, which is not a cell")
+        for cell, numbers in variant.paper.items():
+            if not isinstance(numbers, list) or len(numbers) != len(experiment.columns):
+                raise ScenarioError(
+                    f"{variant.name} has {numbers!r} for {cell!r}, it must be an array of {len(experiment.columns)}"
+                )
 
 
-def expect_keys(name: str, values: Mapping[str, Any], known: Sequence[str]) -> None:
+def _expect_known(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ScenarioError(f"{name} is {value!r}{nearest(str(value), known)}")
+
+
+def _read(kind: Any, name: str, values: Any) -> Any:
+    """Build ``kind`` from a table; what has a default may be absent."""
+    if not isinstance(values, Mapping):
+        raise ScenarioError(f"{name} is {values!r}, it must be a table")
+    optional = {item.name for item in fields(kind) if (item.default, item.default_factory) != (MISSING, MISSING)}
+    expect_keys(name, values, [item.name for item in fields(kind)], optional)
+    return kind(**values)
+
+
+def expect_keys(name: str, values: Mapping[str, Any], known: Sequence[str], optional: Any = ()) -> None:
     """Raise ScenarioError for the first key that is not known, or that is missing."""
     for key in values:
         if key not in known:
             raise ScenarioError(f"{name} has no key {key!r}{nearest(key, known)}")
     for key in known:
-        if key not in values:
+        if key not in values and key not in optional:
             raise ScenarioError(f"{name} lacks the key {key!r}")

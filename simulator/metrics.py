@@ -33,6 +33,8 @@ class RoundMetrics:
     """Accuracy of the same on the whole test set."""
     posts: int = 0
     """Posts that the round's last block counts."""
+    scalars_posted: int = 0
+    """Floating-point numbers in all posts of the round's phases that peers made."""
     bytes_sent_per_peer: int = 0
     """Bytes that a peer sent during the round, on average."""
     blocks: int = 0
@@ -73,12 +75,14 @@ class Evaluations:
 
     local: dict[int, Evaluation] = field(default_factory=dict)
     received: dict[int, Evaluation] = field(default_factory=dict)
+    scalars: int = 0
 
     def fill(self, row: RoundMetrics) -> None:
         """Put the averages into ``row``."""
         row.taa, row.tal, row.test_accuracy = _averages(list(self.local.values()))
         row.taa_received, row.tal_received, row.test_accuracy_received = _averages(list(self.received.values()))
         row.taa_prototype = _mean([item.prototype_accuracy for item in self.local.values()])
+        row.scalars_posted = self.scalars
 
 
 class EvaluationLog:
@@ -94,6 +98,7 @@ class EvaluationLog:
     def add(self, peer: int, round_number: int, contribution: Contribution) -> None:
         """Note what a peer measured while it contributed to a round."""
         self.of_round(round_number).local[peer] = contribution.local
+        self.of_round(round_number).scalars += contribution.scalars
         self.add_received(peer, round_number, contribution.received)
 
     def add_received(self, peer: int, round_number: int, received: Evaluation | None) -> None:

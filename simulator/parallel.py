@@ -8,14 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 
+ESTIMATE_S = 1e6
+"""Over how long the speed is averaged from which the remaining time follows: runs take minutes, and differ."""
+
 
 def run_all(
-    scenarios: Sequence[Scenario], jobs: int, on_result: Callable[[int, dict[str, Any]], str], console: Console
+    scenarios: Sequence[Scenario],
+    jobs: int,
+    on_result: Callable[[int, dict[str, Any]], str],
+    console: Console,
+    run: Callable[[Scenario], dict[str, Any]] | None = None,
 ) -> None:
     """Run the scenarios, ``jobs`` at a time, under a progress bar.
 
@@ -25,6 +40,7 @@ def run_all(
         on_result: told the place of a scenario and its result (see :func:`run_one`) when it is finished, in whatever
             order that is; returns the line to print about it.
         console: where bar and lines go.
+        run: what is done with a scenario, a module's function; None: :func:`run_one`.
     """
     if not scenarios:
         return
@@ -38,18 +54,25 @@ def run_all(
     )
     # Spawned, so that each can fork its own training process from a process without threads.
     with (
-        Progress(*columns, console=console) as progress,
+        Progress(*columns, console=console, speed_estimate_period=ESTIMATE_S) as progress,
         ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool,
     ):
         task = progress.add_task("runs", total=len(scenarios))
-        pending = {pool.submit(run_one, scenario): place for place, scenario in enumerate(scenarios)}
+        pending = {pool.submit(run or run_one, scenario): place for place, scenario in enumerate(scenarios)}
         try:
             for future in as_completed(pending):
-                progress.console.print(on_result(pending[future], future.result()))
+                line = on_result(pending[future], future.result())
                 progress.advance(task)
+                progress.console.print(f"{_reached(progress.tasks[task])}  {line}", markup=False)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _reached(task: Task) -> str:
+    """How far everything is: a log file shows no bar."""
+    left = task.time_remaining
+    return f"{task.completed:.0f}/{task.total:.0f}" + (f", {left / 60:.0f} min left" if left else "")
 
 
 def run_one(scenario: Scenario) -> dict[str, Any]:

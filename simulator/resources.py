@@ -32,7 +32,7 @@ class ResourceCell:
     beta: float
     """Seconds of a block."""
     paper: int
-    """The paper's best R."""
+    """The paper's best R; 0: it prints none."""
     scenario: Mapping[str, Any]
     """Scenario values of this cell."""
 
@@ -47,6 +47,8 @@ class ResourceTable:
     title: str
     source: str
     """Where the paper's numbers stand."""
+    scale: str = ""
+    """What was reduced so that a CPU can run it; empty: nothing."""
     seeds: tuple[int, ...]
     total_s: float
     """t_sum of every cell."""
@@ -90,7 +92,7 @@ class ResourceEntry:
 def load_resources(path: Path) -> ResourceTable:
     """Read a file; raises ScenarioError with one clear line, ConfigurationError for impossible times."""
     values = read_toml(path)
-    expect_keys(str(path), values, [item.name for item in fields(ResourceTable)])
+    expect_keys(str(path), values, [item.name for item in fields(ResourceTable)], optional=("scale",))
     known = [item.name for item in fields(ResourceCell)]
     for place, cell in enumerate(values["cells"]):
         expect_keys(f"{path} cells[{place}]", cell, known)
@@ -138,6 +140,7 @@ def to_markdown(table: ResourceTable, entries: Sequence[ResourceEntry]) -> str:
         f"# {table.title}",
         "",
         f"Paper: {table.source}. Ours: the R with the lowest mean loss over {len(table.seeds)} seed(s).",
+        *([f"Reduced: {table.scale}."] if table.scale else []),
         "",
         "| figure | cell | paper | ours | E | loss | loss at the paper's R |",
         "|---|---|--:|--:|--:|--:|--:|",
@@ -145,7 +148,7 @@ def to_markdown(table: ResourceTable, entries: Sequence[ResourceEntry]) -> str:
     for entry in entries:
         cell, best = entry.cell, entry.best
         budget = table.budget_of(cell)
-        paper, ours = (f"({budget.total_s - budget.mining_s * r:g}, {r})" for r in (cell.paper, best.rounds))
+        paper, ours = (_pair(budget, count) for count in (cell.paper, best.rounds))
         loss = f"{best.loss:.4f} ± {best.loss_deviation:.4f}"
         there = "–" if entry.at_paper is None else f"{entry.at_paper.loss:.4f}"
         lines.append(f"| {cell.figure} | {cell.name} | {paper} | {ours} | {best.local_steps} | {loss} | {there} |")
@@ -154,3 +157,7 @@ def to_markdown(table: ResourceTable, entries: Sequence[ResourceEntry]) -> str:
     return (
         "\n".join([*lines, "", f"Best R between {low} and {high}: {within} of {len(entries)} cells, {share}."]) + "\n"
     )
+
+
+def _pair(budget: Budget, rounds: int) -> str:
+    return f"({budget.total_s - budget.mining_s * rounds:g}, {rounds})" if rounds else "–"

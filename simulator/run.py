@@ -87,6 +87,6 @@ def simulate(
 
 def load_learner(scenario: Scenario) -> Learner:
     """The scenario's data, read and spread over the peers; raises LearningError where that is impossible."""
-    learner = Learner(scenario.learning_config())
+    learner = Learner(scenario.learning_config(), test_local=scenario.test_local)
     learner.histogram()
     return learner

@@ -70,7 +70,9 @@ class Scenario:
     classes_per_client: int = _LEARNING["classes_per_client"]
     augmentation: str = _LEARNING["augmentation"]
     test_every: int = 1
-    """Rounds between measurements on the whole test set; the last round always is."""
+    """Rounds between measurements on the whole test set; the last round always is. 0: never."""
+    test_local: bool = True
+    """Whether such a measurement takes every local model, beside the model that is shared."""
 
     iteration_s: float = 0.05
     """Virtual seconds of one local step (DFPL: α)."""
@@ -128,7 +130,7 @@ class Scenario:
         _expect_range("peers", self.peers, 1, 10_000)
         _expect_range("rounds", self.rounds, 1, 1_000_000)
         _expect_range("workers", self.workers, 1, 64)
-        _expect_range("test_every", self.test_every, 1, 1_000_000)
+        _expect_range("test_every", self.test_every, 0, 1_000_000)
         _expect_range("iteration_s", self.iteration_s, 0, 1e6)
         _expect_range("mining_s", self.mining_s, 0.004, 1e6)
         _expect_range("mining_attempts", self.mining_attempts, 2, 2**40)

@@ -347,7 +347,9 @@ class Simulation:
         rounds = self._genesis.rounds
         known = {peer.number: peer.node.knowledge() for peer in self.peers if peer.node is not None}
         jobs = {
-            number: self._compute.evaluate_received(number, rounds + 1, knowledge, evaluate_test=True)
+            number: self._compute.evaluate_received(
+                number, rounds + 1, knowledge, evaluate_test=self._scenario.test_every > 0
+            )
             for number, knowledge in known.items()
             if knowledge is not None
         }
@@ -355,7 +357,8 @@ class Simulation:
             self._evaluations.add_received(number, rounds + 1, job.result())
 
     def _evaluates_test(self, round_number: int) -> bool:
-        return round_number % self._scenario.test_every == 0 or round_number == self._scenario.rounds
+        every = self._scenario.test_every
+        return every > 0 and (round_number % every == 0 or round_number == self._scenario.rounds)
 
     def _outcome(self) -> Outcome:
         reference = next(peer.node for peer in self.peers if peer.node is not None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("chain", "crypto", "learning", "network", "node", "simulator")
+FOLDERS = ("chain", "crypto", "experiments", "learning", "network", "node", "simulator")
 PRODUCT = sorted(path for folder in (*FOLDERS, "src/fedchain") for path in (ROOT / folder).glob("**/*.py"))
 METHODS = sorted(path for path in (ROOT / "learning" / "methods").glob("*.py") if path.name != "__init__.py")
 

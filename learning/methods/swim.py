@@ -1,8 +1,7 @@
 """SWIM: Zhang et al., "SWIM: Sliding-Window Model Contrast for Federated Learning", Future Generation Computer Systems
 164, 2025.
 
-B batch, C classes, D embedding, W models (or batches) in the window, n examples of the client, S scalars of the model's
-state, R rounds.
+B batch, C classes, D embedding, W models (or batches) in the window, n examples of the client, R rounds.
 """
 
 from collections import deque
@@ -16,7 +15,6 @@ from fedchain.learning.frozen import frozen_embeddings
 from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.training import train
-from fedchain.learning.vectors import read_state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +44,7 @@ class Swim(FedAvg):
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term, post the parameters and n_k, and let the window slide."""
         common = frozen_embeddings(client)  # (n, D)
-        models = client.memory.get("models", torch.zeros(0))  # (W or fewer, S), the newest last
-        earlier = [frozen_embeddings(client, state) for state in models]  # W or fewer times (n, D)
+        earlier = list(client.memory.get("earlier", ()))  # W or fewer times (n, D), the newest last
         client.memory["mu"] = torch.tensor(max(0.5 - round.number / (2 * self.rounds), 0.0))
         latest: deque[torch.Tensor] = deque(maxlen=self.window)
 
@@ -66,7 +63,8 @@ class Swim(FedAvg):
 
         train(client, self.loss, self.schedule, round.number, beside=beside)
         kept = self.window if self.window_of == "models" else 1
-        client.memory["models"] = torch.stack([*models, read_state(client.model)][-kept:])
+        # A model that stands still makes the same of an image in every round: what it makes is kept, and not the model.
+        client.memory["earlier"] = torch.stack([*earlier, frozen_embeddings(client)][-kept:])  # (W or fewer, n, D)
         return self.post_model(client)
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)

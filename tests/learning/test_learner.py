@@ -173,6 +173,26 @@ def test_evaluating_a_received_model_leaves_the_client_as_it_was() -> None:
     assert learner.evaluate_received(0, 1, b"") is None
 
 
+def test_the_whole_test_set_may_be_kept_for_the_shared_model() -> None:
+    chosen = config("fedavg")
+    _, knowledge = play(chosen, 1)
+    measured = Learner(chosen, test_local=False).contribute(0, "update", 2, knowledge, evaluate_test=True)
+    assert measured.local.test_accuracy is None
+    assert measured.received is not None
+    assert measured.received.test_accuracy is not None
+
+
+def test_numbers_in_a_post_are_counted_without_labels_and_counts() -> None:
+    learner = Learner(config("dfpl"))
+    made = learner.contribute(0, "update", 1, b"")
+    with learner.lend(0, 1) as own:
+        assert made.scalars == len(own.classes) * own.model.embedding_size
+    learner = Learner(config("fedavg"))
+    made = learner.contribute(0, "update", 1, b"")
+    with learner.lend(0, 1) as own:
+        assert made.scalars == sum(parameter.numel() for parameter in own.model.parameters())
+
+
 def test_what_is_measured_is_what_the_method_has() -> None:
     (first, second), _ = play(config("dfpl"), 2)
     assert first[0].local.prototype_accuracy is None

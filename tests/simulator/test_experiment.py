@@ -1,21 +1,27 @@
 """An experiment runs each distinct simulation once, resumes where it was, and sets ours beside the paper's."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fedchain.__main__ import app
+from fedchain.learning.registry import build_method
+from fedchain.simulator import parallel
 from fedchain.simulator.experiment import Experiment, load_experiment
-from fedchain.simulator.reproduce import reproduce, tabulate, to_markdown
+from fedchain.simulator.library import experiment_files, find_experiment, list_experiments
+from fedchain.simulator.reproduce import reproduce, run_or_diverge
 from fedchain.simulator.scenario import ScenarioError, read_toml
+from fedchain.simulator.table import tabulate, to_markdown
 
 TABLE = """
 name = "tiny"
 title = "A tiny table"
 source = "Somebody, Table I"
 seeds = [0, 1]
-statistic = "best"
 
 [scenario]
 peers = 3
@@ -38,7 +44,7 @@ scenario = { classes_avg = 4 }
 [[variants]]
 name = "FedAvg, before"
 scenario = { method = "fedavg" }
-paper = { few = 50.0 }
+paper = { few = [50.0] }
 
 [[variants]]
 name = "FedAvg, after"
@@ -58,7 +64,8 @@ def _fake_results(experiment: Experiment, results: Path) -> None:
     results.mkdir(parents=True, exist_ok=True)
     for run in experiment.runs({}):
         taa = (0.4 if run.cell == "few" else 0.6) + 0.1 * run.seed
-        rows: list[dict[str, Any]] = [{"taa": taa - 0.2, "taa_received": None}, {"taa": taa, "taa_received": taa - 0.1}]
+        first, second = {"taa": taa - 0.2, "taa_received": None}, {"taa": taa, "taa_received": taa - 0.1}
+        rows: list[dict[str, Any]] = [{"round": 1, **first}, {"round": 2, **second}]
         (results / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
 
 
@@ -114,9 +121,13 @@ def test_an_experiment_runs_what_is_missing_and_nothing_twice(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('statistic = "best"', 'statistic = "bets"', "statistic is 'bets'; did you mean 'best'"),
+        ("[scenario]", '[[columns]]\nstatistic = "bets"\n[scenario]', "statistic is 'bets'; did you mean 'best'"),
+        ("[scenario]", '[[columns]]\nstatistic = "reach"\nof = "Fed"\n[scenario]', "column '' of is 'Fed'"),
+        ("seeds = [0, 1]", 'seeds = [0, 1]\nplots = ["pie"]', "plots is 'pie'"),
+        ("{ few = [50.0] }", "{ few = [50.0, 60.0] }", "it must be an array of 1"),
+        ('name = "more"', 'name = "few"', "has two cells of one name"),
         ("seeds = [0, 1]", "seedz = [0, 1]", "has no key 'seedz'; did you mean 'seeds'"),
-        ("paper = { few = 50.0 }", "paper = { fewer = 50.0 }", "has a paper number for 'fewer', which is not a cell"),
+        ("{ few = [50.0] }", "{ fewer = [50.0] }", "has a number for 'fewer', which is not a cell"),
         ('metric = "taa_received"', 'metric = "taa_recieved"', "did you mean 'taa_received'"),
         ('source = "Somebody, Table I"\n', "", "lacks the key 'source'"),
     ],
@@ -126,10 +137,153 @@ def test_a_mistake_in_the_file_is_one_clear_line(tmp_path: Path, old: str, new: 
         _load(tmp_path, TABLE.replace(old, new))
 
 
-TABLES = [path for path in sorted(Path("experiments").glob("*.toml")) if "kind" not in read_toml(path)]
+REACH = """
+[[columns]]
+name = "half"
+statistic = "reach"
+of = "FedAvg, before"
+fraction = 0.5
+
+[[columns]]
+name = "whole"
+statistic = "reach"
+of = "FedAvg, before"
+
+[[columns]]
+name = "early"
+rounds = 1
+
+[[columns]]
+name = "loss"
+statistic = "last"
+metric = "tal"
+"""
+
+
+def test_a_column_may_be_the_round_in_which_another_variant_s_best_is_reached(tmp_path: Path) -> None:
+    text = TABLE.replace("[scenario]", REACH + "[scenario]", 1).replace("[50.0]", "[nan, 2, 10.0, 1.0]")
+    experiment = _load(tmp_path, text)
+    before, after = [0.1, 0.41, 0.8], [0.3, 0.5, 0.7]
+    rows = [
+        {"round": number + 1, "taa": one, "taa_received": other, "tal": 0.5}
+        for number, (one, other) in enumerate(zip(before, after, strict=True))
+    ]
+    for run in experiment.runs({}):
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows if run.cell == "few" else []}))
+    entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
+    means = [entries["FedAvg, before", "few", column].mean for column in ("half", "whole", "early", "loss")]
+    assert means == [2.0, 3.0, pytest.approx(10.0), 0.5]
+    assert entries["FedAvg, after", "few", "half"].values == (2.0, 2.0)
+    unreached = entries["FedAvg, after", "few", "whole"]
+    assert (unreached.values, unreached.mean, unreached.difference) == ((None, None), None, None)
+    assert ("FedAvg, before", "more", "half") not in entries, "there is no mark to reach: training diverged"
+    assert entries["FedAvg, before", "more", "early"].values == (None, None)
+    table = to_markdown(experiment, list(entries.values()))
+    assert "| FedAvg, before | few | half | – | 2 ± 0 | – |" in table
+    assert "| FedAvg, before | few | whole | 2 | 3 ± 0 | +1 |" in table
+    assert "| FedAvg, after | few | whole | – | – (0 of 2) | – |" in table
+    assert "| FedAvg, before | few | loss | 1.0000 | 0.5000 ± 0.0000 | -0.5000 |" in table
+
+
+def test_runs_are_shared_by_columns_unless_the_method_knows_the_number_of_rounds(tmp_path: Path) -> None:
+    columns = "[[columns]]\nname = 'one'\nrounds = 1\n[[columns]]\nname = 'two'\nrounds = 2\n[scenario]"
+    text = (
+        TABLE.replace("[scenario]", columns, 1)
+        .replace("[50.0]", "[50.0, 60.0]")
+        .replace("rounds = 1\nwork", "rounds = 2\nwork")
+    )
+    assert len(list(_load(tmp_path, text).runs({}))) == 4
+    text = text.replace('{ method = "fedavg" }', '{ method = "swim" }\nrounds_hyperparameter = "rounds"')
+    runs = list(_load(tmp_path, text).runs({}))
+    assert len(runs) == 8
+    assert {(run.scenario.rounds, run.scenario.hyperparameters["rounds"]) for run in runs} == {(1, 1), (2, 2)}
+
+
+def test_settings_of_experiment_cell_variant_and_both_lie_on_top_of_each_other(tmp_path: Path) -> None:
+    text = TABLE.replace(
+        "{ classes_avg = 4 }", "{ classes_avg = 4 }\nhyperparameters = { local_steps = 3, momentum = 0.1 }"
+    )
+    text = text.replace('{ method = "fedavg" }', '{ method = "fedavg" }\nhyperparameters = { momentum = 0.2 }', 1)
+    text += "in_cell = { few = { local_steps = 5 } }\n"
+    settings = {(run.cell, run.variant): dict(run.scenario.hyperparameters) for run in _load(tmp_path, text).runs({})}
+    assert settings["few", "FedAvg, before"] == {"local_steps": 2, "momentum": 0.2}
+    assert settings["more", "FedAvg, before"] == {"local_steps": 3, "momentum": 0.2}
+    assert settings["few", "FedAvg, after"] == {"local_steps": 5}
+    assert settings["more", "FedAvg, after"] == {"local_steps": 3, "momentum": 0.1}
+
+
+def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Path) -> None:
+    experiment = _load(tmp_path)
+    assert {(run.cell, run.variant) for run in experiment.runs({}, "more/*after")} == {("more", "FedAvg, after")}
+    with pytest.raises(ScenarioError, match="no cell/variant of tiny fits"):
+        reproduce(experiment, tmp_path, 1, {}, only="most/*")
+
+
+def test_an_interrupted_experiment_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = replace(_load(tmp_path), seeds=(0,), plots=("lines", "boxes", "curves", "map"))
+    keep = parallel.write_result
+    written: list[str] = []
+
+    def interrupted(results: Path, key: str, result: dict[str, Any]) -> None:
+        if written:
+            raise KeyboardInterrupt
+        written.append(key)
+        keep(results, key, result)
+
+    monkeypatch.setattr("fedchain.simulator.reproduce.write_result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(experiment, tmp_path / "out", 1, {})
+    (finished,) = (tmp_path / "out" / "results").glob("*.json")
+    text = finished.read_text()
+    assert finished.stem == written[0]
+    monkeypatch.setattr("fedchain.simulator.reproduce.write_result", keep)
+    entries = reproduce(experiment, tmp_path / "out", 1, {})
+    assert len(entries) == 4
+    assert finished.read_text() == text, "what was finished is not run again"
+    pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert pictures == {"table.png", "boxes.png", "curves.png", "map.png"}
+
+
+def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
+    (run, *_) = load_experiment(find_experiment("dfpl-table1-fmnist")).runs({"dataset": "digits", "rounds": 1})
+    result = run_or_diverge(
+        "simulation", replace(run.scenario, hyperparameters={"learning_rate": 1e3, "momentum": 0.99})
+    )
+    assert result["rows"] == []
+    assert "round 1" in result["diverged"]
+
+
+def test_every_experiment_is_found_by_its_name() -> None:
+    found = experiment_files()
+    assert {"dfpl-table1-fmnist", "dfpl-table1-mnist", "dfpl-tables3-4-fmnist"} <= set(found)
+    assert {name: read_toml(path)["name"] for name, path in found.items()} == {name: name for name in found}
+    assert all(title for _, title in list_experiments())
+    with pytest.raises(ScenarioError, match="no experiment 'dfpl-table1-fmnst'; did you mean 'dfpl-table1-fmnist'"):
+        find_experiment("dfpl-table1-fmnst")
+
+
+def test_the_command_lists_the_experiments_and_refuses_what_is_none() -> None:
+    listed = CliRunner().invoke(app, ["reproduce"])
+    assert listed.exit_code == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(experiment_files())
+    for arguments, words in (
+        (["dfpl-tabel2"], "did you mean 'dfpl-table2'"),
+        (["none.toml"], "none.toml cannot be read"),
+        (["dfpl-table2", "--only", "MNIST"], "no cell/variant of dfpl-table2 fits 'MNIST'"),
+        (["dfpl-tables3-4-mnist", "--only", "fig5*"], "is a search"),
+    ):
+        refused = CliRunner().invoke(app, ["reproduce", *arguments])
+        assert refused.exit_code == 2, refused.output
+        (line,) = refused.stderr.strip().splitlines()
+        assert words in line
+
+
+TABLES = [path for path in experiment_files().values() if "kind" not in read_toml(path)]
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_the_experiments_that_ship_are_sound(path: Path) -> None:
     experiment = load_experiment(path)
     assert len(list(experiment.runs({}))) >= len(experiment.seeds)
+    for run in experiment.runs({}):
+        build_method(run.scenario.method, run.scenario.hyperparameters)

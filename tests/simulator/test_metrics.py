@@ -38,6 +38,13 @@ def test_a_peer_that_contributes_again_replaces_its_figures() -> None:
     assert _row(log, 1).taa == pytest.approx(0.9)
 
 
+def test_numbers_in_posts_are_summed_over_peers_and_phases() -> None:
+    log = EvaluationLog()
+    for peer, scalars in ((0, 500), (1, 300), (0, 20)):
+        log.add(peer, 1, Contribution(b"", 20, _evaluation(0.5), None, scalars))
+    assert _row(log, 1).scalars_posted == 820
+
+
 def test_what_is_received_in_a_round_is_the_model_of_the_round_before() -> None:
     log = EvaluationLog()
     log.add(0, 2, Contribution(b"", 20, _evaluation(0.8), _evaluation(0.6, test=0.5)))

@@ -95,7 +95,7 @@ def test_an_integer_stands_for_a_float() -> None:
         ("workers", 0),
         ("workers", 65),
         ("seed", -1),
-        ("test_every", 0),
+        ("test_every", -1),
         ("iteration_s", -0.1),
         ("iteration_s", float("nan")),
         ("mining_s", 0.0),

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from fedchain.learning.frozen import frozen_embeddings
 from fedchain.learning.method import Round
 from fedchain.learning.methods.swim import Swim
-from fedchain.learning.vectors import read_state
 from tests.learning.federation import new_client
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, W, loss_of
 
@@ -46,12 +45,12 @@ def test_swims_weight_falls_from_a_half_to_zero() -> None:
 
 
 def test_swims_window_holds_the_last_local_models() -> None:
-    client, method, states = new_client(), Swim(window=2, local_steps=1), []
+    client, method, made = new_client(), Swim(window=2, local_steps=1), []
     for number in range(1, 5):
         client.generator.manual_seed(number)
         method.update(client, Round(number, None))
-        states.append(read_state(client.model))
-        assert torch.equal(client.memory["models"], torch.stack(states[-2:]))
+        made.append(frozen_embeddings(client))
+        assert torch.equal(client.memory["earlier"], torch.stack(made[-2:]))
 
 
 def test_swims_published_window_slides_over_batches() -> None:
@@ -72,4 +71,4 @@ def test_swims_published_window_slides_over_batches() -> None:
     for step in (1, 2):
         expected = torch.stack([last[seen[step - 1][0]], last[seen[step][0]]])
         torch.testing.assert_close(seen[step][1]["window"], expected)
-    assert client.memory["models"].shape == (1, client.info.parameter_count)
+    assert client.memory["earlier"].shape == (1, *last.shape)

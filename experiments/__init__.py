@@ -1,0 +1,1 @@
+"""The experiments of the papers, one TOML file each: ``fedchain reproduce`` lists and runs them."""

@@ -1,0 +1,27 @@
+"""The experiments that come with the program, by name."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from fedchain.simulator.scenario import ScenarioError, nearest, read_toml
+
+
+def experiment_files() -> dict[str, Path]:
+    """Name and file of every experiment that is installed, in the order of their names."""
+    folder = Path(str(files("fedchain.experiments")))
+    return {path.stem.replace("_", "-"): path for path in sorted(folder.glob("*.toml"))}
+
+
+def find_experiment(name: str) -> Path:
+    """The file of an installed experiment, or the file that ``name`` is; raises ScenarioError for neither."""
+    if name.endswith(".toml"):
+        return Path(name)
+    known = experiment_files()
+    if name not in known:
+        raise ScenarioError(f"there is no experiment {name!r}{nearest(name, known)}")
+    return known[name]
+
+
+def list_experiments() -> list[tuple[str, str]]:
+    """Name and title of every installed experiment."""
+    return [(name, str(read_toml(path).get("title", ""))) for name, path in experiment_files().items()]

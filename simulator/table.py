@@ -1,0 +1,194 @@
+"""The table of an experiment: the paper's numbers beside ours, from what the runs left."""
+
+import csv
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedchain.simulator.experiment import Cell, Column, Experiment, Variant, key_of
+from fedchain.simulator.scenario import ScenarioError
+
+Rows = Sequence[Mapping[str, Any]]
+"""What a run measured, one row a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One number of the table. Accuracies are in percent."""
+
+    variant: str
+    cell: str
+    column: str
+    paper: float | None
+    """The paper's number; None: it has none."""
+    values: tuple[float | None, ...]
+    """Ours, one for each seed that was run; None: the mark was not reached, or training diverged."""
+    decimals: int = 2
+    """How many of them are printed."""
+
+    @property
+    def known(self) -> tuple[float, ...]:
+        """Those of ours that exist."""
+        return tuple(value for value in self.values if value is not None)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the seeds."""
+        return statistics.mean(self.known) if self.known else None
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation over the seeds (n − 1); 0 for one seed."""
+        return statistics.stdev(self.known) if len(self.known) > 1 else 0.0
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.paper is None or self.mean is None else self.mean - self.paper
+
+
+def tabulate(experiment: Experiment, results: Path, overrides: Mapping[str, Any]) -> list[Entry]:
+    """The numbers of the table, from the results that there are; what has none is left out."""
+
+    def rows(cell: Cell, variant: Variant, seed: int, column: Column) -> Rows | None:
+        scenario = experiment.scenario_of(cell, variant, seed, overrides, column.rounds)
+        return read_rows(results / f"{key_of(scenario)}.json")
+
+    entries = []
+    for variant in experiment.variants:
+        for cell in experiment.cells:
+            for place, column in enumerate(experiment.columns):
+                values = tuple(_values(experiment, cell, variant, column, rows))
+                paper = variant.paper.get(cell.name)
+                number = None if paper is None or math.isnan(paper[place]) else float(paper[place])
+                decimals = (
+                    0 if is_count(column, variant) else 4 if scale_of(column.metric or variant.metric) == 1 else 2
+                )
+                if values:
+                    entries.append(Entry(variant.name, cell.name, column.name, number, values, decimals))
+    return entries
+
+
+def _values(
+    experiment: Experiment,
+    cell: Cell,
+    variant: Variant,
+    column: Column,
+    rows: Callable[[Cell, Variant, int, Column], Rows | None],
+) -> list[float | None]:
+    values = []
+    for seed in experiment.seeds:
+        own = rows(cell, variant, seed, column)
+        mark: float | None = 0.0
+        if column.statistic == "reach":
+            reference = experiment.variant(column.of)
+            others = rows(cell, reference, seed, column)
+            metric = column.metric or reference.metric
+            mark = None if others is None else _highest(others, metric)
+            mark = None if mark is None else mark * column.fraction
+        if own is not None and mark is not None:
+            values.append(value_of(own, column, column.metric or variant.metric, mark))
+    return values
+
+
+def value_of(rows: Rows, column: Column, metric: str, mark: float = 0.0) -> float | None:
+    """The reported number of one run; accuracies in percent. None: the mark was never reached, or no round closed.
+
+    Raises:
+        ScenarioError: the run did not measure ``metric``.
+    """
+    counted = rows[: column.rounds or None]
+    known = [(row["round"], float(row[metric])) for row in counted if row.get(metric) is not None]
+    if not known:
+        if not rows:
+            return None
+        raise ScenarioError(f"metric {metric} was not measured in any of {len(counted)} rounds")
+    values = [value for _, value in known]
+    match column.statistic:
+        case "reach":
+            return next((float(number) for number, value in known if value >= mark), None)
+        case "best":
+            chosen = max(values)
+        case "last":
+            chosen = values[-1]
+        case "mean":
+            chosen = statistics.mean(values)
+        case _:
+            chosen = statistics.mean(values[-5:])
+    return chosen * scale_of(metric)
+
+
+def _highest(rows: Rows, metric: str) -> float | None:
+    return max((row[metric] for row in rows if row[metric] is not None), default=None)
+
+
+def read_rows(path: Path) -> Rows | None:
+    """The rows of a finished run; none at all if its training diverged. None: it was not run yet."""
+    if not path.exists():
+        return None
+    rows: Rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return rows
+
+
+def scale_of(metric: str) -> float:
+    """What a metric is multiplied by in tables: accuracies are fractions, and printed in percent."""
+    return 100.0 if metric.startswith(("taa", "test_accuracy")) else 1.0
+
+
+def is_count(column: Column, variant: Variant) -> bool:
+    """Whether the numbers are whole ones: rounds, or things that were sent."""
+    metric = column.metric or variant.metric
+    return column.statistic == "reach" or metric in (
+        "scalars_posted",
+        "bytes_sent_per_peer",
+        "posts",
+        "blocks",
+        "forks",
+    )
+
+
+def to_markdown(experiment: Experiment, entries: Sequence[Entry]) -> str:
+    """A table of "paper | ours mean ± sd | difference"."""
+    seeds = max((len(entry.values) for entry in entries), default=0)
+    lines = [
+        f"# {experiment.title}",
+        "",
+        f"Paper: {experiment.source}. Ours: mean ± standard deviation of {seeds} seed{'s' if seeds != 1 else ''}.",
+        *([f"Reduced: {experiment.scale}."] if experiment.scale else []),
+        "",
+    ]
+    with_columns = len(experiment.columns) > 1
+    lines.append(f"| variant | cell |{' column |' if with_columns else ''} paper | ours | difference |")
+    lines.append(f"|---|---|{'---|' if with_columns else ''}--:|--:|--:|")
+    for entry in entries:
+        column = f" {entry.column} |" if with_columns else ""
+        paper, difference = _shown(entry.paper, entry.decimals), _shown(entry.difference, entry.decimals, "+")
+        lines.append(f"| {entry.variant} | {entry.cell} |{column} {paper} | {_ours(entry)} | {difference} |")
+    return "\n".join(lines) + "\n"
+
+
+def _ours(entry: Entry) -> str:
+    missing = len(entry.values) - len(entry.known)
+    some = f" ({len(entry.known)} of {len(entry.values)})" if missing else ""
+    deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.mean is not None else ""
+    return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}"
+
+
+def _shown(value: float | None, decimals: int, sign: str = "") -> str:
+    return "–" if value is None else f"{value:{sign}.{decimals}f}"
+
+
+def write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> None:
+    """All entries with the value of each seed."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        seeds = [f"seed {seed}" for seed in experiment.seeds]
+        writer.writerow(["variant", "cell", "column", "paper", "mean", "sd", "difference", *seeds])
+        for entry in entries:
+            numbers = [entry.paper, entry.mean, entry.deviation, entry.difference, *entry.values]
+            shown = ["" if number is None else f"{number:.4f}" for number in numbers]
+            writer.writerow([entry.variant, entry.cell, entry.column, *shown])
