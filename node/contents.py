@@ -11,8 +11,8 @@ from fedchain.chain.knowledge import ContentLookup
 from fedchain.chain.transaction import PostKey, Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.downloads import Downloads, Request
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
-from fedchain.network.sync import Downloads, Request
 
 ASKERS_MAX = 16
 """Peers that get a content as soon as we have it ourselves, for each content; others ask again."""

@@ -9,13 +9,13 @@ import trio
 
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.downloads import Downloads
 from fedchain.network.gossip import Verdict
 from fedchain.network.libp2p import Libp2pNetwork, ListenError
 from fedchain.network.libp2p_addresses import ADDRESS_FILE, InvalidBootstrap
 from fedchain.network.libp2p_bounds import QUEUE_FRAMES_MAX
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
-from fedchain.network.sync import Downloads
 from tests.network.conformance import gossip
 from tests.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until, works
 
