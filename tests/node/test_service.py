@@ -297,6 +297,7 @@ async def test_records_that_nothing_waits_for_are_stored_together_and_in_the_end
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedchain.node.service.STORE_PAUSE_S", 1e6)
+        patch.setattr("fedchain.node.service.TICK_S", 1e6)  # a tick may have something to say
         async with serving(shell, builder.genesis) as service:
             shell.receiver(OTHERS[0].public_key, BlockMessage(block))
             for vote in votes[:2]:
