@@ -366,8 +366,9 @@ class Node:
             return []
         requests = self._contents.fetch_payloads(block.transactions, peer, now_ms)
         parent = self.tree.state(block.header.parent_hash)
-        if parent is not None and parent.knowledge_root != EMPTY_ROOT and self.content(parent.knowledge_root) is None:
-            requests += self._contents.fetch_knowledge(parent.knowledge_root, peer, now_ms)
+        assert parent is not None, "only a block whose parent is known is found to lack contents"
+        for root in missing_contents(parent, (), self.content):
+            requests += self._contents.fetch_knowledge(root, peer, now_ms)
         return _to_sends(requests)
 
     def _knowledge_wanted(self) -> set[Hash]:

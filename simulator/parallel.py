@@ -41,9 +41,13 @@ def run_all(
             order that is; returns the line to print about it.
         console: where bar and lines go.
         run: what is done with a scenario, a module's function; None: :func:`run_one`.
+
+    Raises:
+        LearningError: the data of the first scenario cannot be used, or training diverged.
     """
     if not scenarios:
         return
+    load_learner(scenarios[0])  # bad data shall be one line, not one per run
     columns = (
         TextColumn("runs"),
         BarColumn(),

@@ -16,7 +16,6 @@ from fedchain.simulator.experiment import Experiment, Run
 from fedchain.simulator.forgetting import run_forgetting
 from fedchain.simulator.parallel import run_all, run_one, write_result
 from fedchain.simulator.pictures import draw
-from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.table import Entry, tabulate, to_markdown, write_csv
 from fedchain.simulator.timing import run_timing
@@ -42,8 +41,6 @@ def reproduce(
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
     console = Console(highlight=False)
     console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
-    if missing:
-        load_learner(missing[0].scenario)  # bad data shall be one line, not one per run
     _run_all(missing, results, jobs, console, experiment.measure)
     entries = tabulate(experiment, results, overrides)
     text = to_markdown(experiment, entries)

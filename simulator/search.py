@@ -5,7 +5,6 @@ left of each. Which R ends with the lowest loss is an experimental question; the
 """
 
 import csv
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +16,8 @@ from rich.console import Console
 from fedchain.learning.theory import Budget
 from fedchain.simulator.experiment import key_of
 from fedchain.simulator.parallel import run_all, write_result
-from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.simulator.table import read_rows
 
 MINING_S_MIN = 0.004
 """The shortest mining time that the simulator takes."""
@@ -191,12 +190,9 @@ def _run_missing(
         except OSError as error:
             raise ScenarioError(f"{results} cannot be made: {error.strerror}") from None
         for which, scenario in scenarios.items():
-            path = results / f"{key_of(scenario)}.json"
-            if path.exists():
-                found[which] = json.loads(path.read_text(encoding="utf-8"))["rows"][-1]
+            if (rows := read_rows(results / f"{key_of(scenario)}.json")) is not None:
+                found[which] = dict(rows[-1])
     missing = [which for which in scenarios if which not in found]
-    if missing:
-        load_learner(scenarios[missing[0]])  # bad data shall be one line, not one per run
 
     def keep(place: int, result: dict[str, Any]) -> str:
         which = missing[place]

@@ -10,27 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.frozen import frozen_layers
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
-from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors
+from fedchain.learning.methods.moon import Moon
 from fedchain.learning.training import train
 from fedchain.learning.vectors import read_state
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedIntR(FedAvg):
+class FedIntR(Moon):
     """MOON's contrast at every layer, a layer counting the more, the nearer it is to the common model's."""
-
-    contrast_weight: float = 1.0
-    """Weight mu of the contrastive term."""
-
-    temperature: float = 0.5
-    """Temperature tau of the similarities."""
-
-    def validate(self) -> None:
-        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
-        super().validate()
-        validate_range("contrast_weight", self.contrast_weight, 0.0, 1e6)
-        validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrast of all layers, post the parameters and n_k, and keep the local model."""
@@ -52,7 +40,6 @@ class FedIntR(FedAvg):
         return self.post_model(client)
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
-    uses_embedding: ClassVar[bool] = True
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
         """CE + mu sum_l alpha_l l_l; `forward` gives all layers side by side. No contrast in a client's first round."""
