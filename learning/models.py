@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from types import MappingProxyType
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -66,7 +67,31 @@ class Model(nn.Module):
         return (embedding,), logits
 
 
-class Cnn(Model):
+class LayeredModel(Model):
+    """A model whose layers can be compared. What only the comparison needs is made where it is asked for."""
+
+    pools: ClassVar[bool] = False
+    """Whether the layers' outputs are averaged over the pixels to be compared, or else flattened."""
+
+    def outputs(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the layers' outputs as they come, the embedding last, and the logits."""
+        raise NotImplementedError
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embedding (B, D) and logits (B, C) of images (B, channels, height, width)."""
+        outputs, logits = self.outputs(images)
+        return outputs[-1], logits
+
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """See `Model.layers`."""
+        outputs, logits = self.outputs(images)
+        return tuple(self._comparable(output) for output in outputs), logits
+
+    def _comparable(self, output: torch.Tensor) -> torch.Tensor:
+        return output.mean(dim=(2, 3)) if self.pools and output.ndim == 4 else output.flatten(1)
+
+
+class Cnn(LayeredModel):
     """The small convolutional network of the federated-prototype literature, for 28x28 images: 21,840 parameters.
 
     Layers and dropout follow CNNMnist of Tan et al., FedProto (AAAI 2022); DFPL's Table II counts this network. For
@@ -84,21 +109,16 @@ class Cnn(Model):
         self.fc1 = nn.Linear(20 * (((size - 4) // 2 - 4) // 2) ** 2, 50)
         self.fc2 = nn.Linear(50, classes)
 
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return embedding (B, 50) and logits (B, C) of images (B, channels, size, size)."""
-        layers, logits = self.layers(images)
-        return layers[-1], logits
-
-    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        """Return the outputs of both convolutions and the embedding, and the logits; shapes for size 28."""
+    def outputs(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs of both convolutions and the embedding (B, 50), and the logits; shapes for size 28."""
         first = F.relu(F.max_pool2d(self.conv1(images), 2))  # (B, 10, 12, 12)
         second = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(first)), 2))  # (B, 20, 4, 4)
         embedding = F.relu(self.fc1(second.flatten(1)))  # (B, 50)
         logits = self.fc2(F.dropout(embedding, training=self.training))  # (B, C)
-        return (first.flatten(1), second.flatten(1), embedding), logits
+        return (first, second, embedding), logits
 
 
-class DigitsMlp(Model):
+class DigitsMlp(LayeredModel):
     """A small fully connected network for the 8x8 digits or 64 features: 6,570 parameters. Ours, for fast examples."""
 
     embedding_size = 32
@@ -110,13 +130,8 @@ class DigitsMlp(Model):
         self.fc2 = nn.Linear(64, 32)
         self.fc3 = nn.Linear(32, classes)
 
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return embedding (B, 32) and logits (B, C) of images (B, 1, 8, 8) or features (B, 64)."""
-        layers, logits = self.layers(images)
-        return layers[-1], logits
-
-    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        """Return the outputs of the hidden layer and the embedding, and the logits."""
+    def outputs(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs of the hidden layer and the embedding (B, 32), and the logits, of 64 features each."""
         hidden = F.relu(self.fc1(images.flatten(1)))  # (B, 64)
         embedding = F.relu(self.fc2(hidden))  # (B, 32)
         return (hidden, embedding), self.fc3(embedding)

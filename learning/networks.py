@@ -13,19 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedchain.learning.models import Model
+from fedchain.learning.models import LayeredModel, Model
 
-_Layers = tuple[tuple[torch.Tensor, ...], torch.Tensor]
-"""What `layers` returns: the layers that can be compared, the embedding last, and the logits."""
-
-
-class LayeredModel(Model):
-    """A model whose forward pass is its layers'."""
-
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return embedding (B, D) and logits (B, C) of images (B, c, height, width)."""
-        layers, logits = self.layers(images)
-        return layers[-1], logits
+_Outputs = tuple[tuple[torch.Tensor, ...], torch.Tensor]
+"""What `outputs` returns: the layers' outputs, the embedding last, and the logits."""
 
 
 class ResNet18(LayeredModel):
@@ -34,6 +25,8 @@ class ResNet18(LayeredModel):
     32x32 images leave one pixel of 512 channels, the embedding. A narrower embedding is one more layer: with 200, ten
     prototypes of 20 clients are the 4.00e4 numbers that DFPL's Table II counts.
     """
+
+    pools = True
 
     def __init__(self, classes: int = 10, channels: int = 3, embedding: int = 512) -> None:
         super().__init__()
@@ -50,16 +43,12 @@ class ResNet18(LayeredModel):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def layers(self, images: torch.Tensor) -> _Layers:
-        """Return the four stages' outputs, averaged over the pixels, the embedding, and the logits."""
-        hidden = F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, stride=2, padding=1)
-        pooled = []
-        for stage in self.stages:
-            hidden = stage(hidden)
-            pooled.append(hidden.mean(dim=(2, 3)))  # (B, width)
+    def outputs(self, images: torch.Tensor) -> _Outputs:
+        """Return the four stages' outputs, the last averaged over the pixels, the embedding, and the logits."""
+        found = _run_stages(self.stages, F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, stride=2, padding=1))
         if self.narrow is not None:
-            pooled.append(F.relu(self.narrow(pooled[-1])))
-        return tuple(pooled), self.fc(pooled[-1])
+            found.append(F.relu(self.narrow(found[-1])))
+        return tuple(found), self.fc(found[-1])
 
 
 class PlainResNet18(LayeredModel):
@@ -69,7 +58,7 @@ class PlainResNet18(LayeredModel):
     that the untrained network, which nothing normalises, does not blow up.
     """
 
-    embedding_size = 512
+    embedding_size, pools = 512, True
 
     def __init__(self, classes: int = 10, channels: int = 3) -> None:
         super().__init__()
@@ -88,13 +77,10 @@ class PlainResNet18(LayeredModel):
             if isinstance(module, _PlainBlock):
                 nn.init.zeros_(module.conv2.weight)
 
-    def layers(self, images: torch.Tensor) -> _Layers:
-        """Return the four stages' outputs, averaged over the pixels (the last is the embedding), and the logits."""
-        hidden, pooled = F.relu(self.conv1(images)), []
-        for stage in self.stages:
-            hidden = stage(hidden)
-            pooled.append(hidden.mean(dim=(2, 3)))
-        return tuple(pooled), self.fc(pooled[-1])
+    def outputs(self, images: torch.Tensor) -> _Outputs:
+        """Return the four stages' outputs, the last averaged over the pixels (the embedding), and the logits."""
+        found = _run_stages(self.stages, F.relu(self.conv1(images)))
+        return tuple(found), self.fc(found[-1])
 
 
 class FedRegCnn(LayeredModel):
@@ -111,20 +97,20 @@ class FedRegCnn(LayeredModel):
         self.fc1 = nn.Linear(576, 256)
         self.fc2 = nn.Linear(256, classes)
 
-    def layers(self, images: torch.Tensor) -> _Layers:
+    def outputs(self, images: torch.Tensor) -> _Outputs:
         """Return the outputs of the three convolutions and the embedding, and the logits."""
         first = F.relu(self.conv1(images))  # (B, 32, 24, 24)
         second = F.relu(F.max_pool2d(self.conv2(first), 2))  # (B, 32, 10, 10)
         third = F.relu(F.max_pool2d(self.conv3(second), 2))  # (B, 64, 3, 3)
         embedding = F.relu(self.fc1(third.flatten(1)))  # (B, 256)
-        return (first.flatten(1), second.flatten(1), third.flatten(1), embedding), self.fc2(embedding)
+        return (first, second, third, embedding), self.fc2(embedding)
 
 
 class FixupResNet9(LayeredModel):
     """ResNet-9 without normalization (Zhang et al., "Fixup Initialization", ICLR 2019), as FedReg has it for 32x32
     images: 6,568,673 parameters. Its head starts at zero, so the first step moves nothing else."""
 
-    embedding_size = 512
+    embedding_size, pools = 512, True
 
     def __init__(self, classes: int = 10, channels: int = 3) -> None:
         super().__init__()
@@ -139,18 +125,20 @@ class FixupResNet9(LayeredModel):
         nn.init.zeros_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
 
-    def layers(self, images: torch.Tensor) -> _Layers:
-        """Return the first two stages' outputs, averaged over the pixels, the embedding, and the logits."""
-        hidden, pooled = F.relu(self.stem(images)), []
+    def outputs(self, images: torch.Tensor) -> _Outputs:
+        """Return the first two stages' outputs, the embedding, and the logits."""
+        hidden, found = F.relu(self.stem(images)), []
         for stage in self.stages:
             hidden = stage(hidden)
-            pooled.append(hidden.mean(dim=(2, 3)))
+            found.append(hidden)
         embedding = F.max_pool2d(hidden, 4).flatten(1)  # (B, 512)
-        return (*pooled[:-1], embedding), self.fc(embedding + self.bias)
+        return (*found[:-1], embedding), self.fc(embedding + self.bias)
 
 
 class CovidCnn(LayeredModel):
     """Nine convolutions and one linear layer, FedReg's network for COVID-CT at 128x128: 15,676,418 parameters."""
+
+    pools = True
 
     def __init__(self, classes: int = 2, channels: int = 3, size: int = 128) -> None:
         super().__init__()
@@ -160,17 +148,17 @@ class CovidCnn(LayeredModel):
         self.norms = nn.ModuleDict({"5": nn.GroupNorm(1, 512), "7": nn.GroupNorm(1, 512)})
         self.fc = nn.Linear(self.embedding_size, classes)
 
-    def layers(self, images: torch.Tensor) -> _Layers:
-        """Return the convolutions' outputs, averaged over the pixels, the flattened embedding, and the logits."""
-        hidden, pooled = images, []
+    def outputs(self, images: torch.Tensor) -> _Outputs:
+        """Return the convolutions' outputs, the flattened embedding, and the logits."""
+        hidden, found = images, []
         for place, conv in enumerate(self.convs):
             hidden = conv(hidden)
             hidden = F.relu(self.norms[str(place)](hidden) if str(place) in self.norms else hidden)
             if place == 5:
                 hidden = F.max_pool2d(hidden, 3)
-            pooled.append(hidden.mean(dim=(2, 3)))
+            found.append(hidden)
         embedding = hidden.flatten(1)  # (B, D)
-        return (*pooled[:-1], embedding), self.fc(embedding)
+        return (*found[:-1], embedding), self.fc(embedding)
 
 
 class Mlp(LayeredModel):
@@ -196,7 +184,7 @@ class Mlp(LayeredModel):
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in hidden) if norm else None
         self.fc = nn.Linear(hidden[-1], classes)
 
-    def layers(self, images: torch.Tensor) -> _Layers:
+    def outputs(self, images: torch.Tensor) -> _Outputs:
         """Return the hidden layers' outputs (the last is the embedding), and the logits."""
         value, found = images.flatten(1), []
         for place, layer in enumerate(self.hidden):
@@ -204,6 +192,15 @@ class Mlp(LayeredModel):
             value = value if self.norms is None else self.norms[place](value)
             found.append(value)
         return tuple(found), self.fc(value)
+
+
+def _run_stages(stages: nn.ModuleList, hidden: torch.Tensor) -> list[torch.Tensor]:
+    """Return the outputs (B, width, height, width) of all stages; the last one averaged over the pixels, (B, width)."""
+    found = []
+    for stage in stages:
+        hidden = stage(hidden)
+        found.append(hidden)
+    return [*found[:-1], hidden.mean(dim=(2, 3))]
 
 
 class _Block(nn.Module):
