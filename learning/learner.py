@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -197,7 +198,8 @@ class Learner:
             own = np.isin(found["labels"], client.classes)
             if own.any():
                 labels, prototypes = torch.from_numpy(found["labels"][own]), torch.from_numpy(found["prototypes"][own])
-        return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels)
+        auxiliary = partial(self._method.auxiliary, memory=client.memory)
+        return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels, auxiliary)
 
     def _evaluate_on_all(self, model: Model) -> tuple[float, float] | None:
         """Measure a model on the whole test set, if the clients have one in common."""

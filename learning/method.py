@@ -204,6 +204,15 @@ class Method(ABC):
     def receive(self, client: Client, round: Round) -> None:  # noqa: B027 - SOLO receives nothing
         """Take in the knowledge at the start of a round (`round.knowledge` may be None)."""
 
+    def auxiliary(
+        self, embedding: torch.Tensor, labels: torch.Tensor, memory: Memory
+    ) -> tuple[float, torch.Tensor] | None:
+        """Return weight and value of the term beside cross-entropy, of embeddings (B, D), so that it can be reported.
+
+        None if there is none, or if more than the embeddings decides it.
+        """
+        return None
+
     def prototypes(self, knowledge: Tensors) -> Tensors | None:
         """Return class prototypes for reports: labels (n,), prototypes (n, D), holders (n,); None without any."""
         return None

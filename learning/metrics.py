@@ -1,6 +1,6 @@
 """How good a model is: accuracy (a fraction in [0, 1]) and mean cross-entropy. D embedding, N examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +8,9 @@ import torch.nn.functional as F
 
 from fedchain.learning.models import Model
 from fedchain.learning.prototypes import forward_all, nearest_prototype
+
+Auxiliary = Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor] | None]
+"""auxiliary(embeddings (N, D), labels (N,)) -> weight and value, or None; see `Method.auxiliary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,12 @@ class Evaluation:
 
     prototype_accuracy: float | None = None
     """Fraction right if each embedding takes the nearest global prototype among the client's classes."""
+
+    auxiliary_loss: float | None = None
+    """The method's term beside cross-entropy, unweighted, on the client's own test set; None without one."""
+
+    local_objective: float | None = None
+    """What the method minimises, on the client's own test set: cross-entropy and the weighted term."""
 
     test_accuracy: float | None = None
     """Fraction of the whole test set that the head gets right; None if not measured."""
@@ -42,16 +51,24 @@ def evaluate_local(
     labels: torch.Tensor,
     prototypes: torch.Tensor | None = None,
     prototype_labels: torch.Tensor | None = None,
+    auxiliary: Auxiliary | None = None,
 ) -> Evaluation:
-    """Measure a model on N labelled images; with prototypes (n, D) and their labels (n,), their prediction too."""
+    """Measure a model on N labelled images; with prototypes (n, D) and their labels (n,), their prediction too.
+
+    `auxiliary` gives weight and value of the method's term beside cross-entropy.
+    """
     embeddings, logits = forward_all(model, images)  # (N, D), (N, C)
     by_prototype = None
     if prototypes is not None and prototype_labels is not None:
         by_prototype = accuracy(nearest_prototype(embeddings, prototype_labels, prototypes), labels)
+    loss = float(F.cross_entropy(logits, labels))
+    term = None if auxiliary is None else auxiliary(embeddings, labels)
     return Evaluation(
         local_accuracy=accuracy(logits.argmax(dim=1), labels),
-        local_loss=float(F.cross_entropy(logits, labels)),
+        local_loss=loss,
         prototype_accuracy=by_prototype,
+        auxiliary_loss=None if term is None else float(term[1]),
+        local_objective=None if term is None else loss + term[0] * float(term[1]),
     )
 
 

@@ -21,6 +21,10 @@ class RoundMetrics:
     """Test average accuracy of the local models after training, each on its peer's own test set."""
     tal: float | None = None
     """Test average loss of the same, in nats."""
+    auxiliary_loss: float | None = None
+    """Mean of the method's term beside cross-entropy on the same test sets, unweighted (DFPL: R of Eq. 4)."""
+    tal_objective: float | None = None
+    """As ``tal``, of what the method minimises: cross-entropy and that term, weighted (DFPL: Eq. 3)."""
     test_accuracy: float | None = None
     """Mean accuracy of the same on the whole test set."""
     taa_prototype: float | None = None
@@ -82,6 +86,8 @@ class Evaluations:
         row.taa, row.tal, row.test_accuracy = _averages(list(self.local.values()))
         row.taa_received, row.tal_received, row.test_accuracy_received = _averages(list(self.received.values()))
         row.taa_prototype = _mean([item.prototype_accuracy for item in self.local.values()])
+        row.auxiliary_loss = _mean([item.auxiliary_loss for item in self.local.values()])
+        row.tal_objective = _mean([item.local_objective for item in self.local.values()])
         row.scalars_posted = self.scalars
 
 

@@ -79,9 +79,13 @@ class Dfpl(Method):
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
         """L = CE + lambda * R (Eq. 3). Where no class is known, as in round 1, R is zero."""
         embedding, logits = forward(images)  # (B, D), (B, C)
+        weight, regularizer = self.auxiliary(embedding, labels, memory)
+        return F.cross_entropy(logits, labels) + weight * regularizer
+
+    def auxiliary(self, embedding: torch.Tensor, labels: torch.Tensor, memory: Memory) -> tuple[float, torch.Tensor]:
+        """Lambda, and R of embeddings (B, D): how far they are from the global prototypes."""
         pull = mse_to_prototypes if self.regularizer == "mse" else norm_to_prototypes
-        regularizer = pull(embedding, labels, memory["prototypes"], memory["is_known"])
-        return F.cross_entropy(logits, labels) + self.regularizer_weight * regularizer
+        return self.regularizer_weight, pull(embedding, labels, memory["prototypes"], memory["is_known"])
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """P^i = mean of the posted p_k^i (Eq. 2); a class that nobody posted is absent."""

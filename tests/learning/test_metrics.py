@@ -29,6 +29,14 @@ def test_prediction_by_prototype() -> None:
     assert found.prototype_accuracy == 3 / 4
 
 
+def test_the_term_beside_cross_entropy_is_weighted_once() -> None:
+    images, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+    found = evaluate_local(Parrot(), images, labels, auxiliary=lambda embeddings, labels: (0.5, embeddings.sum()))
+    assert found.auxiliary_loss == 3.0
+    assert found.local_objective == pytest.approx(found.local_loss + 1.5)
+    assert evaluate_local(Parrot(), images, labels).local_objective is None
+
+
 def test_every_client_counts_once() -> None:
     evaluations = [Evaluation(1.0, 0.2), Evaluation(0.5, 0.4)]
     assert calculate_taa(evaluations) == 0.75

@@ -1,5 +1,7 @@
 """Averages count every peer once, and what is received belongs to the round before."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedchain.learning.learner import Contribution
@@ -29,6 +31,15 @@ def test_each_peer_counts_once() -> None:
     assert row.taa_prototype == pytest.approx(0.375)
     assert row.taa_received is None
     assert row.test_accuracy is None
+
+
+def test_the_objective_is_averaged_where_there_is_one() -> None:
+    log = EvaluationLog()
+    for peer, term in enumerate((1.0, 3.0)):
+        found = replace(_evaluation(0.5), auxiliary_loss=term, local_objective=0.5 + 2 * term)
+        log.add(peer, 1, Contribution(b"", 20, found, None))
+    row = _row(log, 1)
+    assert (row.auxiliary_loss, row.tal_objective) == (2.0, 4.5)
 
 
 def test_a_peer_that_contributes_again_replaces_its_figures() -> None:
