@@ -91,6 +91,9 @@ class LearningConfig:
     classes_per_client: int = 1
     """by-class: number of classes of a client."""
 
+    train_examples: int = 0
+    """Training examples that are spread over the clients, drawn at random; 0: all of the data set."""
+
     augmentation: str = "none"
     """Change of training images: none, or crop-flip (shift by up to four pixels, mirror every other one)."""
 
@@ -122,6 +125,7 @@ class LearningConfig:
         _validate_range("classes_per_client", self.classes_per_client, 1, self._classes_max("by-class"))
         _validate_range("shots", self.shots, 1, SHOTS_MAX)
         _validate_range("test_shots", self.test_shots, 1, SHOTS_MAX)
+        _validate_range("train_examples", self.train_examples, 0, self._train_examples_max())
         _validate_range("seed", self.seed, 0, 2**63 - 1)
         if not (math.isfinite(self.dirichlet_alpha) and self.dirichlet_alpha > 0):
             raise ConfigurationError(f"dirichlet_alpha must be a positive number, not {self.dirichlet_alpha}")
@@ -158,6 +162,10 @@ class LearningConfig:
         """The data set's number of classes, where a partition of this kind is chosen."""
         is_chosen = self.partition.startswith(kind) and self.dataset != OWN
         return DATASETS[self.dataset].classes if is_chosen else CLASSES_MAX
+
+    def _train_examples_max(self) -> int:
+        """How many training examples the data set has; own data sets have all that they have."""
+        return 0 if self.dataset == OWN else DATASETS[self.dataset].train_size
 
     @property
     def model_name(self) -> str:

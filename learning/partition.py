@@ -4,7 +4,7 @@ C classes, K clients. n-way k-shot sampling follows FedProto (Tan et al., AAAI 2
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,6 +39,11 @@ def split(
     `sources` are the numbers of the users or patients whose the training and the test examples are, where known.
     Raises `ConfigurationError`, with the numbers, if a client would be left without examples.
     """
+    if 0 < config.train_examples < len(train_labels):
+        drawn = _draw_examples(config, len(train_labels))
+        kept = None if sources is None else (sources[0][drawn], sources[1])
+        part = split(replace(config, train_examples=0), train_labels[drawn], test_labels, classes, kept)
+        return replace(part, train=tuple(drawn[own] for own in part.train))
     rng = numpy_generator(config.seed, "partition")
     if config.partition == "iid":
         parts = _split_iid(config.clients, len(train_labels), len(test_labels), rng)
@@ -48,6 +53,12 @@ def split(
     else:
         parts = _SPLITS[config.partition](config, train_labels, test_labels, classes, rng)
     return Partition(train=_ascending(parts[0]), test=_ascending(parts[1]))
+
+
+def _draw_examples(config: LearningConfig, available: int) -> Indices:
+    """Draw the training examples that there are at all; ascending."""
+    rng = numpy_generator(config.seed, "examples")
+    return np.sort(rng.choice(available, size=config.train_examples, replace=False))
 
 
 def _split_n_way(

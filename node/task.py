@@ -24,7 +24,7 @@ from fedchain.learning.shapes import read_shapes, write_shapes
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
 
-LATER_FIELDS = frozenset({"augmentation", "classes_per_client"})
+LATER_FIELDS = frozenset({"augmentation", "classes_per_client", "train_examples"})
 """What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
 
 OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "method", "seed", "shapes"})

@@ -68,6 +68,7 @@ class Scenario:
     test_shots: int = _LEARNING["test_shots"]
     dirichlet_alpha: float = _LEARNING["dirichlet_alpha"]
     classes_per_client: int = _LEARNING["classes_per_client"]
+    train_examples: int = _LEARNING["train_examples"]
     augmentation: str = _LEARNING["augmentation"]
     test_every: int = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""

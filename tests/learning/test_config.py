@@ -39,6 +39,7 @@ def test_every_data_set_can_be_chosen(name: str) -> None:
         ({"classes_std": -1}, "classes_std must be between 0 and 10, not -1"),
         ({"shots": 0}, "shots must be"),
         ({"test_shots": 0}, "test_shots must be"),
+        ({"train_examples": 1443}, "train_examples must be between 0 and 1442, not 1443"),
         ({"seed": -1}, "seed must be"),
         ({"dirichlet_alpha": 0.0}, "dirichlet_alpha must be a positive number, not 0.0"),
         ({"dirichlet_alpha": float("inf")}, "dirichlet_alpha must be a positive number, not inf"),
