@@ -77,12 +77,16 @@ def draw_class_counts(config: LearningConfig, classes: int, rng: np.random.Gener
     'n-way' is FedProto's sampler, uniform from max(2, avg - std) to avg + std, so that its mean and deviation are not
     the nominal ones; 'n-way-exact' rounds a normal draw. Both stay within 1..C.
     """
-    mean, deviation, clients = config.classes_avg, config.classes_std, config.clients
     if config.partition == "n-way":
-        low = min(max(2, mean - deviation), mean, classes)
-        return rng.integers(low, min(classes, mean + deviation), size=clients, endpoint=True)
-    drawn = np.rint(rng.normal(mean, deviation, size=clients))
+        return rng.integers(*class_range(config, classes), size=config.clients, endpoint=True)
+    drawn = np.rint(rng.normal(config.classes_avg, config.classes_std, size=config.clients))
     return np.clip(drawn, 1, classes).astype(np.int64)
+
+
+def class_range(config: LearningConfig, classes: int) -> tuple[int, int]:
+    """Return the fewest and the most classes that a client of an 'n-way' partition holds."""
+    low, high = config.classes_avg - config.classes_std, config.classes_avg + config.classes_std
+    return min(max(2, low), config.classes_avg, classes), min(classes, high)
 
 
 def _deal_shots(

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.partition import class_range
 from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError, nearest, read_toml, scenario_from_dict
 
@@ -91,6 +93,8 @@ class Experiment:
     """Where the paper's numbers stand."""
     scale: str = ""
     """What was reduced so that a CPU can run it; empty: nothing."""
+    note: str = ""
+    """How to read the table; printed under it."""
     seeds: tuple[int, ...]
     measure: str = "simulation"
     """One of ``MEASURES``."""
@@ -166,9 +170,15 @@ class Run:
 
 
 def key_of(scenario: Scenario) -> str:
-    """Names a simulation by what it computes: 16 hexadecimal digits over all settings that matter for its result."""
-    neutral = replace(scenario, data_dir="", workers=1, name="")
-    text = json.dumps(neutral.to_dict(), sort_keys=True)
+    """Names a simulation by what it computes: 16 hexadecimal digits over all settings that matter for its result.
+
+    Of an n-way partition that is the range of classes: FedProto's sampler takes (4, 2) and (3, 3) for the same.
+    """
+    values = replace(scenario, data_dir="", workers=1, name="").to_dict()
+    if scenario.partition == "n-way" and scenario.dataset in DATASETS:
+        config = scenario.learning_config()
+        values["classes_avg"], values["classes_std"] = class_range(config, DATASETS[config.dataset].classes)
+    text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

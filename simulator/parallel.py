@@ -1,5 +1,6 @@
 """Many simulations, several at a time, each in a process of its own; what is finished is handed over at once."""
 
+import gc
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -82,6 +83,7 @@ def _reached(task: Task) -> str:
 def run_one(scenario: Scenario) -> dict[str, Any]:
     """Simulate one scenario in memory; plain values, for a result file."""
     outcome = simulate(scenario, load_learner(scenario))
+    gc.collect()  # the peers know each other, and with them stays the data set, until somebody looks
     return {
         "scenario": scenario.to_dict(),
         "rows": [row.to_dict() for row in outcome.rows],

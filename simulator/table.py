@@ -12,6 +12,9 @@ from typing import Any
 from fedchain.simulator.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.scenario import ScenarioError
 
+NEAR = 2.0
+"""Percentage points up to which an accuracy counts as the paper's."""
+
 Rows = Sequence[Mapping[str, Any]]
 """What a run measured, one row a round."""
 
@@ -168,7 +171,30 @@ def to_markdown(experiment: Experiment, entries: Sequence[Entry]) -> str:
         column = f" {entry.column} |" if with_columns else ""
         paper, difference = _shown(entry.paper, entry.decimals), _shown(entry.difference, entry.decimals, "+")
         lines.append(f"| {entry.variant} | {entry.cell} |{column} {paper} | {_ours(entry)} | {difference} |")
+    if len({entry.cell for entry in entries}) > 1:
+        lines += _means(entries)
+    if experiment.note:
+        lines += ["", experiment.note.strip()]
     return "\n".join(lines) + "\n"
+
+
+def _means(entries: Sequence[Entry]) -> list[str]:
+    """Lines of means over the cells of each variant and column, of accuracies only: counts of rounds do not add up."""
+    rows = []
+    for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in entries if entry.decimals == 2):
+        own = [entry for entry in entries if (entry.variant, entry.column) == (variant, column)]
+        ours = [entry.mean for entry in own if entry.mean is not None]
+        paper = [entry.paper for entry in own if entry.paper is not None]
+        if len(ours) == len(own):
+            printed = statistics.mean(paper) if len(paper) == len(own) else None
+            near = sum(entry.difference is not None and abs(entry.difference) <= NEAR for entry in own)
+            among = f"{near} of {len(own)}" if printed is not None else "–"
+            shown = (_shown(printed, 2), _shown(statistics.mean(ours), 2), among)
+            rows.append(f"| {variant} | {column} | {' | '.join(shown)} |")
+    if not rows:
+        return []
+    head = ["", "Means over the cells:", "", f"| variant | column | paper | ours | cells within {NEAR:g} points |"]
+    return [*head, "|---|---|--:|--:|--:|", *rows]
 
 
 def _ours(entry: Entry) -> str:

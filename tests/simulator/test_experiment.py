@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from fedchain.__main__ import app
 from fedchain.learning.registry import build_method
 from fedchain.simulator import parallel
-from fedchain.simulator.experiment import Experiment, load_experiment
+from fedchain.simulator.experiment import Experiment, key_of, load_experiment
 from fedchain.simulator.library import experiment_files, find_experiment, list_experiments
 from fedchain.simulator.reproduce import reproduce, run_or_diverge
-from fedchain.simulator.scenario import ScenarioError, read_toml
+from fedchain.simulator.scenario import Scenario, ScenarioError, read_toml
 from fedchain.simulator.table import tabulate, to_markdown
 
 TABLE = """
@@ -84,6 +84,13 @@ def test_a_run_is_named_by_what_it_computes_and_not_by_where_it_runs(tmp_path: P
     assert not {run.key for run in experiment.runs({"rounds": 2})} & set(keys)
 
 
+def test_settings_of_one_meaning_are_one_run() -> None:
+    one, other = Scenario(classes_avg=4, classes_std=2), Scenario(classes_avg=3, classes_std=3)
+    assert key_of(one) == key_of(other)
+    assert key_of(one) != key_of(replace(other, classes_std=2))
+    assert key_of(replace(one, partition="n-way-exact")) != key_of(replace(other, partition="n-way-exact"))
+
+
 def test_the_table_has_mean_deviation_and_difference(tmp_path: Path) -> None:
     experiment = _load(tmp_path)
     _fake_results(experiment, tmp_path / "results")
@@ -96,9 +103,18 @@ def test_the_table_has_mean_deviation_and_difference(tmp_path: Path) -> None:
     after = entries["FedAvg, after", "more"]
     assert after.mean == pytest.approx(55.0)
     assert after.difference is None
-    text = to_markdown(experiment, list(entries.values()))
+    text = to_markdown(replace(experiment, note="How to read it."), list(entries.values()))
     assert "| FedAvg, before | few | 50.00 | 45.00 ± 7.07 | -5.00 |" in text
     assert "| FedAvg, after | more | – | 55.00 ± 7.07 | – |" in text
+    assert "| FedAvg, before |  | – | 55.00 | – |" in text, "the mean over the cells"
+    assert text.endswith("\nHow to read it.\n")
+
+
+def test_the_means_count_the_cells_near_the_paper(tmp_path: Path) -> None:
+    experiment = _load(tmp_path, TABLE.replace("{ few = [50.0] }", "{ few = [46.9], more = [67.1] }"))
+    _fake_results(experiment, tmp_path / "results")
+    text = to_markdown(experiment, tabulate(experiment, tmp_path / "results", {}))
+    assert "| FedAvg, before |  | 57.00 | 55.00 | 1 of 2 |" in text
 
 
 def test_an_experiment_runs_what_is_missing_and_nothing_twice(

@@ -53,15 +53,18 @@ def test_the_table_counts_the_cells_within_the_expected_range(tmp_path: Path) ->
     table = _load(tmp_path)
     fast, slow = table.cells
     losses = {(4, 0): 0.3, (4, 1): 0.3, (6, 0): 0.1, (6, 1): 0.2}
-    fake_results(tmp_path / "results", table.scenario_of(fast, {}), table.budget_of(fast), losses)
+    objectives = {(4, 0): 0.4, (4, 1): 0.5, (6, 0): 0.6, (6, 1): 0.7}
+    fake_results(tmp_path / "results", table.scenario_of(fast, {}), table.budget_of(fast), losses, objectives)
     only = {which: loss for which, loss in losses.items() if which[0] == 4}
     fake_results(tmp_path / "results", table.scenario_of(slow, {}), table.budget_of(slow), only)
     entries = reproduce_resources(table, tmp_path, 1, {})
-    assert [entry.best.rounds for entry in entries] == [6, 4], "six rounds of 24 s do not fit"
+    assert [entry.best("loss").rounds for entry in entries] == [6, 4], "six rounds of 24 s do not fit"
+    assert [entry.best("objective").rounds for entry in entries] == [4, 4]
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert "| fig5 | α = 1 | (76, 6) | (76, 6) | 12 | 0.1500 ± 0.0707 | 0.1500 |" in text
-    assert "| fig5 | α = 20 | (76, 6) | (84, 4) | 1 | 0.3000 ± 0.0000 | – |" in text
-    assert "Best R between 4 and 5: 1 of 2 cells, 50 %." in text
+    assert "| fig5 | α = 1 | (76, 6) | (76, 6) | 0.1500 | 0.1500 | (84, 4) | 0.4500 | 0.6500 |" in text
+    assert "| fig5 | α = 20 | (76, 6) | (84, 4) | 0.3000 | – | (84, 4) | 0.3000 | – |" in text
+    assert "Best R by loss between 4 and 5: 1 of 2 cells, 50 %." in text
+    assert "Best R by objective between 4 and 5: 2 of 2 cells, 100 %." in text
     assert (tmp_path / "fig5.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -107,5 +110,5 @@ def test_fewer_seeds_and_rounds_are_a_smaller_table(tmp_path: Path) -> None:
     cell = table.cells[0]
     fake_results(tmp_path / "results", table.scenario_of(cell, {}), table.budget_of(cell), {(4, 0): 0.25})
     (entry,) = reproduce_resources(replace(table, cells=(cell,)), tmp_path, 1, {})
-    assert entry.best.rounds == 4
+    assert entry.best("loss").rounds == 4
     assert entry.at_paper is None

@@ -17,11 +17,18 @@ PAPER = Budget(total_s=100.0, iteration_s=1.0, mining_s=4.0)
 TINY = Scenario(peers=3, classes_avg=2, proof_function="sha256d", mining_attempts=4)
 
 
-def fake_results(folder: Path, scenario: Scenario, budget: Budget, losses: dict[tuple[int, int], float]) -> None:
+def fake_results(
+    folder: Path,
+    scenario: Scenario,
+    budget: Budget,
+    losses: dict[tuple[int, int], float],
+    objectives: dict[tuple[int, int], float] | None = None,
+) -> None:
     """Results of (R, seed), as if they had been simulated: the first round is better than the last."""
     folder.mkdir(parents=True, exist_ok=True)
     for (rounds, seed), loss in losses.items():
-        rows = [{"tal": 0.0, "taa": 1.0}, {"tal": loss, "taa": 1 - loss}]
+        objective = None if objectives is None else objectives[rounds, seed]
+        rows = [{"tal": 0.0, "taa": 1.0}, {"tal": loss, "tal_objective": objective, "taa": 1 - loss}]
         key = key_of(trial_scenario(scenario, budget, rounds, seed))
         (folder / f"{key}.json").write_text(json.dumps({"rows": rows}))
 
@@ -75,7 +82,7 @@ def test_only_what_is_missing_is_simulated_and_the_result_stays(tmp_path: Path) 
     fake_results(tmp_path, TINY, budget, {(3, 0): 0.125})
     trials = search(TINY, budget, [2, 3], [0], 1, results=tmp_path)
     assert trials[1].losses == (0.125,)
-    assert 0 < trials[0].loss < 10
+    assert 0 < trials[0].loss < trials[0].objective < 10, "DFPL minimises more than the loss"
     kept = json.loads((tmp_path / f"{key_of(trial_scenario(TINY, budget, 2, 0))}.json").read_text())
     assert len(kept["rows"]) == 2
     assert trials[0].losses == (kept["rows"][-1]["tal"],)
