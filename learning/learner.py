@@ -6,7 +6,7 @@ nothing else: not on the process, nor on which other clients it serves, nor on t
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
 from fedchain.learning.method import Client, Method, Phase, Round, Tensors
-from fedchain.learning.metrics import Evaluation, evaluate, evaluate_local
+from fedchain.learning.metrics import Evaluation, evaluate_local
 from fedchain.learning.models import Model, info_of
 from fedchain.learning.own import TaskFunction, open_source
 from fedchain.learning.registry import build_method
@@ -69,7 +69,7 @@ class Learner:
         self._source = open_source(config, task)
         self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._test_result: tuple[bytes, tuple[float, float] | None] | None = None
+        self._test_result: tuple[bytes, Evaluation | None] | None = None
 
     def limit_clients(self, clients_max: int, folder: Path) -> None:
         """Hold at most so many clients in memory from now on; the others wait in the folder, which the caller removes.
@@ -105,7 +105,7 @@ class Learner:
                 raise
             local = self._evaluate(own, known)
             if evaluate_test and self._test_local:
-                local = _with_test(local, self._evaluate_on_all(own.model))
+                local = _with_test(local, self._evaluate_on_all(own.model, known))
         scalars = sum(tensor.size for tensor in payload.values() if tensor.dtype.kind == "f")
         return Contribution(encode(payload), own.steps, local, received, scalars)
 
@@ -181,7 +181,7 @@ class Learner:
         result = self._evaluate(client, round.knowledge)
         return _with_test(result, self._evaluate_shared(client, knowledge)) if evaluate_test else result
 
-    def _evaluate_shared(self, client: Client, knowledge: bytes) -> tuple[float, float] | None:
+    def _evaluate_shared(self, client: Client, knowledge: bytes) -> Evaluation | None:
         """Measure a shared model on the whole test set, once for all clients of this process if it is one for all."""
         if self._method.personalizes:
             return self._evaluate_on_all(client.model)
@@ -192,20 +192,29 @@ class Learner:
 
     def _evaluate(self, client: Client, known: Tensors | None) -> Evaluation:
         """Measure the client's model on its own test set."""
-        found = None if known is None else self._method.prototypes(known)
-        labels = prototypes = None
-        if found is not None:
-            own = np.isin(found["labels"], client.classes)
-            if own.any():
-                labels, prototypes = torch.from_numpy(found["labels"][own]), torch.from_numpy(found["prototypes"][own])
+        prototypes = self._prototypes(known, client.classes)
         auxiliary = partial(self._method.auxiliary, memory=client.memory)
-        return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels, auxiliary)
+        return evaluate_local(client.model, client.test_images, client.test_labels, *prototypes, auxiliary)
 
-    def _evaluate_on_all(self, model: Model) -> tuple[float, float] | None:
-        """Measure a model on the whole test set, if the clients have one in common."""
+    def _evaluate_on_all(self, model: Model, known: Tensors | None = None) -> Evaluation | None:
+        """Measure a model on the whole test set, if the clients have one in common; prototypes predict all classes."""
         if self._test_set is None:
             self._test_set = self._source.test_set()
-        return None if self._test_set is None else evaluate(model, *self._test_set)
+        if self._test_set is None:
+            return None
+        return evaluate_local(model, *self._test_set, *self._prototypes(known, range(self._info.classes)))
+
+    def _prototypes(
+        self, known: Tensors | None, classes: Collection[int]
+    ) -> tuple[torch.Tensor, torch.Tensor] | tuple[None, None]:
+        """Return the global prototypes (n, D) of these classes and their labels (n,), where there are any."""
+        found = None if known is None else self._method.prototypes(known)
+        if found is None:
+            return None, None
+        chosen = np.isin(found["labels"], list(classes))
+        if not chosen.any():
+            return None, None
+        return torch.from_numpy(found["prototypes"][chosen]), torch.from_numpy(found["labels"][chosen])
 
     def _build_client(self, index: int) -> Client:
         if not 0 <= index < self._config.clients:
@@ -231,5 +240,12 @@ def _validate_finite(payload: Tensors, client: Client, round_number: int) -> Non
         raise TrainingDiverged(client.index, round_number, client.steps, math.nan)
 
 
-def _with_test(evaluation: Evaluation, test: tuple[float, float] | None) -> Evaluation:
-    return evaluation if test is None else replace(evaluation, test_accuracy=test[0], test_loss=test[1])
+def _with_test(evaluation: Evaluation, test: Evaluation | None) -> Evaluation:
+    if test is None:
+        return evaluation
+    return replace(
+        evaluation,
+        test_accuracy=test.local_accuracy,
+        test_loss=test.local_loss,
+        test_accuracy_prototype=test.prototype_accuracy,
+    )

@@ -35,6 +35,9 @@ class Evaluation:
     test_accuracy: float | None = None
     """Fraction of the whole test set that the head gets right; None if not measured."""
 
+    test_accuracy_prototype: float | None = None
+    """Fraction of it right if each embedding takes the nearest global prototype of all; None if not measured."""
+
     test_loss: float | None = None
     """Mean cross-entropy on the whole test set, in nats; None if not measured."""
 

@@ -27,6 +27,8 @@ class RoundMetrics:
     """As ``tal``, of what the method minimises: cross-entropy and that term, weighted (DFPL: Eq. 3)."""
     test_accuracy: float | None = None
     """Mean accuracy of the same on the whole test set."""
+    test_accuracy_prototype: float | None = None
+    """As ``test_accuracy``, predicting by the nearest of all global prototypes."""
     taa_prototype: float | None = None
     """As ``taa``, predicting by the nearest global prototype among the peer's classes."""
     taa_received: float | None = None
@@ -86,6 +88,7 @@ class Evaluations:
         row.taa, row.tal, row.test_accuracy = _averages(list(self.local.values()))
         row.taa_received, row.tal_received, row.test_accuracy_received = _averages(list(self.received.values()))
         row.taa_prototype = _mean([item.prototype_accuracy for item in self.local.values()])
+        row.test_accuracy_prototype = _mean([item.test_accuracy_prototype for item in self.local.values()])
         row.auxiliary_loss = _mean([item.auxiliary_loss for item in self.local.values()])
         row.tal_objective = _mean([item.local_objective for item in self.local.values()])
         row.scalars_posted = self.scalars

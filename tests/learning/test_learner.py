@@ -204,6 +204,15 @@ def test_what_is_measured_is_what_the_method_has() -> None:
     assert measured.local_accuracy == first[0].local.local_accuracy
     assert 0 < (measured.test_accuracy or 0) < measured.local_accuracy
     assert (measured.test_loss or 0) > 0
+    assert measured.test_accuracy_prototype is None, "no prototype is known in round 1"
+
+
+def test_prototypes_of_all_classes_predict_the_whole_test_set() -> None:
+    task = LearningConfig(method="dfpl", clients=5, partition="iid")
+    _, knowledge = play(task, 1)
+    found = Learner(task).contribute(0, "update", 2, knowledge, evaluate_test=True).local
+    assert found.test_accuracy_prototype is not None
+    assert 0.5 < found.test_accuracy_prototype < 1
 
 
 def test_a_contribution_travels_between_processes() -> None:
