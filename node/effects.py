@@ -70,6 +70,9 @@ class Refuse:
     peer: PublicKey
     error: Refused
 
+    def __post_init__(self) -> None:
+        _forget_frames(self.error)
+
 
 @dataclass(frozen=True, slots=True)
 class Blame:
@@ -81,6 +84,14 @@ class Blame:
     peer: PublicKey
     """32 bytes: who wrote or sent it."""
     error: Refused
+
+    def __post_init__(self) -> None:
+        _forget_frames(self.error)
+
+
+def _forget_frames(error: Refused) -> None:
+    """Keep what an error says and not where it was raised: those frames hold the node, and with it all its payloads."""
+    error.__traceback__ = error.__context__ = None
 
 
 Effect = Publish | Send | Contribute | Mine | Persist | Retain | Refuse | Blame

@@ -95,7 +95,7 @@ class Node:
         self._me: PublicKey = key.public_key
         self._verification = verification
         self._contents = Contents(genesis, stored, stored_part)
-        self._answers = Answers(genesis, self.tree, self.mempool, self.content)
+        self._answers = Answers(genesis, self.tree, self.mempool, self._contents.get)
         self._peers: dict[PublicKey, None] = {}  # in order of connection
         self._turn = genesis.index.get(self._me, 0)
 
