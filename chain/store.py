@@ -7,7 +7,7 @@ peers and survives their simulated crashes; ``Store`` in ``sqlite.py`` is a fold
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from fedchain.chain.block import Block
 from fedchain.chain.difficulty import is_canonical_bits
@@ -31,6 +31,9 @@ class Content:
 
 Record = Block | Vote | Transaction | Content
 """What can be appended. A ``Transaction`` is the node's own post: after a crash the same bytes are sent again."""
+
+
+PooledRecord = TypeVar("PooledRecord", Block, Vote)
 
 
 class Storage(Protocol):
@@ -97,9 +100,14 @@ def fill_tree(tree: BlockTree, records: Iterable[Record]) -> None:
 
 
 class MemoryStore:
-    """A storage without a disk. It survives a simulated crash because it outlives the node."""
+    """A storage without a disk. It survives a simulated crash because it outlives the node.
 
-    def __init__(self) -> None:
+    Args:
+        pool: blocks and votes of all storages of a simulation, which then hold one copy of what is equal.
+    """
+
+    def __init__(self, pool: dict[Hash, Any] | None = None) -> None:
+        self._pool = {} if pool is None else pool
         self._blocks: dict[Hash, Block] = {}
         self._votes: dict[Hash, Vote] = {}
         self._posts: dict[Hash, Transaction] = {}
@@ -109,13 +117,18 @@ class MemoryStore:
         """See :class:`Storage`."""
         for record in records:
             if isinstance(record, Block):
-                self._blocks.setdefault(record.hash, record)
+                self._blocks.setdefault(record.hash, self._pooled(record))
             elif isinstance(record, Vote):
-                self._votes.setdefault(record.hash, record)
+                self._votes.setdefault(record.hash, self._pooled(record))
             elif isinstance(record, Transaction):
                 self._posts.setdefault(record.hash, record)
             else:
                 self._contents.setdefault(record.hash, record.data)
+
+    def _pooled(self, record: PooledRecord) -> PooledRecord:
+        """The copy that others hold; a block of the same hash may still have another body, which is its own."""
+        known: PooledRecord = self._pool.setdefault(record.hash, record)
+        return known if known == record else record
 
     def records(self) -> Iterator[Block | Vote | Transaction]:
         """See :class:`Storage`."""

@@ -192,9 +192,9 @@ class Learner:
 
     def _evaluate(self, client: Client, known: Tensors | None) -> Evaluation:
         """Measure the client's model on its own test set."""
-        prototypes = self._prototypes(known, client.classes)
+        prototypes, labels = self._prototypes(known, client.classes)
         auxiliary = partial(self._method.auxiliary, memory=client.memory)
-        return evaluate_local(client.model, client.test_images, client.test_labels, *prototypes, auxiliary)
+        return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels, auxiliary)
 
     def _evaluate_on_all(self, model: Model, known: Tensors | None = None) -> Evaluation | None:
         """Measure a model on the whole test set, if the clients have one in common; prototypes predict all classes."""
@@ -202,7 +202,8 @@ class Learner:
             self._test_set = self._source.test_set()
         if self._test_set is None:
             return None
-        return evaluate_local(model, *self._test_set, *self._prototypes(known, range(self._info.classes)))
+        prototypes, labels = self._prototypes(known, range(self._info.classes))
+        return evaluate_local(model, *self._test_set, prototypes, labels)
 
     def _prototypes(
         self, known: Tensors | None, classes: Collection[int]

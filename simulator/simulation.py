@@ -18,7 +18,7 @@ from fedchain.chain.genesis import AggregatorRule, Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, mining_time_ms
 from fedchain.chain.store import MemoryStore, Storage
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.learner import Contribution
 from fedchain.learning.rules import Rules
@@ -160,8 +160,9 @@ class Simulation:
         )
         self._shifts = Shifts(genesis, self.peers, self._network) if scenario.idle_sleep else None
         shared = Verification(genesis, rules) if scenario.shared_verification else None
+        pool: dict[Hash, Any] = {}
         for number, key in enumerate(keys):
-            storage = store if number == 0 and store is not None else MemoryStore()
+            storage = store if number == 0 and store is not None else MemoryStore(pool)
             self.peers.append(
                 SimulatedPeer(
                     number,

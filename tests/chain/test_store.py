@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,30 @@ def test_the_tree_is_the_one_that_was_stored(storage: Storage, chain: ChainBuild
     assert tree.head == chain.states[chain.tip]
     assert len(tree) == len(chain.blocks)
     assert set(tree.votes(chain.tip)) == set(GENESIS.members)
+
+
+# --- many storages in one process
+
+
+def test_storages_with_one_pool_hold_one_copy_of_what_is_equal(chain: ChainBuilder) -> None:
+    pool: dict[bytes, Any] = {}
+    one, other = MemoryStore(pool), MemoryStore(pool)
+    block = chain.blocks[chain.tip]
+    copy = Block.from_record(block.to_record())
+    assert copy is not block
+    one.append([block])
+    other.append([copy])
+    assert [id(record) for record in one.records()] == [id(record) for record in other.records()] == [id(block)]
+
+
+def test_a_block_with_another_body_is_not_taken_from_the_pool(chain: ChainBuilder) -> None:
+    pool: dict[bytes, Any] = {}
+    one, other = MemoryStore(pool), MemoryStore(pool)
+    block = chain.blocks[chain.tip]
+    forged = replace(block, signature=bytes(64))
+    one.append([block])
+    other.append([forged])
+    assert list(other.records()) == [forged]
 
 
 # --- the tree

@@ -1,8 +1,14 @@
 """A simulated peer crashes and comes back with what it had stored, and mines as fast as its pace says."""
 
+import gc
+import weakref
+from collections.abc import Callable
+
 import pytest
 
 from fedchain.chain.store import MemoryStore
+from fedchain.node.node import Node
+from fedchain.simulator.peer import SimulatedPeer
 from fedchain.simulator.scenario import Fault, ScenarioError
 from tests.simulator.trivial import TrivialCompute, posts_counted, run_trivial, trivial_scenario, trivial_simulation
 
@@ -68,6 +74,32 @@ def test_a_peer_that_was_away_for_longer_than_payloads_are_kept_comes_back() -> 
     assert other.node is not None
     assert late.node.knowledge() == other.node.knowledge()
     assert outcome.rows[-1].posts == 5
+
+
+def test_a_node_that_stops_is_freed_at_once() -> None:
+    """Its payloads go with it: waiting for the collector of cycles, thousands of sleepers filled the memory."""
+    scenario = trivial_scenario(
+        peers=30, rounds=6, contributors_per_round=4, committee_size=3, idle_sleep=True, retention_blocks=2
+    )
+    simulation = trivial_simulation(scenario)
+    stopped: list[weakref.ref[Node]] = []
+    for peer in simulation.peers:
+        sleep = peer.sleep
+
+        def watched(peer: SimulatedPeer = peer, sleep: Callable[[], None] = sleep) -> None:
+            assert peer.node is not None
+            stopped.append(weakref.ref(peer.node))
+            sleep()
+
+        peer.sleep = watched  # type: ignore[method-assign]
+    gc.collect()
+    gc.disable()
+    try:
+        simulation.run()
+    finally:
+        gc.enable()
+    assert len(stopped) > 10
+    assert [node() for node in stopped if node() is not None] == []
 
 
 def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:
