@@ -143,7 +143,7 @@ def trial_scenario(scenario: Scenario, budget: Budget, rounds: int, seed: int) -
         # A phase is timed from its beginning: training alone must not make anybody look missing.
         phase_timeout_s=scenario.phase_timeout_s + steps * budget.iteration_s,
         max_virtual_s=max(scenario.max_virtual_s, 10 * budget.total_s),
-        test_every=rounds,
+        test_every=0,
         shared_verification=True,
         workers=1,
     )

@@ -40,7 +40,7 @@ def test_a_trial_has_the_budgets_times_and_the_seeds_data() -> None:
     trial = trial_scenario(base, PAPER, 6, 3)
     assert trial.hyperparameters == {"momentum": 0.5, "local_epochs": 0, "local_steps": 12}
     assert (trial.rounds, trial.seed, trial.iteration_s, trial.mining_s) == (6, 3, 1.0, 4.0)
-    assert (trial.mining_attempts, trial.test_every, trial.shared_verification) == (128, 6, True)
+    assert (trial.mining_attempts, trial.test_every, trial.shared_verification) == (128, 0, True)
     assert trial.learning_config().seed == 3
     free = trial_scenario(base, Budget(total_s=1e6, iteration_s=1.0, mining_s=0.0), 6, 3)
     assert free.mining_s > 0, "the simulator's blocks take some time"
