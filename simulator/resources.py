@@ -127,7 +127,7 @@ def reproduce_resources(
     for figure in dict.fromkeys(cell.figure for cell in table.cells):
         curves = {entry.cell.name: entry.trials for entry in entries if entry.cell.figure == figure}
         draw_trials(curves, folder / f"{figure}.png")
-    console.print(text)
+    console.print(text, markup=False, soft_wrap=True)
     console.print(f"written to {folder}")
     return entries
 
