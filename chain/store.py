@@ -34,6 +34,7 @@ Record = Block | Vote | Transaction | Content
 
 
 PooledRecord = TypeVar("PooledRecord", Block, Vote)
+"""What many storages have in common: everybody's blocks and votes."""
 
 
 class Storage(Protocol):
@@ -116,18 +117,19 @@ class MemoryStore:
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
         for record in records:
+            key = record.hash
             if isinstance(record, Block):
-                self._blocks.setdefault(record.hash, self._pooled(record))
+                self._blocks.setdefault(key, self._pooled(key, record))
             elif isinstance(record, Vote):
-                self._votes.setdefault(record.hash, self._pooled(record))
+                self._votes.setdefault(key, self._pooled(key, record))
             elif isinstance(record, Transaction):
-                self._posts.setdefault(record.hash, record)
+                self._posts.setdefault(key, record)
             else:
-                self._contents.setdefault(record.hash, record.data)
+                self._contents.setdefault(key, record.data)
 
-    def _pooled(self, record: PooledRecord) -> PooledRecord:
+    def _pooled(self, key: Hash, record: PooledRecord) -> PooledRecord:
         """The copy that others hold; a block of the same hash may still have another body, which is its own."""
-        known: PooledRecord = self._pool.setdefault(record.hash, record)
+        known: PooledRecord = self._pool.setdefault(key, record)
         return known if known == record else record
 
     def records(self) -> Iterator[Block | Vote | Transaction]:

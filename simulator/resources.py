@@ -13,7 +13,7 @@ from rich.console import Console
 from fedchain.learning.theory import Budget
 from fedchain.simulator.experiment import expect_keys
 from fedchain.simulator.scenario import Scenario, read_toml, scenario_from_dict
-from fedchain.simulator.search import MEASURES, Trial, best_trial, draw_trials, search
+from fedchain.simulator.search import CRITERIA, Trial, best_trial, draw_trials, search
 
 KIND = "resources"
 """What the key ``kind`` of such a file holds."""
@@ -78,9 +78,9 @@ class ResourceEntry:
     cell: ResourceCell
     trials: tuple[Trial, ...]
 
-    def best(self, measure: str) -> Trial:
-        """The trial with the lowest mean in one of ``MEASURES``."""
-        return best_trial(self.trials, measure)
+    def best(self, criterion: str) -> Trial:
+        """The trial with the lowest mean in one of ``CRITERIA``."""
+        return best_trial(self.trials, criterion)
 
     @property
     def at_paper(self) -> Trial | None:
@@ -148,16 +148,16 @@ def to_markdown(table: ResourceTable, entries: Sequence[ResourceEntry]) -> str:
     for entry in entries:
         cell, budget = entry.cell, table.budget_of(entry.cell)
         columns = [cell.figure, cell.name, _pair(budget, cell.paper)]
-        for measure in MEASURES:
-            best = entry.best(measure)
-            there = "–" if entry.at_paper is None else f"{getattr(entry.at_paper, measure):.4f}"
-            columns += [_pair(budget, best.rounds), f"{getattr(best, measure):.4f}", there]
+        for criterion in CRITERIA:
+            best = entry.best(criterion)
+            there = "–" if entry.at_paper is None else f"{getattr(entry.at_paper, criterion):.4f}"
+            columns += [_pair(budget, best.rounds), f"{getattr(best, criterion):.4f}", there]
         lines.append(f"| {' | '.join(columns)} |")
     lines.append("")
-    for measure in MEASURES:
-        within = sum(low <= entry.best(measure).rounds <= high for entry in entries)
+    for criterion in CRITERIA:
+        within = sum(low <= entry.best(criterion).rounds <= high for entry in entries)
         share = f"{100 * within / len(entries):.0f} %"
-        lines.append(f"Best R by {measure} between {low} and {high}: {within} of {len(entries)} cells, {share}.")
+        lines.append(f"Best R by {criterion} between {low} and {high}: {within} of {len(entries)} cells, {share}.")
     return "\n".join(lines) + "\n"
 
 

@@ -26,7 +26,7 @@ ATTEMPTS_MAX = 128
 """Real hashes behind a simulated block: virtual times do not depend on their number."""
 
 
-MEASURES = ("loss", "objective")
+CRITERIA = ("loss", "objective")
 """How good a trial is: cross-entropy on the test sets, or there too all that the method minimises. The paper's "test
 average loss" can mean either."""
 
@@ -123,9 +123,9 @@ def search(
     ]
 
 
-def best_trial(trials: Sequence[Trial], measure: str = "loss") -> Trial:
-    """The one with the lowest mean in one of ``MEASURES``, which is what the paper's Tables III and IV call optimal."""
-    return min(trials, key=lambda trial: getattr(trial, measure))
+def best_trial(trials: Sequence[Trial], criterion: str = "loss") -> Trial:
+    """The one with the lowest mean in one of ``CRITERIA``, which is what the paper's Tables III and IV call optimal."""
+    return min(trials, key=lambda trial: getattr(trial, criterion))
 
 
 def trial_scenario(scenario: Scenario, budget: Budget, rounds: int, seed: int) -> Scenario:
@@ -176,15 +176,15 @@ def draw_trials(curves: Mapping[str, Sequence[Trial]], path: Path) -> None:
     from matplotlib.ticker import MaxNLocator
 
     has_objective = any(None not in trial.objectives for trials in curves.values() for trial in trials)
-    shown = MEASURES if has_objective else MEASURES[:1]
+    shown = CRITERIA if has_objective else CRITERIA[:1]
     figure = Figure(figsize=(6.0 * len(shown), 4.0), layout="constrained")
-    for axes, measure in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+    for axes, criterion in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for label, trials in curves.items():
-            at, values = ([getattr(trial, name) for trial in trials] for name in ("rounds", measure))
+            at, values = ([getattr(trial, name) for trial in trials] for name in ("rounds", criterion))
             (line,) = axes.plot(at, values, marker="o", markersize=3, label=label)
-            best = best_trial(trials, measure)
-            axes.plot([best.rounds], [getattr(best, measure)], marker="*", markersize=13, color=line.get_color())
-        axes.set(xlabel="rounds R", ylabel=f"test {measure} after the last round (nats)")
+            best = best_trial(trials, criterion)
+            axes.plot([best.rounds], [getattr(best, criterion)], marker="*", markersize=13, color=line.get_color())
+        axes.set(xlabel="rounds R", ylabel=f"test {criterion} after the last round (nats)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize=7)
     figure.savefig(path, dpi=130)
