@@ -37,8 +37,20 @@ class _Download:
     """Whether the first provider was asked; otherwise it is busy with others."""
     turns: int = 0
     """How often a provider was replaced because it stalled."""
-    data: bytearray = field(default_factory=bytearray)
+    chunks: list[bytes] = field(default_factory=list)
     """What has arrived, from the start."""
+    arrived: int = 0
+    """Bytes of it."""
+
+    def add(self, data: bytes) -> None:
+        """Put ``data`` behind what has arrived."""
+        self.chunks.append(data)
+        self.arrived += len(data)
+
+    def clear(self) -> None:
+        """Drop what has arrived."""
+        self.chunks.clear()
+        self.arrived = 0
 
     @property
     def is_large(self) -> bool:
@@ -93,26 +105,27 @@ class Downloads:
                 provider.
         """
         download = self._downloads.get(chunk.content_hash)
-        if download is None or peer != download.providers[0] or chunk.offset != len(download.data):
+        if download is None or peer != download.providers[0] or chunk.offset != download.arrived:
             return None, []
         if not chunk.data:
             # A content of unknown size may end with a whole chunk.
-            if download.size is None and sha256(bytes(download.data)) == chunk.content_hash:
+            content = b"".join(download.chunks)
+            if download.size is None and sha256(content) == chunk.content_hash:
                 del self._downloads[chunk.content_hash]
-                return bytes(download.data), self._ask_for_waiting(peer, now_ms)
+                return content, self._ask_for_waiting(peer, now_ms)
             return None, self._pass_on(chunk.content_hash, download, now_ms)
         size_max = self._size_max if download.size is None else download.size
-        found, wanted = len(chunk.data), min(CHUNK_SIZE, size_max - len(download.data))
+        found, wanted = len(chunk.data), min(CHUNK_SIZE, size_max - download.arrived)
         # Who sends a byte at a time would hold the download for ever and never stall.
         if found > wanted or (found < wanted and download.size is not None):
             self._restart(download)
             raise InvalidPayload("chunk", f"{found} bytes found at {chunk.offset}, {wanted} wanted")
-        download.data += chunk.data
+        download.add(chunk.data)
         download.asked_ms = now_ms
-        is_last = len(download.data) == download.size or (download.size is None and found < CHUNK_SIZE)
+        is_last = download.arrived == download.size or (download.size is None and found < CHUNK_SIZE)
         if not is_last:
-            return None, [(peer, GetContent(chunk.content_hash, len(download.data)))]
-        content = bytes(download.data)
+            return None, [(peer, GetContent(chunk.content_hash, download.arrived))]
+        content = b"".join(download.chunks)
         try:
             validate_content(chunk.content_hash, len(content), content)
         except Invalid:
@@ -147,9 +160,9 @@ class Downloads:
         download.asked_ms, download.is_asked = now_ms, False
         download.is_asked = not download.is_large or self._large_from(provider) < LARGE_AT_ONCE_MAX
         if not download.is_asked:
-            download.data.clear()  # parts of contents that nobody sends would add up
+            download.clear()  # parts of contents that nobody sends would add up
             return []
-        return [(provider, GetContent(content_hash, len(download.data)))]
+        return [(provider, GetContent(content_hash, download.arrived))]
 
     def _large_from(self, provider: PublicKey) -> int:
         return sum(
@@ -185,5 +198,5 @@ class Downloads:
     @staticmethod
     def _restart(download: _Download) -> None:
         """Begin again with another provider, at the next tick."""
-        download.data.clear()
+        download.clear()
         download.asked_ms = 0

@@ -1,7 +1,8 @@
 """The checker: what must hold in every simulation, whatever goes wrong in it.
 
 * agreement: no two peers differ below the reorg limit, and at the end they have one head;
-* validity: the chain at the end re-verifies from genesis, block by block, without any of the nodes' caches;
+* validity: every block that a peer keeps re-verifies, from genesis on and without any of the nodes' caches, at the
+  moment when the first peer keeps it, because its payloads may be dropped later;
 * nothing lost: what a peer stored or promised is still there, and no peer ever posted twice for one phase; what the
   retention window covers is held by somebody;
 * same knowledge: at every height, everywhere.
@@ -14,8 +15,7 @@ from fedchain.chain.exceptions import ChainError
 from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, Rules, recompute
-from fedchain.chain.state import apply_block, genesis_state
-from fedchain.chain.store import Content
+from fedchain.chain.state import State, apply_block, genesis_state
 from fedchain.chain.transaction import PostKey, Transaction
 from fedchain.chain.validation import validate_knowledge, validate_on, validate_sealed
 from fedchain.crypto.hashing import Hash
@@ -35,13 +35,16 @@ class Checker:
         self._rules = rules
         self._settled: list[tuple[Hash, Hash]] = []  # (block, knowledge) by height, deep enough never to change
         self._posts: dict[PostKey, Hash] = {}
-        self._dropped: dict[Hash, bytes] = {}  # contents that peers may drop, so that the chain can be verified still
+        start = genesis_state(genesis)
+        self._verified: dict[Hash, State] = {start.block_hash: start}  # states after the blocks that re-verified
 
     def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
-        """No peer signs two different posts for one phase, not even after a crash."""
+        """What a peer keeps re-verifies, and none signs two posts for one phase, not even after a crash."""
         for effect in effects:
-            if isinstance(effect, Persist) and self._genesis.retention_blocks:
-                self._dropped |= {item.hash: item.data for item in effect.records if isinstance(item, Content)}
+            if isinstance(effect, Persist):
+                for record in effect.records:
+                    if isinstance(record, Block) and record.hash not in self._verified:
+                        self._verify(peer, record)
             if isinstance(effect, Publish) and isinstance(effect.message, PostMessage):
                 post = effect.message.transaction
                 if self._posts.setdefault(post.key, post.hash) != post.hash:
@@ -73,7 +76,7 @@ class Checker:
                     self._fail(f"peers {trees[0][0].number} and {peer.number} differ at height {height}")
                     break
         if trees:
-            self._verify_chain(trees[0][0])
+            self._check_verified(trees[0][1])
             self._check_retained([peer for peer, _ in trees], trees[0][1])
 
     def _check_stored(self, peer: SimulatedPeer) -> None:
@@ -97,25 +100,29 @@ class Checker:
             if all(peer.storage.content(content_hash) is None for peer in peers):
                 self._fail(f"content {content_hash.hex()} of the last {window} blocks is held by nobody")
 
-    def _verify_chain(self, peer: SimulatedPeer) -> None:
-        tree, genesis = peer.tree, self._genesis
-        assert tree is not None, "only running peers are checked"
-
-        def content(content_hash: Hash) -> bytes | None:
-            return peer.storage.content(content_hash) or self._dropped.get(content_hash)
-
-        grandparent, state = None, genesis_state(genesis)
+    def _check_verified(self, tree: BlockTree) -> None:
         for height in range(1, tree.head.height + 1):
-            block = tree.block(tree.canonical(height) or b"")
-            assert block is not None, "the canonical chain has a block at every height"
-            try:
-                validate_sealed(genesis, block, is_valid_signature)
-                validate_on(genesis, grandparent, state, block, block.header.timestamp_ms)
-                validate_knowledge(block.header, recompute(genesis, self._rules, state, block.transactions, content))
-            except ChainError as error:
-                self._fail(f"height {height} does not re-verify: {error}")
-                return
-            grandparent, state = state, apply_block(genesis, state, block)
+            if tree.canonical(height) not in self._verified:
+                self._fail(f"the block at height {height} was kept by nobody, or is not valid")
+
+    def _verify(self, peer: SimulatedPeer, block: Block) -> None:
+        """Apply every rule to a block that ``peer`` is about to keep, with the contents that the peer holds now."""
+        assert peer.node is not None, "only a running peer has effects"
+        genesis, header = self._genesis, block.header
+        parent = self._verified.get(header.parent_hash)
+        if parent is None:
+            self._fail(f"height {header.height} follows a block that did not verify")
+            return
+        grandparent = None if parent.height == 0 else self._verified[parent.parent_hash]
+        try:
+            validate_sealed(genesis, block, is_valid_signature)
+            validate_on(genesis, grandparent, parent, block, header.timestamp_ms)
+            knowledge = recompute(genesis, self._rules, parent, block.transactions, peer.node.content)
+            validate_knowledge(header, knowledge)
+        except ChainError as error:
+            self._fail(f"height {header.height} does not re-verify: {error}")
+            return
+        self._verified[block.hash] = apply_block(genesis, parent, block)
 
     def _fail(self, violation: str) -> None:
         if violation not in self.violations:

@@ -9,7 +9,7 @@ import heapq
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
@@ -20,6 +20,9 @@ from fedchain.simulator.loop import VirtualTimeLoop
 
 SEEN_MAX = 8_192
 """Message ids that a peer of a gossip mesh remembers."""
+
+PARCELS_MAX = 128
+"""Parcels that are kept packed: whoever catches up asks for the same blocks and chunks as the others do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +209,7 @@ class Endpoint:
         self.send = partial(network.send, number)
 
 
+@lru_cache(maxsize=PARCELS_MAX)
 def _pack(message: Message, *, gossip: bool) -> Parcel:
     data = encode_message(message)
     return Parcel(decode_message(data), len(data), sha256(data)[:8], gossip)

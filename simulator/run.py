@@ -1,9 +1,8 @@
 """Running a scenario: data, worker processes, simulation and run folder put together."""
 
-import ctypes
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -19,12 +18,6 @@ from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
 from fedchain.simulator.worker import CLIENTS_MAX, TrainingPool
-
-M_MMAP_THRESHOLD = -3
-"""glibc's number of the parameter."""
-
-LARGE_BLOCK = 128 * 1024
-"""Bytes from which a block is mapped by itself: glibc's own default, until it sees large blocks come and go."""
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
 
@@ -78,8 +71,6 @@ def simulate(
     rules, keys = Rules(scenario.learning_config()), simulation_keys(scenario)
     genesis = found_federation(scenario, rules, keys)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
-    if scenario.idle_sleep:
-        _keep_payloads_apart()
     pool = TrainingPool(learner, min(scenario.workers, scenario.peers), clients_max)
     store: Storage | None = None
     try:
@@ -92,16 +83,6 @@ def simulate(
         pool.close()
         if isinstance(store, Store):
             store.close()
-
-
-def _keep_payloads_apart() -> None:
-    """Have malloc map every large block by itself, so that its memory goes back when it is freed.
-
-    Payloads come and go with the peers that wake, between small records that stay. On a heap they leave holes, and a
-    federation of thousands grew with every round. Elsewhere than under glibc nothing happens.
-    """
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 def load_learner(scenario: Scenario) -> Learner:

@@ -55,7 +55,7 @@ def test_a_content_that_nobody_holds_is_found(simulation: Simulation) -> None:
     assert any("is held by nobody" in violation for violation in violations(simulation))
 
 
-def test_a_chain_whose_contents_were_dropped_is_verified_still() -> None:
+def test_a_chain_whose_contents_are_dropped_is_verified_all_the_same() -> None:
     simulation = trivial_simulation(trivial_scenario(peers=3, rounds=12, retention_blocks=2))
     assert simulation.run().violations == []
     tree = simulation.peers[0].tree
@@ -63,17 +63,26 @@ def test_a_chain_whose_contents_were_dropped_is_verified_still() -> None:
     block = tree.block(tree.canonical(1) or b"")
     assert block is not None
     assert simulation.peers[0].storage.content(block.header.knowledge_root) is None
+    assert tree.canonical(1) in simulation._checker._verified
 
 
-def test_a_chain_that_does_not_re_verify_is_found(simulation: Simulation) -> None:
+def test_a_block_that_does_not_re_verify_is_found_as_soon_as_it_is_kept() -> None:
     class OtherRules(TrivialRules):
         def aggregate(
             self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
         ) -> bytes:
             return super().aggregate(phase, round_number, knowledge, posts)[::-1]
 
-    (found,) = violations(simulation, Checker(simulation._genesis, OtherRules()))
-    assert found.startswith("height 1 does not re-verify")
+    simulation = trivial_simulation(SCENARIO)
+    simulation._checker = Checker(simulation._genesis, OtherRules())
+    first, *others = simulation.run().violations
+    assert first.startswith("height 1 does not re-verify")
+    assert "height 2 follows a block that did not verify" in others
+
+
+def test_a_chain_that_nobody_was_seen_to_keep_is_found(simulation: Simulation) -> None:
+    found = violations(simulation, Checker(simulation._genesis, TrivialRules()))
+    assert "the block at height 1 was kept by nobody, or is not valid" in found
 
 
 def test_a_second_post_for_one_phase_is_found(simulation: Simulation) -> None:
