@@ -75,7 +75,7 @@ def reproduce(
     ] = None,
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Fewer or more seeds than the experiment has.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds than the experiment has.")] = None,
     only: Annotated[str, typer.Option(metavar="CELL/VARIANT", help="Pattern of what to run: '*/DFPL*'.")] = "*",
     out: Annotated[Path | None, typer.Option(help="Folder for results and table; default: runs/NAME.")] = None,
@@ -100,10 +100,10 @@ def reproduce(
             _reproduce_resources(path, overrides, jobs, seeds, rounds, out)
             return
 
-        from fedchain.simulator.experiment import load_experiment
+        from fedchain.simulator.experiment import first_seeds, load_experiment
 
         experiment = load_experiment(path)
-        experiment = replace(experiment, seeds=experiment.seeds[:seeds])
+        experiment = replace(experiment, seeds=first_seeds(experiment.seeds, seeds))
         if rounds is not None:
             overrides["rounds"] = rounds
         if download:
@@ -119,10 +119,11 @@ def _reproduce_resources(
     path: Path, overrides: Mapping[str, Any], jobs: int, seeds: int | None, rounds: int | None, out: Path | None
 ) -> None:
     """A table of best numbers of rounds; ``rounds`` is the largest that is tried."""
+    from fedchain.simulator.experiment import first_seeds
     from fedchain.simulator.resources import load_resources, reproduce_resources
 
     table = load_resources(path)
-    table = replace(table, seeds=table.seeds[:seeds])
+    table = replace(table, seeds=first_seeds(table.seeds, seeds))
     if rounds is not None:
         table = replace(table, rounds=tuple(count for count in table.rounds if count <= rounds))
     reproduce_resources(table, out or RUNS_FOLDER / table.name, jobs, overrides)

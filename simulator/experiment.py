@@ -1,6 +1,7 @@
 """An experiment: the cells, variants, columns and seeds behind a table or figure of a paper, read from a TOML file."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -81,6 +82,14 @@ class Variant:
     six, and each column with rounds of its own has runs of its own."""
     paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """The paper's numbers by cell name, one per column, nan where it has none. Accuracies are in percent."""
+
+
+def first_seeds(listed: tuple[int, ...], wanted: int | None) -> tuple[int, ...]:
+    """The first ``wanted`` seeds of an experiment, None: all; where it lists fewer, the smallest that it does not."""
+    if wanted is None:
+        return listed
+    others = (seed for seed in itertools.count() if seed not in listed)
+    return tuple(itertools.islice(itertools.chain(listed, others), wanted))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.simulator.experiment import Cell, Experiment, Variant, key_of
-from fedchain.simulator.table import Entry, read_rows, scale_of
+from fedchain.simulator.table import PERCENT, Entry, read_rows, scale_of
 
 
 def draw(
@@ -41,7 +41,7 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
         metrics = {column.metric or variant.metric for variant in experiment.variants}
         axes.set_ylabel(f"round that reaches {column.fraction:g} of {column.of}" if column.of else _label(metrics))
         lowest = min((min(entry.known) for entry in shown), default=0.0)
-        if plot == "bars" and scale_of(metrics.copy().pop()) == 100.0 and not column.of:
+        if plot == "bars" and scale_of(metrics.copy().pop()) == PERCENT and not column.of:
             axes.set_ylim(max(0.0, 5 * ((lowest - 5) // 5)), 100)
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
     figure.savefig(path, dpi=130)
@@ -126,4 +126,4 @@ def curve_of(
 
 
 def _label(metrics: set[str]) -> str:
-    return ", ".join(sorted(metrics)) + (" (%)" if {scale_of(metric) for metric in metrics} == {100.0} else "")
+    return ", ".join(sorted(metrics)) + (" (%)" if {scale_of(metric) for metric in metrics} == {PERCENT} else "")

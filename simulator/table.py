@@ -7,13 +7,18 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedchain.simulator.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.scenario import ScenarioError
 
 NEAR = 2.0
 """Percentage points up to which an accuracy counts as the paper's."""
+
+PERCENT = 100.0
+
+Kind = Literal["accuracy", "count", "other"]
+"""What a number is: accuracies are printed in percent and averaged over the cells."""
 
 Rows = Sequence[Mapping[str, Any]]
 """What a run measured, one row a round."""
@@ -30,8 +35,12 @@ class Entry:
     """The paper's number; None: it has none."""
     values: tuple[float | None, ...]
     """Ours, one for each seed that was run; None: the mark was not reached, or training diverged."""
-    decimals: int = 2
-    """How many of them are printed."""
+    kind: Kind
+
+    @property
+    def decimals(self) -> int:
+        """How many of them are printed."""
+        return {"accuracy": 2, "count": 0, "other": 4}[self.kind]
 
     @property
     def known(self) -> tuple[float, ...]:
@@ -68,11 +77,9 @@ def tabulate(experiment: Experiment, results: Path, overrides: Mapping[str, Any]
                 values = tuple(_values(experiment, cell, variant, column, rows))
                 paper = variant.paper.get(cell.name)
                 number = None if paper is None or math.isnan(paper[place]) else float(paper[place])
-                decimals = (
-                    0 if is_count(column, variant) else 4 if scale_of(column.metric or variant.metric) == 1 else 2
-                )
                 if values:
-                    entries.append(Entry(variant.name, cell.name, column.name, number, values, decimals))
+                    kind = kind_of(column, variant)
+                    entries.append(Entry(variant.name, cell.name, column.name, number, values, kind))
     return entries
 
 
@@ -139,19 +146,21 @@ def read_rows(path: Path) -> Rows | None:
 
 def scale_of(metric: str) -> float:
     """What a metric is multiplied by in tables: accuracies are fractions, and printed in percent."""
-    return 100.0 if metric.startswith(("taa", "test_accuracy")) else 1.0
+    return PERCENT if metric.startswith(("taa", "test_accuracy")) else 1.0
 
 
-def is_count(column: Column, variant: Variant) -> bool:
-    """Whether the numbers are whole ones: rounds, or things that were sent."""
+def kind_of(column: Column, variant: Variant) -> Kind:
+    """What the numbers of ``variant`` in ``column`` are; counts are of rounds, or of things that were sent."""
     metric = column.metric or variant.metric
-    return column.statistic == "reach" or metric in (
+    if column.statistic == "reach" or metric in (
         "scalars_posted",
         "bytes_sent_per_peer",
         "posts",
         "blocks",
         "forks",
-    )
+    ):
+        return "count"
+    return "accuracy" if scale_of(metric) == PERCENT else "other"
 
 
 def to_markdown(experiment: Experiment, entries: Sequence[Entry]) -> str:
@@ -181,8 +190,9 @@ def to_markdown(experiment: Experiment, entries: Sequence[Entry]) -> str:
 def _means(entries: Sequence[Entry]) -> list[str]:
     """Lines of means over the cells of each variant and column, of accuracies only: counts of rounds do not add up."""
     rows = []
-    for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in entries if entry.decimals == 2):
-        own = [entry for entry in entries if (entry.variant, entry.column) == (variant, column)]
+    accuracies = [entry for entry in entries if entry.kind == "accuracy"]
+    for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in accuracies):
+        own = [entry for entry in accuracies if (entry.variant, entry.column) == (variant, column)]
         ours = [entry.mean for entry in own if entry.mean is not None]
         paper = [entry.paper for entry in own if entry.paper is not None]
         if len(ours) == len(own):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fedchain.__main__ import app
 from fedchain.learning.registry import build_method
 from fedchain.simulator import parallel
-from fedchain.simulator.experiment import Experiment, key_of, load_experiment
+from fedchain.simulator.experiment import Experiment, first_seeds, key_of, load_experiment
 from fedchain.simulator.library import experiment_files, find_experiment, list_experiments
 from fedchain.simulator.reproduce import reproduce, run_or_diverge
 from fedchain.simulator.scenario import Scenario, ScenarioError, read_toml
@@ -233,6 +233,12 @@ def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Pat
     assert {(run.cell, run.variant) for run in experiment.runs({}, "more/*after")} == {("more", "FedAvg, after")}
     with pytest.raises(ScenarioError, match="no cell/variant of tiny fits"):
         reproduce(experiment, tmp_path, 1, {}, only="most/*")
+
+
+def test_seeds_beyond_those_that_are_listed_go_on_counting() -> None:
+    assert first_seeds((3, 0), None) == (3, 0)
+    assert first_seeds((3, 0), 1) == (3,)
+    assert first_seeds((3, 0), 5) == (3, 0, 1, 2, 4)
 
 
 def test_an_interrupted_experiment_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
