@@ -1,16 +1,31 @@
 """A simulated peer crashes and comes back with what it had stored, and mines as fast as its pace says."""
 
 import gc
+import tracemalloc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from fedchain.chain.store import MemoryStore
+from fedchain.crypto.keys import PublicKey
+from fedchain.learning.learner import Contribution
 from fedchain.node.node import Node
+from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.peer import SimulatedPeer
 from fedchain.simulator.scenario import Fault, ScenarioError
-from tests.simulator.trivial import TrivialCompute, posts_counted, run_trivial, trivial_scenario, trivial_simulation
+from fedchain.simulator.worker import Job
+from tests.simulator.trivial import (
+    Done,
+    TrivialCompute,
+    TrivialRules,
+    contribution,
+    posts_counted,
+    run_trivial,
+    trivial_scenario,
+    trivial_simulation,
+)
 
 
 def test_every_post_is_counted_when_nothing_goes_wrong() -> None:
@@ -100,6 +115,49 @@ def test_a_node_that_stops_is_freed_at_once() -> None:
         gc.enable()
     assert len(stopped) > 10
     assert [node() for node in stopped if node() is not None] == []
+
+
+def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process() -> None:
+    """Neither sleepers nor those who watch the run may keep them: with real models that is megabytes a round."""
+    size, traced = 64 * 1024, list[int]()
+
+    class LargeRules(TrivialRules):
+        def check(self, phase: str, payload: bytes) -> None:
+            super().check(phase, payload[:-size])
+
+        def aggregate(
+            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+        ) -> bytes:
+            return super().aggregate(phase, round_number, knowledge, [(who, data[:-size]) for who, data in posts])
+
+    class LargeCompute(TrivialCompute):
+        def contribute(
+            self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        ) -> Job[Contribution]:
+            small = contribution(client, round_number, knowledge)
+            return Done(replace(small, payload=small.payload + bytes(size)))
+
+    def on_round(row: RoundMetrics) -> None:
+        if row.round % 20 == 0:
+            gc.collect()
+            traced.append(tracemalloc.get_traced_memory()[0])
+
+    scenario = trivial_scenario(
+        peers=30,
+        rounds=40,
+        contributors_per_round=4,
+        committee_size=3,
+        idle_sleep=True,
+        retention_blocks=1,
+        shared_verification=True,
+    )
+    simulation = trivial_simulation(scenario, rules=LargeRules(), compute=LargeCompute(), on_round=on_round)
+    tracemalloc.start()
+    outcome = simulation.run()
+    tracemalloc.stop()
+    assert outcome.violations == []
+    posted = sum(row.posts for row in outcome.rows[20:]) * size
+    assert traced[1] - traced[0] < posted / 4
 
 
 def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:

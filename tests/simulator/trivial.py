@@ -113,6 +113,7 @@ def trivial_scenario(**values: Any) -> Scenario:
 def trivial_simulation(
     scenario: Scenario,
     *,
+    rules: TrivialRules | None = None,
     compute: TrivialCompute | None = None,
     store: Storage | None = None,
     on_round: Callable[[RoundMetrics], None] = lambda row: None,
@@ -120,7 +121,7 @@ def trivial_simulation(
     """A simulation of the protocol alone, ready to run."""
     keys = simulation_keys(scenario)
     genesis = found_federation(scenario, Rules(scenario.learning_config()), keys)
-    return Simulation(scenario, genesis, keys, TrivialRules(), compute or TrivialCompute(), store, on_round)
+    return Simulation(scenario, genesis, keys, rules or TrivialRules(), compute or TrivialCompute(), store, on_round)
 
 
 def run_trivial(scenario: Scenario, **arguments: Any) -> Outcome:
