@@ -63,11 +63,16 @@ class Checkpoint:
 def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, checkpoints: int = 4) -> Constants:
     """Train the first `clients` clients for `rounds` rounds and measure at `checkpoints` places of each.
 
-    The distance term takes part from round 2 on. Raises `ConfigurationError` unless the method is DFPL.
+    The distance term takes part from round 2 on. Raises `ConfigurationError` unless the method is DFPL and takes two
+    steps a round: slopes are between models of one round.
     """
     method = learner.method
     if not isinstance(method, Dfpl):
         raise ConfigurationError(f"the corollaries are about dfpl's loss, not {type(method).__name__}'s")
+    if method.schedule.epochs == 0 and method.schedule.steps < 2:
+        raise ConfigurationError(
+            "local_steps is 1: the bounds are estimated between the steps of a round (--no-bounds)"
+        )
     paths: list[list[Checkpoint]] = []
     knowledge: Tensors | None = None
     for number in range(1, rounds + 1):

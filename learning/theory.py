@@ -81,7 +81,8 @@ class Constants:
     """Delta: largest loss of a client at the beginning of a round; the optimal loss is taken for 0."""
 
     gradient_square: float
-    """Mean squared norm of the full gradient over a round, smallest over clients and rounds; Q is E times this."""
+    """Mean squared norm of the full gradient over a round, smallest over clients and rounds; Q is E times this,
+    E not rounded, as in the rest of the bounds."""
 
     first_gradient_square: float
     """Squared norm of the full gradient at the beginning of a round, smallest over clients and rounds."""

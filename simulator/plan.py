@@ -211,7 +211,7 @@ def theory_of(
 def _bounds(
     constants: Constants, budget: Budget, row: PlannedRounds, eta: float, weight: float, target: float
 ) -> Bounds:
-    whole, first = row.local_steps * constants.gradient_square, constants.first_gradient_square
+    whole, first = budget.real_steps(row.rounds) * constants.gradient_square, constants.first_gradient_square
     return Bounds(
         rounds=row.rounds,
         weight_max=weight_max(constants, budget, row.rounds, gradient_sum=whole),

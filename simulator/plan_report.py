@@ -194,7 +194,8 @@ def _apply_theory(
     """Show the constants and the bounds, where there are any."""
     if not options.bounds:
         return None
-    if not isinstance(build_method(scenario.method, scenario.hyperparameters), Dfpl):
+    method = build_method(scenario.method, scenario.hyperparameters)
+    if not isinstance(method, Dfpl):
         console.print(f"no bounds: the corollaries are about dfpl's loss, not {scenario.method}'s")
         return None
     theory = apply_theory(scenario, budget, planned, options.target)
@@ -215,6 +216,8 @@ def _apply_theory(
     console.print(table)
     for line in verdicts(theory):
         console.print(line)
+    if method.regularizer != "norm" or method.momentum > 0:
+        console.print("All of it is proved for regularizer = norm without momentum; here it is only evaluated.")
     return theory
 
 

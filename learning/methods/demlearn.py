@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -58,6 +58,9 @@ class DemLearn(FedAvg):
 
     amplification: float = 1.15
     """Factor of the amplified rounds."""
+
+    weighting: Literal["clients"] = "clients"
+    """Groups are averaged by the number of their clients."""
 
     personalizes: ClassVar[bool] = True
 

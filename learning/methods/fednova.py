@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedchain.learning.aggregation import WEIGHT_MAX, round_once, weighted_sum
 from fedchain.learning.codec import TensorSpec
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models import ModelInfo
@@ -35,6 +36,8 @@ class FedNova(FedAvg):
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1.0 / self.learning_rate)
+        if self.proximal_weight > 0 and self.momentum > 0:
+            raise ConfigurationError("proximal_weight and momentum: no norm ||a_k||_1 is known for both together")
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train as FedAvg or FedProx do; post the parameters, n_k, the number of steps tau_k and ||a_k||_1."""

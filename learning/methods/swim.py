@@ -37,7 +37,7 @@ class Swim(FedAvg):
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
-        validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
+        validate_range("temperature", self.temperature, 0.02, 1e6)  # e^(1 / temperature) is a float32
         validate_range("window", self.window, 1, 64)
         validate_range("rounds", self.rounds, 1, 1 << 20)
 

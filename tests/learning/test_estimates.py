@@ -1,7 +1,7 @@
 """The estimators find the constants of a quadratic loss, for which they are known; and they disturb nothing."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -127,3 +127,9 @@ def test_the_constants_of_digits_are_finite_and_repeat() -> None:
 def test_other_methods_have_no_constants() -> None:
     with pytest.raises(ConfigurationError, match="about dfpl's loss, not FedAvg's"):
         estimate_constants(Learner(_config("fedavg")), 3)
+
+
+def test_a_single_step_has_no_slopes() -> None:
+    config = replace(_config("dfpl"), hyperparameters={"local_steps": 1})
+    with pytest.raises(ConfigurationError, match="between the steps of a round"):
+        estimate_constants(Learner(config), 3)

@@ -108,6 +108,12 @@ def test_bounds_that_hold_are_said_to() -> None:
     assert "below chi = 4 for R < 17.5" in third
 
 
+def test_the_weight_limit_is_the_same_for_every_number_of_rounds() -> None:
+    """Q and the drift are about the same E: rounded down in one of them, the limit would jump with R."""
+    limits = [row.weight_max for row in _theory(weight=0.1).bounds]
+    assert limits == pytest.approx([4.0 / (0.5 * 4.0)] * 20)  # mean ||grad L||² / (L2 G)
+
+
 def test_bounds_that_say_nothing_are_said_to() -> None:
     first, second, third = verdicts(_theory(weight=10.0, target=0.1))
     assert first.startswith("Corollary 1 is vacuous here: lambda = 10 is not below 2,")

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Round
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.fednova import FedNova
@@ -32,6 +33,11 @@ def test_fednova_with_a_proximal_term_counts_steps() -> None:
     payloads = [nova_post([3.0], 1, 2, 1.9), nova_post([1.0], 1, 4, 3.4)]
     found = aggregate(FedNova(proximal_weight=1.0), payloads, model_of([1.0]))["model.w"]
     np.testing.assert_allclose(found, [1.0 - 3.0 * 0.5 * (-2.0 / 1.9)], rtol=1e-6)
+
+
+def test_fednova_knows_no_norm_for_momentum_and_a_proximal_term_together() -> None:
+    with pytest.raises(ConfigurationError, match="for both together"):
+        FedNova(proximal_weight=0.1, momentum=0.9)
 
 
 @pytest.mark.parametrize("norm", [1.0, 20.0, 147.25])

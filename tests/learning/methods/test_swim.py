@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.frozen import frozen_embeddings
 from fedchain.learning.method import Round
 from fedchain.learning.methods.swim import Swim
@@ -33,6 +34,13 @@ def test_swims_loss_sums_near_and_far_representations(filled: int) -> None:
         "mu": torch.tensor(0.3, dtype=torch.float64),
     }
     assert loss_of(Swim(window=W), memory) == pytest.approx(swim_loss(window, filled, 0.3), rel=1e-12)
+
+
+def test_the_lowest_temperature_is_finite_in_the_models_precision() -> None:
+    with pytest.raises(ConfigurationError, match="temperature must lie in"):
+        Swim(temperature=0.01)
+    lowest = torch.tensor(1.0 / 0.02, dtype=torch.float32)
+    assert torch.isfinite(64 * lowest.exp()), "the largest window, all of it alike"
 
 
 def test_swims_weight_falls_from_a_half_to_zero() -> None:
