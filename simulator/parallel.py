@@ -2,9 +2,13 @@
 
 import gc
 import json
+import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +23,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.worker import WorkerDiedError
 
 ESTIMATE_S = 1e6
 """Over how long the speed is averaged from which the remaining time follows: runs take minutes, and differ."""
@@ -45,6 +51,7 @@ def run_all(
 
     Raises:
         LearningError: the data of the first scenario cannot be used, or training diverged.
+        WorkerDiedError: a simulation's process was killed.
     """
     if not scenarios:
         return
@@ -60,18 +67,31 @@ def run_all(
     # Spawned, so that each can fork its own training process from a process without threads.
     with (
         Progress(*columns, console=console, speed_estimate_period=ESTIMATE_S) as progress,
-        ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"), initializer=_leave_it_to_parent) as pool,
     ):
         task = progress.add_task("runs", total=len(scenarios))
-        pending = {pool.submit(run or run_one, scenario): place for place, scenario in enumerate(scenarios)}
+        pending = {pool.submit(_run, run or run_one, scenario): place for place, scenario in enumerate(scenarios)}
         try:
             for future in as_completed(pending):
                 line = on_result(pending[future], future.result())
                 progress.advance(task)
                 progress.console.print(f"{_reached(progress.tasks[task])}  {line}", markup=False)
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise WorkerDiedError(
+                    "a simulation's process was killed, perhaps for want of memory; what is finished is kept, and "
+                    "the same command goes on from there; fewer --jobs need less memory"
+                ) from None
             raise
+
+
+def _leave_it_to_parent() -> None:
+    """Ctrl-C is the parent's to handle: it ends this process, which then clears up what it began."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _reached(task: Task) -> str:
@@ -82,7 +102,7 @@ def _reached(task: Task) -> str:
 
 def run_one(scenario: Scenario) -> dict[str, Any]:
     """Simulate one scenario in memory; plain values, for a result file."""
-    outcome = simulate(scenario, load_learner(scenario))
+    outcome = simulate(scenario, load_learner(scenario), _require_parent)
     gc.collect()  # the peers know each other, and with them stays the data set, until somebody looks
     return {
         "scenario": scenario.to_dict(),
@@ -91,6 +111,29 @@ def run_one(scenario: Scenario) -> dict[str, Any]:
         "trace_hash": outcome.trace_hash,
         "violations": outcome.violations,
     }
+
+
+def _run(run: Callable[[Scenario], dict[str, Any]], scenario: Scenario) -> dict[str, Any]:
+    """Run a scenario in a process of the pool, which would wait for its next task for ever if nobody is left."""
+    with suppress(_Orphaned):
+        result = run(scenario)
+        if _has_parent():
+            return result
+    os._exit(1)
+
+
+class _Orphaned(Exception):
+    """The process that wants the result is gone."""
+
+
+def _require_parent(_: RoundMetrics) -> None:
+    if not _has_parent():
+        raise _Orphaned
+
+
+def _has_parent() -> bool:
+    parent = parent_process()
+    return parent is None or parent.is_alive()
 
 
 def write_result(results: Path, key: str, result: dict[str, Any]) -> None:

@@ -6,8 +6,10 @@ process cannot hold of many clients waits in files, in a folder that goes when t
 """
 
 import multiprocessing
+import os
 import signal
 import tempfile
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
@@ -17,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.metrics import Evaluation
 
@@ -32,8 +35,8 @@ PAYLOADS_MAX = 16
 Result = TypeVar("Result", covariant=True)
 
 
-class WorkerDiedError(RuntimeError):
-    """A training process ended without being told to."""
+class WorkerDiedError(LearningError):
+    """A training or simulating process ended without being told to."""
 
 
 class Job(Protocol[Result]):
@@ -168,6 +171,8 @@ class _Pending(Generic[Result]):
 def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
     """A process's life: take calls, answer them. A client's last contribution is kept: a restarted peer asks again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     made = LastContributions(folder, PAYLOADS_MAX)
     while True:
@@ -181,6 +186,14 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
             answers.put((call.number, True, value))
         except Exception as error:  # whatever it is belongs to who waits for the result
             answers.put((call.number, False, error))
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that forked it is gone, which, if it was killed, could not say so."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only a child waits for its parent"
+    parent.join()
+    os._exit(1)
 
 
 class LastContributions:

@@ -1,5 +1,6 @@
 """The command table. Each command's own module is imported when the command runs."""
 
+import signal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,7 +50,8 @@ app.add_typer(explorer_app(rules_of), name="explorer", help="Inspect a chain: a 
 
 
 def main() -> None:
-    """Run the ``fedchain`` command."""
+    """Run the ``fedchain`` command. A service manager's or a batch system's SIGTERM is taken as Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()
 
 

@@ -6,6 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -145,7 +148,8 @@ def test_the_explorer_verifies_a_run_and_notices_a_flipped_byte(run_folder: Path
     assert "Traceback" not in result.output
 
 
-def test_ctrl_c_ends_the_run_and_its_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_the_run_and_its_processes(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "fedchain", "simulate", "--rounds", "100000", "--out", str(tmp_path / "run")]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -155,10 +159,56 @@ def test_ctrl_c_ends_the_run_and_its_processes(tmp_path: Path) -> None:
         for line in process.stdout:
             if line.startswith("round 2/"):
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         process.stdout.read()
         errors = process.stderr.read()
         assert process.wait(timeout=60) == 130
     assert errors.strip().splitlines() == ["fedchain: interrupted"]
     with pytest.raises(ProcessLookupError):  # the whole process group is gone
         os.killpg(process.pid, 0)
+
+
+ENDLESS = """
+name = "endless"
+title = "A table that nobody waits for"
+source = "nobody"
+seeds = [0]
+variants = [{ name = "SOLO", scenario = { method = "solo" } }]
+cells = [{ name = "all" }]
+scenario = { rounds = 100000, peers = 3, workers = 1, proof_function = "sha256d", mining_attempts = 4 }
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_an_experiment_that_is_ended_or_killed_leaves_no_process(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "endless.toml").write_text(ENDLESS)
+    command = [sys.executable, "-m", "fedchain", "reproduce", str(tmp_path / "endless.toml"), "--out", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        _wait_until(lambda: _living(process.pid) >= 4)  # itself, its resource tracker, the simulation, its trainer
+        process.send_signal(number)
+        assert process.wait(timeout=120) == code
+        _wait_until(lambda: _living(process.pid) == 0)
+        assert process.stderr is not None
+        errors = process.stderr.read().strip().splitlines()
+    assert number is signal.SIGKILL or errors == ["fedchain: interrupted"]
+    assert not list((tmp_path / "results").iterdir())
+
+
+def _living(group: int) -> int:
+    """How many processes of a group run; those that nobody has asked how they ended do not."""
+    count = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, member_of = path.read_text().rpartition(")")[2].split()[:3]
+            count += int(member_of) == group and state != "Z"
+    return count
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
