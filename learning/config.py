@@ -70,8 +70,8 @@ class LearningConfig:
 
     partition: str = "n-way"
     """Spread of the data: n-way (few classes each), n-way-exact (normally distributed), dirichlet (each class in
-    proportions), dirichlet-hsu (each client a mixture of classes), by-class (one or two classes, sizes by a power
-    law), by-class-equal (equal sizes), by-source (whole users or patients) or iid."""
+    proportions), dirichlet-hsu (each client a mixture of classes), by-class (one or two classes, log-normal
+    sizes), by-class-equal (equal sizes), by-source (whole users or patients) or iid."""
 
     classes_avg: int = CLASSES_AVG
     """n-way: nominal mean number of classes of a client (DFPL: Avg); all of them where the data set has fewer."""

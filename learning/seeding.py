@@ -34,11 +34,6 @@ def numpy_generator(root: int, *labels: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(derive(root, *labels)))
 
 
-def torch_generator(root: int, *labels: str | int) -> torch.Generator:
-    """Return a CPU generator of torch for the stream that `labels` name."""
-    return torch.Generator().manual_seed(derive(root, *labels))
-
-
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed the generators that torch, numpy and Python share among all code, and leave them as they were."""

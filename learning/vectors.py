@@ -4,7 +4,6 @@ Frozen parameters are left out. The order is that of `model.parameters()`, each 
 in memory.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -56,8 +55,3 @@ def write_state(model: nn.Module, vector: torch.Tensor) -> None:
 def gradient_vector(loss: torch.Tensor, model: nn.Module) -> torch.Tensor:
     """Return the gradient of a scalar with respect to the model's trainable parameters, (P,)."""
     return flatten(torch.autograd.grad(loss, trained_parameters(model), materialize_grads=True))
-
-
-def vector_size(shapes: Iterable[tuple[int, ...]]) -> int:
-    """Return how many scalars tensors of these shapes hold."""
-    return sum(math.prod(shape) for shape in shapes)

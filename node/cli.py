@@ -75,7 +75,7 @@ def new_genesis(
         from fedchain.learning.config import OWN, LearningConfig
         from fedchain.learning.rules import Rules
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.task import found_federation, read_settings, with_shapes
+        from fedchain.node.task import found_federation, milliseconds, read_settings, with_shapes
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
@@ -99,8 +99,8 @@ def new_genesis(
             created_ms=time.time_ns() // 1_000_000,
             rounds=rounds,
             initial_bits=bits_from_attempts(attempts),
-            target_mining_time_ms=round(mining_s * 1000),
-            phase_timeout_ms=round(phase_timeout_s * 1000),
+            target_mining_time_ms=milliseconds("mining_s", mining_s),
+            phase_timeout_ms=milliseconds("phase_timeout_s", phase_timeout_s),
             contribution_quorum=contribution_quorum,
             retention_blocks=retention_blocks,
         )

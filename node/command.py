@@ -37,7 +37,10 @@ def clear_errors(*kinds: type[Exception]) -> Iterator[None]:
     except mendable as error:
         print(f"fedchain: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_BAD_INPUT) from None
-    except KeyboardInterrupt:
+    except OSError as error:
+        print(f"fedchain: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
+        raise typer.Exit(EXIT_BAD_INPUT) from None
+    except (KeyboardInterrupt, typer.Abort):
         print("fedchain: interrupted", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
 

@@ -61,5 +61,5 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # beside TOML's own: no UTF-8, endless digits, endless brackets
         raise NodeConfigError(f"{path} is not TOML: {error}") from None

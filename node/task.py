@@ -27,6 +27,9 @@ LOCAL_FIELDS = frozenset({"data_dir", "task"})
 LATER_FIELDS = frozenset({"augmentation", "classes_per_client", "train_examples"})
 """What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
 
+DURATION_MAX_S = 1e9
+"""Longest duration that a genesis document is given."""
+
 OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "method", "seed", "shapes"})
 """What is agreed on where the members' data are their own: nothing is spread over them."""
 
@@ -127,6 +130,13 @@ def found_federation(
     )
 
 
+def milliseconds(name: str, seconds: float) -> int:
+    """Whole milliseconds of a duration; raises ConfigurationError if it is not one."""
+    if not 0 < seconds <= DURATION_MAX_S:
+        raise ConfigurationError(f"{name} is {seconds}, it must be above 0 and at most {DURATION_MAX_S:g}")
+    return round(seconds * 1000)
+
+
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Read ``NAME=VALUE`` settings: the value as TOML, or as text where it is not; raises ConfigurationError."""
     values = {}
@@ -134,8 +144,12 @@ def read_settings(settings: Sequence[str]) -> dict[str, Any]:
         name, separator, text = setting.partition("=")
         if not separator or not name.strip():
             raise ConfigurationError(f"--set {setting!r} is not of the form NAME=VALUE")
+        if "\n" in text:
+            raise ConfigurationError(f"--set {setting!r} has several lines; give --set for each setting")
         try:
             values[name.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             values[name.strip()] = text.strip()
+        except (ValueError, RecursionError):  # endless digits, endless brackets
+            raise ConfigurationError(f"--set {name.strip()} has a value that no setting can have") from None
     return values

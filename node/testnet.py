@@ -23,12 +23,15 @@ from fedchain.learning.rules import Rules
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import percent
 from fedchain.node.status import ask_status
-from fedchain.node.task import found_federation
+from fedchain.node.task import found_federation, milliseconds
 
 BOOTSTRAP_PEERS = 3
 """Nodes that a new one is told of; it learns of the others from them."""
 
 GENESIS_FILE = "genesis.fedchain"
+
+PEERS_MAX = 64
+"""Nodes on one machine: each is three processes and some 300 MB."""
 
 STOP_TIMEOUT_S = 20.0
 """How long a node may take to stop."""
@@ -74,8 +77,11 @@ def run_testnet(
     Raises:
         NodeConfigError: the folder exists, a node ended early, or the rounds did not close in time.
     """
+    if config.clients > PEERS_MAX:
+        raise NodeConfigError(f"peers is {config.clients}, at most {PEERS_MAX} processes are started on one machine")
+    timeout_s = milliseconds("timeout_s", timeout_s) / 1000
     nodes = found_testnet(folder, config, rounds, mining_s=mining_s, attempts=attempts)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     try:
         for node in nodes:
             node.start()
@@ -85,7 +91,7 @@ def run_testnet(
     heads = {node.status["head"] for node in nodes}
     console.print(status_table(nodes))
     console.print(f"genesis  {nodes[0].status['chain_id']}\nfolder   {folder}")
-    console.print("all nodes have the same head" if len(heads) == 1 else f"[bold red]{len(heads)} different heads")
+    console.print("all nodes have the same head" if len(heads) == 1 else f"{len(heads)} different heads")
     return len(heads) == 1
 
 
@@ -105,6 +111,7 @@ def found_testnet(
     Raises:
         NodeConfigError: the folder exists.
     """
+    target_mining_time_ms = milliseconds("mining_s", mining_s)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -120,7 +127,7 @@ def found_testnet(
         created_ms=time.time_ns() // 1_000_000,
         rounds=rounds,
         initial_bits=bits_from_attempts(attempts),
-        target_mining_time_ms=round(mining_s * 1000),
+        target_mining_time_ms=target_mining_time_ms,
         **consensus,
     )
     (folder / GENESIS_FILE).write_bytes(genesis.encode())

@@ -38,8 +38,9 @@ def simulate_command() -> Callable[..., None]:
     ]
     for item in fields(Scenario):
         if item.name not in _NOT_OPTIONS:
-            names = [f"--{item.name.replace('_', '-')}"]
-            parameters.append(_parameter(item.name, item.type, typer.Option(*names, help=_help(item, texts))))
+            option = item.name.replace("_", "-")
+            name = f"--{option}/--no-{option}" if item.type is bool else f"--{option}"
+            parameters.append(_parameter(item.name, item.type, typer.Option(name, help=_help(item, texts))))
     simulate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     simulate.__doc__ = """Run a federation of many peers on this machine, in virtual time.
 
@@ -76,7 +77,9 @@ def reproduce(
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer or more seeds than the experiment has.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds than the experiment has.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Other rounds than the experiment's; of a search, at most.")
+    ] = None,
     only: Annotated[str, typer.Option(metavar="CELL/VARIANT", help="Pattern of what to run: '*/DFPL*'.")] = "*",
     out: Annotated[Path | None, typer.Option(help="Folder for results and table; default: runs/NAME.")] = None,
     download: Annotated[bool, typer.Option("--download", help=DOWNLOAD_HELP)] = False,
@@ -97,7 +100,7 @@ def reproduce(
         if read_toml(path).get("kind") == "resources":
             if only != "*":
                 raise ScenarioError(f"--only is {only!r}, but {name} is a search, which needs all its runs")
-            _reproduce_resources(path, overrides, jobs, seeds, rounds, out)
+            _reproduce_resources(path, overrides, jobs, seeds, rounds, out, download)
             return
 
         from fedchain.simulator.experiment import first_seeds, load_experiment
@@ -116,7 +119,13 @@ def reproduce(
 
 
 def _reproduce_resources(
-    path: Path, overrides: Mapping[str, Any], jobs: int, seeds: int | None, rounds: int | None, out: Path | None
+    path: Path,
+    overrides: Mapping[str, Any],
+    jobs: int,
+    seeds: int | None,
+    rounds: int | None,
+    out: Path | None,
+    download: bool,
 ) -> None:
     """A table of best numbers of rounds; ``rounds`` is the largest that is tried."""
     from fedchain.simulator.experiment import first_seeds
@@ -126,6 +135,11 @@ def _reproduce_resources(
     table = replace(table, seeds=first_seeds(table.seeds, seeds))
     if rounds is not None:
         table = replace(table, rounds=tuple(count for count in table.rounds if count <= rounds))
+        if not table.rounds:
+            raise ScenarioError(f"--rounds is {rounds}, but the smallest number of rounds that {path} tries is larger")
+    if download:
+        for dataset in sorted({table.scenario_of(cell, overrides).dataset for cell in table.cells}):
+            download_files(dataset, overrides.get("data_dir", ""))
     reproduce_resources(table, out or RUNS_FOLDER / table.name, jobs, overrides)
 
 

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.partition import class_range
 from fedchain.simulator.metrics import RoundMetrics
-from fedchain.simulator.scenario import Scenario, ScenarioError, nearest, read_toml, scenario_from_dict
+from fedchain.simulator.scenario import Scenario, ScenarioError, build, nearest, read_toml, scenario_from_dict
 
 STATISTICS = ("best", "last", "last5", "mean", "reach")
 """What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
@@ -193,15 +193,7 @@ def key_of(scenario: Scenario) -> str:
 
 def load_experiment(path: Path) -> Experiment:
     """Read an experiment file; raises ScenarioError with one clear line."""
-    values = read_toml(path)
-    for name, kind in (("cells", Cell), ("variants", Variant), ("columns", Column)):
-        tables = values.get(name)
-        if isinstance(tables, list):
-            values[name] = tuple(_read(kind, f"{path} {name}[{i}]", item) for i, item in enumerate(tables))
-    for name in ("seeds", "plots", "curves"):
-        if isinstance(values.get(name), list):
-            values[name] = tuple(values[name])
-    experiment: Experiment = _read(Experiment, str(path), values)
+    experiment: Experiment = build(Experiment, read_toml(path), str(path))
     try:
         _validate(experiment)
     except ScenarioError as error:
@@ -210,6 +202,8 @@ def load_experiment(path: Path) -> Experiment:
 
 
 def _validate(experiment: Experiment) -> None:
+    if not experiment.seeds:
+        raise ScenarioError("seeds is empty, it must hold at least one number")
     cells, variants = ([item.name for item in items] for items in (experiment.cells, experiment.variants))
     for names, what in ((cells, "cell"), (variants, "variant")):
         if len(set(names)) < len(names):
@@ -231,31 +225,12 @@ def _validate(experiment: Experiment) -> None:
             if cell not in cells:
                 raise ScenarioError(f"{variant.name} has a number for {cell!r}, which is not a cell")
         for cell, numbers in variant.paper.items():
-            if not isinstance(numbers, list) or len(numbers) != len(experiment.columns):
+            if len(numbers) != len(experiment.columns):
                 raise ScenarioError(
-                    f"{variant.name} has {numbers!r} for {cell!r}, it must be an array of {len(experiment.columns)}"
+                    f"{variant.name} has {list(numbers)} for {cell!r}, it must be an array of {len(experiment.columns)}"
                 )
 
 
 def _expect_known(name: str, value: Any, known: Sequence[str]) -> None:
     if value not in known:
         raise ScenarioError(f"{name} is {value!r}{nearest(str(value), known)}")
-
-
-def _read(kind: Any, name: str, values: Any) -> Any:
-    """Build ``kind`` from a table; what has a default may be absent."""
-    if not isinstance(values, Mapping):
-        raise ScenarioError(f"{name} is {values!r}, it must be a table")
-    optional = {item.name for item in fields(kind) if (item.default, item.default_factory) != (MISSING, MISSING)}
-    expect_keys(name, values, [item.name for item in fields(kind)], optional)
-    return kind(**values)
-
-
-def expect_keys(name: str, values: Mapping[str, Any], known: Sequence[str], optional: Any = ()) -> None:
-    """Raise ScenarioError for the first key that is not known, or that is missing."""
-    for key in values:
-        if key not in known:
-            raise ScenarioError(f"{name} has no key {key!r}{nearest(key, known)}")
-    for key in known:
-        if key not in values and key not in optional:
-            raise ScenarioError(f"{name} lacks the key {key!r}")

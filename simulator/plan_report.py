@@ -70,7 +70,7 @@ class Plan:
 
 def run_plan(scenario: Scenario, options: PlanOptions, *, as_json: bool) -> None:
     """Make the plan and print it. Raises ScenarioError or LearningError where there is nothing to plan."""
-    console = Console(highlight=False, quiet=as_json)
+    console = Console(highlight=False, markup=False, quiet=as_json)
     budget, origins = choose_budget(scenario, options)
     planned = plan_rounds(budget, options.rounds_max)
     left_out = [rounds for rounds in range(1, options.rounds_max + 1) if rounds > planned[-1].rounds]

@@ -39,11 +39,12 @@ def reproduce(
     results = folder / "results"
     results.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
     _run_all(missing, results, jobs, console, experiment.measure)
     entries = tabulate(experiment, results, overrides)
-    text = to_markdown(experiment, entries)
+    changed = {name: value for name, value in overrides.items() if name != "data_dir"}
+    text = to_markdown(experiment, entries, changed)
     (folder / "table.md").write_text(text, encoding="utf-8")
     write_csv(folder / "table.csv", experiment, entries)
     draw(experiment, entries, results, overrides, folder)

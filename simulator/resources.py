@@ -3,16 +3,16 @@
 The file says ``kind = "resources"``; otherwise it is written like the other experiments.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from fedchain.learning.theory import Budget
-from fedchain.simulator.experiment import expect_keys
-from fedchain.simulator.scenario import Scenario, read_toml, scenario_from_dict
+from fedchain.simulator.scenario import Scenario, ScenarioError, build, read_toml, scenario_from_dict
 from fedchain.simulator.search import CRITERIA, Trial, best_trial, draw_trials, search
 
 KIND = "resources"
@@ -90,15 +90,12 @@ class ResourceEntry:
 
 def load_resources(path: Path) -> ResourceTable:
     """Read a file; raises ScenarioError with one clear line, ConfigurationError for impossible times."""
-    values = read_toml(path)
-    expect_keys(str(path), values, [item.name for item in fields(ResourceTable)], optional=("scale",))
-    known = [item.name for item in fields(ResourceCell)]
-    for place, cell in enumerate(values["cells"]):
-        expect_keys(f"{path} cells[{place}]", cell, known)
-    cells = tuple(ResourceCell(**cell) for cell in values["cells"])
-    lists = {name: tuple(values[name]) for name in ("seeds", "rounds", "expected")}
-    table = ResourceTable(**{**values, **lists, "cells": cells})
-    for cell in cells:
+    table: ResourceTable = build(ResourceTable, read_toml(path), str(path))
+    if not table.seeds or min(table.rounds, default=0) < 1:
+        raise ScenarioError(f"{path} seeds and rounds must hold numbers, those of rounds at least 1")
+    for place, cell in enumerate(table.cells):
+        if not re.fullmatch(r"[\w-]+", cell.figure):
+            raise ScenarioError(f"{path} cells[{place}] figure is {cell.figure!r}, it must be the name of a file")
         table.budget_of(cell).validate()
     return table
 
@@ -107,7 +104,7 @@ def reproduce_resources(
     table: ResourceTable, folder: Path, jobs: int, overrides: Mapping[str, Any]
 ) -> list[ResourceEntry]:
     """Search every cell, resuming what ``folder`` holds; write ``table.md`` and one picture per figure."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table.title)
     entries = []
     for cell in table.cells:

@@ -9,13 +9,14 @@ from rich.console import Console
 
 from fedchain.chain.sqlite import Store
 from fedchain.chain.store import Storage
+from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
 from fedchain.node.command import free_folder
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
 from fedchain.simulator.worker import CLIENTS_MAX, TrainingPool
 
@@ -29,7 +30,7 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
         Whether the checker found that something did not hold.
     """
     started = time.perf_counter()
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     learner = load_learner(scenario)
     histogram = learner.histogram()
     display = Display(console, scenario)
@@ -43,7 +44,7 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
 
     try:
         outcome = simulate(scenario, learner, on_round, folder.chain, display.watch)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, LearningError, ScenarioError):
         console.print(f"stopped after {len(rows)} rounds; what was measured so far is in {folder.path}")
         raise
     folder.write_outcome(outcome, histogram, time.perf_counter() - started)

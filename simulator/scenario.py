@@ -6,18 +6,22 @@ This module imports nothing heavy, so that ``fedchain --help`` answers at once.
 import ast
 import difflib
 import inspect
+import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args, get_origin
 
 from fedchain.learning.config import LearningConfig
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
 """Defaults of the learning fields, which a scenario has under the same names. Their help is found there, too."""
+
+NAME = r"\w[\w .+-]{0,63}"
+"""What a scenario may be called: its run folder has that name."""
 
 FAULT_KINDS = ("crash", "restart", "partition", "heal", "slow")
 
@@ -128,6 +132,8 @@ class Scenario:
 
     def validate(self) -> None:
         """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value."""
+        if not re.fullmatch(NAME, self.name):
+            raise ScenarioError(f"name is {self.name!r}, it must be up to 64 letters, digits, spaces, -, _, . or +")
         _expect_range("peers", self.peers, 1, 10_000)
         _expect_range("rounds", self.rounds, 1, 1_000_000)
         _expect_range("workers", self.workers, 1, 64)
@@ -198,15 +204,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
     """Build a scenario from plain values. Raises ScenarioError for unknown keys and values of the wrong type."""
-    scenario: Scenario = _build(Scenario, values, "scenario")
-    faults = values.get("faults", ())
-    if not isinstance(faults, list | tuple):
-        raise ScenarioError(f"faults is {faults!r}, it must be an array of tables")
-    built = tuple(
-        item if isinstance(item, Fault) else _build(Fault, item, f"faults[{place}]")
-        for place, item in enumerate(faults)
-    )
-    return replace(scenario, faults=built)
+    scenario: Scenario = build(Scenario, values, "scenario")
+    return scenario
 
 
 @cache
@@ -222,20 +221,26 @@ def field_help(kind: type) -> dict[str, str]:
     return {item.name: texts[item.name] for item in fields(kind)}
 
 
-def _build(kind: Any, values: Any, name: str) -> Any:
+def build(kind: Any, values: Any, name: str) -> Any:
+    """Build a dataclass from a table of a TOML file; what has a default may be absent.
+
+    Args:
+        kind: the dataclass; its fields may be numbers, texts, truth values, arrays, tables and other such dataclasses.
+        values: the table.
+        name: what it is called in messages.
+
+    Raises:
+        ScenarioError: for the first key that is unknown or missing, or the first value of the wrong type.
+    """
     if not isinstance(values, Mapping):
         raise ScenarioError(f"{name} is {values!r}, it must be a table")
     known = {item.name: item for item in fields(kind)}
     for key in values:
         if key not in known:
             raise ScenarioError(f"{name} has no key {key!r}{nearest(key, known)}")
-    missing = [
-        item.name
-        for item in known.values()
-        if item.default is MISSING and item.default_factory is MISSING and item.name not in values
-    ]
-    if missing:
-        raise ScenarioError(f"{name} lacks the key {missing[0]!r}")
+    for key, item in known.items():
+        if item.default is MISSING and item.default_factory is MISSING and key not in values:
+            raise ScenarioError(f"{name} lacks the key {key!r}")
     return kind(**{key: _convert(f"{name} {key}", known[key].type, value) for key, value in values.items()})
 
 
@@ -246,24 +251,31 @@ def nearest(word: str, known: Any) -> str:
 
 
 def _convert(name: str, expected: Any, value: Any) -> Any:
-    """Accept ``value`` if it is of the field's type; an integer may stand for a float."""
-    for item in value.values() if isinstance(value, Mapping) else (value,):
-        if type(item) is int and item.bit_length() > 64:
-            raise ScenarioError(f"{name} holds an integer of {item.bit_length()} bits, at most 64 are allowed")
+    """Accept ``value`` if it is of the annotated type; an integer may stand for a float, an array for a tuple."""
+    if type(value) is int and value.bit_length() > 64:
+        raise ScenarioError(f"{name} holds an integer of {value.bit_length()} bits, at most 64 are allowed")
     if expected is float and type(value) is int:
         return float(value)
     if expected in (int, float, str, bool):
         if type(value) is not expected:
             raise ScenarioError(f"{name} is {value!r}, it must be of type {expected.__name__}")
         return value
-    if name.endswith("hyperparameters"):
+    if is_dataclass(expected):
+        return value if isinstance(value, cast(type, expected)) else build(expected, value, name)
+    container, items = get_origin(expected), get_args(expected)
+    if container is Mapping:
         if not isinstance(value, Mapping):
             raise ScenarioError(f"{name} is {value!r}, it must be a table")
-        return dict(value)
-    if name.endswith(" peers"):
-        if not isinstance(value, list | tuple) or any(type(item) is not int for item in value):
-            raise ScenarioError(f"{name} is {value!r}, it must be an array of peer numbers")
-        return tuple(value)
+        return {key: _convert(f"{name} {key}", items[1], item) for key, item in value.items()}
+    if container in (tuple, Sequence):
+        kinds = items if container is tuple and items[-1] is not Ellipsis else None
+        if not isinstance(value, list | tuple) or (kinds is not None and len(value) != len(kinds)):
+            count = "" if kinds is None else f" of {len(kinds)}"
+            raise ScenarioError(f"{name} is {value!r}, it must be an array{count}")
+        return tuple(
+            _convert(f"{name}[{place}]", items[0] if kinds is None else kinds[place], item)
+            for place, item in enumerate(value)
+        )
     return value
 
 

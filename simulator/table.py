@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from fedchain.simulator.experiment import Cell, Column, Experiment, Variant, key_of
@@ -16,6 +17,8 @@ NEAR = 2.0
 """Percentage points up to which an accuracy counts as the paper's."""
 
 PERCENT = 100.0
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Kind = Literal["accuracy", "count", "other"]
 """What a number is: accuracies are printed in percent and averaged over the cells."""
@@ -137,10 +140,19 @@ def _highest(rows: Rows, metric: str) -> float | None:
 
 
 def read_rows(path: Path) -> Rows | None:
-    """The rows of a finished run; none at all if its training diverged. None: it was not run yet."""
+    """The rows of a finished run; none at all if its training diverged. None: it was not run yet.
+
+    Raises:
+        ScenarioError: the file is damaged.
+    """
     if not path.exists():
         return None
-    rows: Rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    except (ValueError, TypeError, KeyError):
+        rows = None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ScenarioError(f"{path} is not the result of a run; delete it, and it is run again")
     return rows
 
 
@@ -163,14 +175,15 @@ def kind_of(column: Column, variant: Variant) -> Kind:
     return "accuracy" if scale_of(metric) == PERCENT else "other"
 
 
-def to_markdown(experiment: Experiment, entries: Sequence[Entry]) -> str:
-    """A table of "paper | ours mean ± sd | difference"."""
+def to_markdown(experiment: Experiment, entries: Sequence[Entry], changed: Mapping[str, Any] = NOTHING) -> str:
+    """A table of "paper | ours mean ± sd | difference"; ``changed`` is what was set otherwise than in the file."""
     seeds = max((len(entry.values) for entry in entries), default=0)
     lines = [
         f"# {experiment.title}",
         "",
         f"Paper: {experiment.source}. Ours: mean ± standard deviation of {seeds} seed{'s' if seeds != 1 else ''}.",
         *([f"Reduced: {experiment.scale}."] if experiment.scale else []),
+        *([f"Not as in the file: {', '.join(f'{name} = {changed[name]}' for name in changed)}."] if changed else []),
         "",
     ]
     with_columns = len(experiment.columns) > 1

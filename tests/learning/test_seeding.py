@@ -1,9 +1,7 @@
 from multiprocessing.reduction import ForkingPickler
 
-import torch
-
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.seeding import derive, numpy_generator, torch_generator
+from fedchain.learning.seeding import derive, numpy_generator
 
 
 def test_a_seed_never_changes() -> None:
@@ -23,8 +21,6 @@ def test_seeds_fit_a_signed_64_bit_integer() -> None:
 
 def test_generators_repeat() -> None:
     assert numpy_generator(1, "x").integers(1 << 30) == numpy_generator(1, "x").integers(1 << 30)
-    first = torch.rand(3, generator=torch_generator(1, "x"))
-    assert torch.equal(first, torch.rand(3, generator=torch_generator(1, "x")))
 
 
 def test_the_error_of_a_diverged_client_survives_pickling() -> None:

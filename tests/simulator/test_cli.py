@@ -39,6 +39,9 @@ def refused(*arguments: str) -> str:
         (("--set", "local_stepz=3"), "local_steps"),
         (("--set", "nonsense"), "NAME=VALUE"),
         (("none.toml",), "none.toml cannot be read"),
+        (("--name", "../../escape"), "name is '../../escape'"),
+        (("--set", "local_steps=" + "[" * 5_000), "no setting can have"),
+        (("--set", "momentum=0.1\nlocal_steps=2"), "several lines"),
         (("--dataset", "fashion-mnist", "--data-dir", "nowhere"), "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
         (("--dataset", "tmd", "--data-dir", "nowhere", "--download"), "tmd cannot be downloaded by name"),
     ],
@@ -49,6 +52,22 @@ def test_what_cannot_be_run_leaves_nothing_behind(
     monkeypatch.chdir(tmp_path)
     assert words in refused(*arguments, "--out", "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
+    assert refused(*QUICK, "--out", str(out)) == f"fedchain: {out} cannot be made: Not a directory"
+    result = CliRunner().invoke(app, ["reproduce", "dfpl-table1-fmnist", "--out", str(out)])
+    assert (result.exit_code, result.stderr) == (2, f"fedchain: {out}/results: Not a directory\n")
+
+
+def test_a_setting_that_is_on_can_be_switched_off_and_paths_are_no_markup(tmp_path: Path) -> None:
+    out = tmp_path / "[bold]"
+    result = CliRunner().invoke(app, ["simulate", *QUICK, "--no-test-local", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "[bold]" in result.output.replace("\n", "")
+    assert "test_local = false" in (out / "scenario.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("text", "words"), [("peeers = 3", "'peers'"), ("peers = '3'", "of type int"), ("=", "TOML")])

@@ -146,6 +146,13 @@ def test_an_experiment_runs_what_is_missing_and_nothing_twice(
         ("{ few = [50.0] }", "{ fewer = [50.0] }", "has a number for 'fewer', which is not a cell"),
         ('metric = "taa_received"', 'metric = "taa_recieved"', "did you mean 'taa_received'"),
         ('source = "Somebody, Table I"\n', "", "lacks the key 'source'"),
+        ("seeds = [0, 1]", "seeds = 3", "seeds is 3, it must be an array"),
+        ("seeds = [0, 1]", "seeds = []", "seeds is empty"),
+        ("seeds = [0, 1]", 'seeds = ["a"]', r"seeds\[0\] is 'a', it must be of type int"),
+        ("{ few = [50.0] }", '{ few = ["x"] }', r"paper few\[0\] is 'x', it must be of type float"),
+        ("{ few = [50.0] }", "3", "paper is 3, it must be a table"),
+        ("scenario = { classes_avg = 2 }", "scenario = 3", "scenario is 3, it must be a table"),
+        ("[scenario]", '[[columns]]\nfraction = "a"\n[scenario]', "fraction is 'a', it must be of type float"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -233,6 +240,20 @@ def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Pat
     assert {(run.cell, run.variant) for run in experiment.runs({}, "more/*after")} == {("more", "FedAvg, after")}
     with pytest.raises(ScenarioError, match="no cell/variant of tiny fits"):
         reproduce(experiment, tmp_path, 1, {}, only="most/*")
+
+
+def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+    experiment = _load(tmp_path)
+    _fake_results(experiment, tmp_path / "results")
+    victim = next((tmp_path / "results").iterdir())
+    for text in ("{", "[]", '{"rows": 3}'):
+        victim.write_text(text)
+        with pytest.raises(ScenarioError, match=f"{victim.name} is not the result of a run"):
+            tabulate(experiment, tmp_path / "results", {})
+
+
+def test_what_was_changed_on_the_command_line_stands_above_the_table(tmp_path: Path) -> None:
+    assert "\nNot as in the file: rounds = 1.\n" in to_markdown(_load(tmp_path), [], {"rounds": 1})
 
 
 def test_seeds_beyond_those_that_are_listed_go_on_counting() -> None:

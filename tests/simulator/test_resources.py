@@ -73,6 +73,9 @@ def test_the_table_counts_the_cells_within_the_expected_range(tmp_path: Path) ->
     [
         ("total_s = 100\n", "", ScenarioError, "lacks the key 'total_s'"),
         ("alpha = 1\n", "alfa = 1\n", ScenarioError, "has no key 'alfa'; did you mean 'alpha'"),
+        ("total_s = 100\n", 'total_s = "a"\n', ScenarioError, "total_s is 'a', it must be of type float"),
+        ('figure = "fig5"', 'figure = "../fig5"', ScenarioError, "must be the name of a file"),
+        ("expected = [4, 5]", "expected = [4]", ScenarioError, "must be an array of 2"),
         ("alpha = 1\n", "alpha = 0\n", ConfigurationError, "alpha is 0.0 s, it must be above 0"),
     ],
 )
