@@ -31,7 +31,7 @@ BOOTSTRAP_PEERS = 3
 GENESIS_FILE = "genesis.fedchain"
 
 PEERS_MAX = 64
-"""Nodes on one machine: each is three processes and some 300 MB."""
+"""Nodes on one machine; each is three processes."""
 
 STOP_TIMEOUT_S = 20.0
 """How long a node may take to stop."""
