@@ -21,7 +21,7 @@ from fedchain.simulator.loop import VirtualTimeLoop
 SEEN_MAX = 8_192
 """Message ids that a peer of a gossip mesh remembers."""
 
-PARCELS_MAX = 128
+PARCELS_MAX = 512
 """Parcels that are kept packed: whoever catches up asks for the same blocks and chunks as the others do."""
 
 
