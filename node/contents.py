@@ -21,6 +21,10 @@ PartLookup = Callable[[Hash, int, int], bytes | None]
 """``part(content_hash, start, size)``: some of a content's bytes; None where it is not held."""
 
 
+Intern = Callable[[Hash, bytes], bytes]
+"""``intern(content_hash, data)``: the copy of ``data`` to hold, where many nodes share a process."""
+
+
 class Contents:
     """Content-addressed bytes, and the posts whose payloads are on their way.
 
@@ -28,10 +32,11 @@ class Contents:
         genesis: bounds what is fetched.
         stored: what the node persisted.
         stored_part: the same, part by part.
+        intern: finds the copy to hold.
     """
 
-    def __init__(self, genesis: Genesis, stored: ContentLookup, stored_part: PartLookup) -> None:
-        self._stored, self._stored_part = stored, stored_part
+    def __init__(self, genesis: Genesis, stored: ContentLookup, stored_part: PartLookup, intern: Intern) -> None:
+        self._stored, self._stored_part, self._intern = stored, stored_part, intern
         self._held: dict[Hash, bytes] = {}
         self._downloads = Downloads(genesis.knowledge_size_max)
         self._waiting: dict[PostKey, Transaction] = {}
@@ -50,7 +55,7 @@ class Contents:
 
     def put(self, content_hash: Hash, data: bytes) -> None:
         """Hold bytes that hash to ``content_hash``."""
-        self._held[content_hash] = data
+        self._held[content_hash] = self._intern(content_hash, data)
 
     def waiting(self, key: PostKey) -> Transaction | None:
         """The post under ``key``, if it waits for its payload."""
@@ -112,7 +117,7 @@ class Contents:
         """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held."""
         content, requests = self._downloads.on_chunk(peer, chunk, now_ms)
         if content is not None:
-            self._held[chunk.content_hash] = content
+            content = self._held[chunk.content_hash] = self._intern(chunk.content_hash, content)
         return content, requests
 
     def take_waiting(self, content_hash: Hash) -> list[Transaction]:

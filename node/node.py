@@ -46,7 +46,7 @@ from fedchain.network.messages import (
 )
 from fedchain.network.sync import CatchUp, from_bitmap
 from fedchain.node.answers import Answers
-from fedchain.node.contents import Contents, PartLookup
+from fedchain.node.contents import Contents, Intern, PartLookup
 from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
 from fedchain.node.policy import Opinion, judge
@@ -75,6 +75,7 @@ class Node:
         records: what this peer had persisted before a restart, in the store's order.
         stored: contents that this peer persisted.
         stored_part: the same part by part, for large ones.
+        intern: the copy of a content to hold, where many nodes share a process.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Node:
         records: Iterable[Record] = (),
         stored: ContentLookup = lambda _: None,
         stored_part: PartLookup = lambda _, start, size: None,
+        intern: Intern = lambda _, data: data,
     ) -> None:
         kept = list(records)
         self.genesis = genesis
@@ -94,7 +96,7 @@ class Node:
         self._key = key
         self._me: PublicKey = key.public_key
         self._verification = verification
-        self._contents = Contents(genesis, stored, stored_part)
+        self._contents = Contents(genesis, stored, stored_part, intern)
         self._answers = Answers(genesis, self.tree, self.mempool, self._contents.get)
         self._peers: dict[PublicKey, None] = {}  # in order of connection
         self._turn = genesis.index.get(self._me, 0)

@@ -22,6 +22,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.learner import Contribution
 from fedchain.network.gossip import Verdict, verdict
 from fedchain.network.messages import Message
+from fedchain.node.contents import Intern
 from fedchain.node.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.node import Node
@@ -70,6 +71,7 @@ class SimulatedPeer:
         genesis: Genesis,
         verification: Verification,
         storage: Storage,
+        intern: Intern,
         *,
         loop: VirtualTimeLoop,
         network: SimulatedNetwork,
@@ -82,6 +84,7 @@ class SimulatedPeer:
         self.number = number
         self.node: Node | None = None
         self.storage = storage
+        self._intern = intern
         self.slowness = 1.0
         self._key, self._genesis, self._verification = key, genesis, verification
         self._loop, self._network, self._compute = loop, network, compute
@@ -101,7 +104,13 @@ class SimulatedPeer:
             return
         storage = self.storage
         self.node = Node(
-            self._genesis, self._key, self._verification, storage.records(), storage.content, storage.content_part
+            self._genesis,
+            self._key,
+            self._verification,
+            storage.records(),
+            storage.content,
+            storage.content_part,
+            self._intern,
         )
         self._endpoint.attach(self._receive)
         for neighbour in self._network.neighbours(self.number):

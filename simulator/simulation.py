@@ -7,6 +7,7 @@ processes; ``Outcome.trace_hash`` is the proof.
 import asyncio
 import hashlib
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,9 @@ from fedchain.simulator.peer import Pace, SimulatedPeer
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 from fedchain.simulator.shifts import Shifts
 from fedchain.simulator.worker import Compute
+
+CONTENTS_SIZE_MAX = 256 * 2**20
+"""Bytes of payloads and knowledges that are remembered, so that their next holder gets the same copy."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers get, after the last round, to agree on one head."""
@@ -119,6 +123,26 @@ def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
     ]
 
 
+class ContentPool:
+    """The newest payloads and knowledges of all peers, so that what many of them hold is held once."""
+
+    def __init__(self) -> None:
+        self._newest: OrderedDict[Hash, bytes] = OrderedDict()
+        self._size = 0
+
+    def intern(self, content_hash: Hash, data: bytes) -> bytes:
+        """The copy of ``data`` that was seen first; peers that fetch it much later hold one of their own."""
+        known = self._newest.get(content_hash)
+        if known is not None:
+            self._newest.move_to_end(content_hash)
+            return known
+        self._newest[content_hash] = data
+        self._size += len(data)
+        while self._size > CONTENTS_SIZE_MAX:
+            self._size -= len(self._newest.popitem(last=False)[1])
+        return data
+
+
 class Simulation:
     """One run of a scenario.
 
@@ -161,6 +185,7 @@ class Simulation:
         self._shifts = Shifts(genesis, self.peers, self._network) if scenario.idle_sleep else None
         shared = Verification(genesis, rules) if scenario.shared_verification else None
         pool: dict[Hash, Any] = {}
+        contents = ContentPool()
         for number, key in enumerate(keys):
             storage = store if number == 0 and store is not None else MemoryStore(pool)
             self.peers.append(
@@ -170,6 +195,7 @@ class Simulation:
                     genesis,
                     shared or Verification(genesis, rules),
                     storage,
+                    contents.intern,
                     loop=self._loop,
                     network=self._network,
                     compute=compute,
