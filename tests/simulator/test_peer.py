@@ -15,6 +15,7 @@ from fedchain.node.node import Node
 from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.peer import SimulatedPeer
 from fedchain.simulator.scenario import Fault, ScenarioError
+from fedchain.simulator.simulation import ContentPool
 from fedchain.simulator.worker import Job
 from tests.simulator.trivial import (
     Done,
@@ -117,8 +118,22 @@ def test_a_node_that_stops_is_freed_at_once() -> None:
     assert [node() for node in stopped if node() is not None] == []
 
 
-def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process() -> None:
+def test_equal_contents_of_many_peers_are_one_object_as_long_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedchain.simulator.simulation.CONTENTS_SIZE_MAX", 20)
+    pool = ContentPool()
+    first, equal = bytes(10), bytes(10)
+    assert pool.intern(b"x", first) is first
+    assert pool.intern(b"x", equal) is first
+    assert pool.intern(b"y", b"y" * 10) == b"y" * 10
+    assert pool.intern(b"z", b"z" * 10) == b"z" * 10, "the oldest goes"
+    assert pool.intern(b"x", equal) is equal
+
+
+def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither sleepers nor those who watch the run may keep them: with real models that is megabytes a round."""
+    monkeypatch.setattr("fedchain.simulator.simulation.CONTENTS_SIZE_MAX", 2**20)
     size, traced = 64 * 1024, list[int]()
 
     class LargeRules(TrivialRules):
