@@ -7,7 +7,6 @@ processes; ``Outcome.trace_hash`` is the proof.
 import asyncio
 import hashlib
 import random
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +29,7 @@ from fedchain.node.effects import Contribute, Effect, Mine, Publish
 from fedchain.node.events import Contributed, Event, Mined
 from fedchain.node.verification import Verification
 from fedchain.simulator.checker import Checker
+from fedchain.simulator.contents import ContentPool
 from fedchain.simulator.loop import VirtualTimeLoop
 from fedchain.simulator.metrics import EvaluationLog, RoundMetrics, Span
 from fedchain.simulator.network import Conditions, Parcel, SimulatedNetwork
@@ -37,9 +37,6 @@ from fedchain.simulator.peer import Pace, SimulatedPeer
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 from fedchain.simulator.shifts import Shifts
 from fedchain.simulator.worker import Compute
-
-CONTENTS_SIZE_MAX = 256 * 2**20
-"""Bytes of payloads and knowledges that are remembered, so that their next holder gets the same copy."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers get, after the last round, to agree on one head."""
@@ -121,26 +118,6 @@ def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
         PrivateKey(sha256(f"fedchain simulation {scenario.seed} peer {number}".encode()))
         for number in range(scenario.peers)
     ]
-
-
-class ContentPool:
-    """The newest payloads and knowledges of all peers, so that what many of them hold is held once."""
-
-    def __init__(self) -> None:
-        self._newest: OrderedDict[Hash, bytes] = OrderedDict()
-        self._size = 0
-
-    def intern(self, content_hash: Hash, data: bytes) -> bytes:
-        """The copy of ``data`` that was seen first; peers that fetch it much later hold one of their own."""
-        known = self._newest.get(content_hash)
-        if known is not None:
-            self._newest.move_to_end(content_hash)
-            return known
-        self._newest[content_hash] = data
-        self._size += len(data)
-        while self._size > CONTENTS_SIZE_MAX:
-            self._size -= len(self._newest.popitem(last=False)[1])
-        return data
 
 
 class Simulation:
