@@ -89,9 +89,8 @@ def run_all(
 
 
 def _leave_it_to_parent() -> None:
-    """Ctrl-C is the parent's to handle: it ends this process, which then clears up what it began."""
+    """Ctrl-C is the parent's to handle: it ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _reached(task: Task) -> str:
@@ -114,9 +113,15 @@ def run_one(scenario: Scenario) -> dict[str, Any]:
 
 
 def _run(run: Callable[[Scenario], dict[str, Any]], scenario: Scenario) -> dict[str, Any]:
-    """Run a scenario in a process of the pool, which would wait for its next task for ever if nobody is left."""
-    with suppress(_Orphaned):
+    """Run a scenario in a process of the pool.
+
+    The process ends if nobody is left to give it a next one, and when it is terminated: the pool would take that for a
+    result and begin the run that it holds ready.
+    """
+    with suppress(_Orphaned, KeyboardInterrupt):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # it unwinds, which ends the processes it began
         result = run(scenario)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if _has_parent():
             return result
     os._exit(1)

@@ -193,7 +193,7 @@ ENDLESS = """
 name = "endless"
 title = "A table that nobody waits for"
 source = "nobody"
-seeds = [0]
+seeds = [0, 1, 2]
 variants = [{ name = "SOLO", scenario = { method = "solo" } }]
 cells = [{ name = "all" }]
 scenario = { rounds = 100000, peers = 3, workers = 1, proof_function = "sha256d", mining_attempts = 4 }
@@ -207,6 +207,7 @@ def test_an_experiment_that_is_ended_or_killed_leaves_no_process(
 ) -> None:
     (tmp_path / "endless.toml").write_text(ENDLESS)
     command = [sys.executable, "-m", "fedchain", "reproduce", str(tmp_path / "endless.toml"), "--out", str(tmp_path)]
+    command += ["--jobs", "1"]  # two more runs are waiting, which must not begin instead
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         _wait_until(lambda: _living(process.pid) >= 4)  # itself, its resource tracker, the simulation, its trainer
         process.send_signal(number)
