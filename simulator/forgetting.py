@@ -23,10 +23,11 @@ from fedchain.learning.metrics import evaluate
 from fedchain.learning.rules import Rules
 from fedchain.learning.seeding import derive
 from fedchain.simulator.experiment import FORGETTING_METRICS
+from fedchain.simulator.parallel import OnRound
 from fedchain.simulator.scenario import Scenario
 
 
-def run_forgetting(scenario: Scenario) -> dict[str, Any]:
+def run_forgetting(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Train round by round and measure; rows as :func:`fedchain.simulator.parallel.run_one` gives them."""
     config = scenario.learning_config()
     rules, learner = Rules(config), Learner(config)
@@ -49,6 +50,7 @@ def run_forgetting(scenario: Scenario) -> dict[str, Any]:
         rows.append(row)
         ordered = [(client.to_bytes(4, "big"), posts[client]) for client in sorted(posts)]
         knowledge, earlier = rules.aggregate("update", number, knowledge, ordered), drawn
+        on_round(number)
     return {"scenario": scenario.to_dict(), "rows": rows}
 
 

@@ -2,34 +2,35 @@
 
 import gc
 import json
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from ctypes import Array, c_int64
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.worker import WorkerDiedError
 
 ESTIMATE_S = 1e6
-"""Over how long the speed is averaged from which the remaining time follows: runs take minutes, and differ."""
+"""Over how long the speed is averaged from which the remaining time follows: rounds of one method take longer."""
+REFRESH_S = 1.0
+LINES = 10
+"""How many lines a log file gets about rounds, because it shows no bar."""
+
+OnRound = Callable[[int], None]
+"""Told the number of a round of a run when it is closed."""
+Runner = Callable[[Scenario, OnRound], dict[str, Any]]
+"""What is done with a scenario; it gives plain values, for a result file."""
 
 
 def run_all(
@@ -37,7 +38,7 @@ def run_all(
     jobs: int,
     on_result: Callable[[int, dict[str, Any]], str],
     console: Console,
-    run: Callable[[Scenario], dict[str, Any]] | None = None,
+    run: Runner | None = None,
 ) -> None:
     """Run the scenarios, ``jobs`` at a time, under a progress bar.
 
@@ -57,25 +58,31 @@ def run_all(
         return
     load_learner(scenarios[0])  # bad data shall be one line, not one per run
     columns = (
-        TextColumn("runs"),
+        TextColumn("runs {task.fields[runs]}/{task.fields[runs_total]}, rounds {task.completed:.0f}/{task.total:.0f}"),
         BarColumn(),
-        MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    # Spawned, so that each can fork its own training process from a process without threads.
+    context = get_context("spawn")  # so that each can fork its own training process from a process without threads
+    closed = context.RawArray(c_int64, len(scenarios))  # without a lock, which a killed process might hold
     with (
         Progress(*columns, console=console, speed_estimate_period=ESTIMATE_S) as progress,
-        ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"), initializer=_leave_it_to_parent) as pool,
+        ProcessPoolExecutor(jobs, context, _begin, (closed,)) as pool,
     ):
-        task = progress.add_task("runs", total=len(scenarios))
-        pending = {pool.submit(_run, run or run_one, scenario): place for place, scenario in enumerate(scenarios)}
+        shown = RunsProgress(progress, scenarios)
+        pending: dict[Future[dict[str, Any]], int] = {
+            pool.submit(_run, run or run_one, place, scenario): place for place, scenario in enumerate(scenarios)
+        }
         try:
-            for future in as_completed(pending):
-                line = on_result(pending[future], future.result())
-                progress.advance(task)
-                progress.console.print(f"{_reached(progress.tasks[task])}  {line}", markup=False)
+            while pending:
+                finished, _ = wait(pending, REFRESH_S, FIRST_COMPLETED)
+                for future in finished:
+                    place = pending.pop(future)
+                    line = on_result(place, future.result())
+                    closed[place] = scenarios[place].rounds  # a run that diverged closed fewer
+                    shown.finish(line, sum(closed))
+                shown.update(sum(closed))
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in active_children():
@@ -88,20 +95,55 @@ def run_all(
             raise
 
 
-def _leave_it_to_parent() -> None:
-    """Ctrl-C is the parent's to handle: it ends this process."""
+class RunsProgress:
+    """How far all runs are: a bar on a terminal, lines in a log file."""
+
+    def __init__(self, progress: Progress, scenarios: Sequence[Scenario]) -> None:
+        self._progress = progress
+        self._runs, self._runs_total = 0, len(scenarios)
+        self._rounds_total = sum(scenario.rounds for scenario in scenarios)
+        self._task: TaskID = progress.add_task(
+            "runs", total=self._rounds_total, runs=self._runs, runs_total=self._runs_total
+        )
+        self._lines = 0
+
+    def finish(self, line: str, rounds: int) -> None:
+        """A run is finished: ``line`` is said about it."""
+        self._runs += 1
+        self._lines = self._lines_at(rounds)
+        self._progress.update(self._task, completed=rounds, runs=self._runs)
+        self._say(f"{self._runs}/{self._runs_total}", line)
+
+    def update(self, rounds: int) -> None:
+        """All runs together have closed so many rounds."""
+        self._progress.update(self._task, completed=rounds)
+        if self._lines_at(rounds) > self._lines and not self._progress.console.is_terminal:
+            self._lines = self._lines_at(rounds)
+            self._say(f"rounds {rounds}/{self._rounds_total}")
+
+    def _lines_at(self, rounds: int) -> int:
+        return LINES * rounds // self._rounds_total
+
+    def _say(self, reached: str, line: str = "") -> None:
+        (task,) = self._progress.tasks
+        left = f", {math.ceil(task.time_remaining / 60)} min left" if task.time_remaining else ""
+        self._progress.console.print(f"{reached}{left}  {line}".rstrip(), markup=False)
+
+
+_closed: "Array[c_int64]"
+"""In a process of the pool: the last closed round of every run, shared with the parent."""
+
+
+def _begin(closed: "Array[c_int64]") -> None:
+    """Begin a process of the pool. Ctrl-C is the parent's to handle: it ends this process."""
+    global _closed  # noqa: PLW0603, shared memory cannot travel with a task
+    _closed = closed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _reached(task: Task) -> str:
-    """How far everything is: a log file shows no bar."""
-    left = task.time_remaining
-    return f"{task.completed:.0f}/{task.total:.0f}" + (f", {left / 60:.0f} min left" if left else "")
-
-
-def run_one(scenario: Scenario) -> dict[str, Any]:
+def run_one(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Simulate one scenario in memory; plain values, for a result file."""
-    outcome = simulate(scenario, load_learner(scenario), _require_parent)
+    outcome = simulate(scenario, load_learner(scenario), lambda row: on_round(row.round))
     gc.collect()  # the peers know each other, and with them stays the data set, until somebody looks
     return {
         "scenario": scenario.to_dict(),
@@ -112,15 +154,21 @@ def run_one(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _run(run: Callable[[Scenario], dict[str, Any]], scenario: Scenario) -> dict[str, Any]:
+def _run(run: Runner, place: int, scenario: Scenario) -> dict[str, Any]:
     """Run a scenario in a process of the pool.
 
     The process ends if nobody is left to give it a next one, and when it is terminated: the pool would take that for a
     result and begin the run that it holds ready.
     """
+
+    def on_round(number: int) -> None:
+        _closed[place] = number
+        if not _has_parent():
+            raise _Orphaned
+
     with suppress(_Orphaned, KeyboardInterrupt):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # it unwinds, which ends the processes it began
-        result = run(scenario)
+        result = run(scenario, on_round)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if _has_parent():
             return result
@@ -129,11 +177,6 @@ def _run(run: Callable[[Scenario], dict[str, Any]], scenario: Scenario) -> dict[
 
 class _Orphaned(Exception):
     """The process that wants the result is gone."""
-
-
-def _require_parent(_: RoundMetrics) -> None:
-    if not _has_parent():
-        raise _Orphaned
 
 
 def _has_parent() -> bool:

@@ -3,7 +3,7 @@
 Every finished run leaves a JSON file named after what it computed; a second start runs only what is missing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from rich.console import Console
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.simulator.experiment import Experiment, Run
 from fedchain.simulator.forgetting import run_forgetting
-from fedchain.simulator.parallel import run_all, run_one, write_result
+from fedchain.simulator.parallel import OnRound, Runner, run_all, run_one, write_result
 from fedchain.simulator.pictures import draw
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.table import Entry, tabulate, to_markdown, write_csv
@@ -53,16 +53,16 @@ def reproduce(
     return entries
 
 
-RUNNERS: Mapping[str, Callable[[Scenario], dict[str, Any]]] = MappingProxyType(
+RUNNERS: Mapping[str, Runner] = MappingProxyType(
     {"simulation": run_one, "forgetting": run_forgetting, "timing": run_timing}
 )
 """What each of ``MEASURES`` does with a scenario."""
 
 
-def run_or_diverge(measure: str, scenario: Scenario) -> dict[str, Any]:
+def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Run a scenario in one of ``MEASURES``; a run whose training diverged is a result too, one without rows."""
     try:
-        return RUNNERS[measure](scenario)
+        return RUNNERS[measure](scenario, on_round)
     except TrainingDiverged as error:
         return {"scenario": scenario.to_dict(), "rows": [], "diverged": str(error)}
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
+from fedchain.simulator.parallel import OnRound
 from fedchain.simulator.scenario import Scenario
 
 
-def run_timing(scenario: Scenario) -> dict[str, Any]:
+def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Play rounds of one client after the other; rows as :func:`fedchain.simulator.parallel.run_one` gives them.
 
     A training time is the whole contribution's: steps, what the method prepares for them, the post and the client's
@@ -35,4 +36,5 @@ def run_timing(scenario: Scenario) -> dict[str, Any]:
         if number > 1:
             row = {"training_cpu_s": statistics.mean(seconds), "aggregation_cpu_s": aggregation_s}
             rows.append({"round": number, "taa": None, **row})
+        on_round(number)
     return {"scenario": scenario.to_dict(), "rows": rows}

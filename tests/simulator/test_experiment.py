@@ -289,9 +289,8 @@ def test_an_interrupted_experiment_goes_on_where_it_was(tmp_path: Path, monkeypa
 
 def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
     (run, *_) = load_experiment(find_experiment("dfpl-table1-fmnist")).runs({"dataset": "digits", "rounds": 1})
-    result = run_or_diverge(
-        "simulation", replace(run.scenario, hyperparameters={"learning_rate": 1e3, "momentum": 0.99})
-    )
+    diverging = replace(run.scenario, hyperparameters={"learning_rate": 1e3, "momentum": 0.99})
+    result = run_or_diverge("simulation", diverging, lambda number: None)
     assert result["rows"] == []
     assert "round 1" in result["diverged"]
 

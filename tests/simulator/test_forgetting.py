@@ -39,7 +39,9 @@ def _losses(config: LearningConfig, knowledge: bytes, clients: list[int]) -> lis
 
 
 def test_the_rise_of_the_loss_is_the_formula_s() -> None:
-    rows = run_forgetting(SCENARIO)["rows"]
+    closed: list[int] = []
+    rows = run_forgetting(SCENARIO, closed.append)["rows"]
+    assert closed == list(range(1, SCENARIO.rounds + 1))
     assert [row["round"] for row in rows] == [1, 2]
     assert [rows[0][metric] for metric in FORGETTING_METRICS] == [None] * 3, "before round 1 nobody trained"
 

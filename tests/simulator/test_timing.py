@@ -7,6 +7,8 @@ from fedchain.simulator.timing import run_timing
 
 def test_every_round_but_the_first_is_timed() -> None:
     scenario = Scenario(method="moon", peers=2, rounds=3, hyperparameters={"local_steps": 2})
-    rows = run_timing(scenario)["rows"]
+    closed: list[int] = []
+    rows = run_timing(scenario, closed.append)["rows"]
+    assert closed == list(range(1, scenario.rounds + 1))
     assert [row["round"] for row in rows] == [2, 3]
     assert all(row[metric] >= 0 for row in rows for metric in TIMING_METRICS)

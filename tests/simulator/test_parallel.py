@@ -1,0 +1,39 @@
+"""What is said while runs go on: how far they are, on a terminal and in a log file."""
+
+from io import StringIO
+
+from rich.console import Console
+from rich.progress import Progress
+
+from fedchain.simulator.parallel import RunsProgress
+from fedchain.simulator.scenario import Scenario
+
+
+def test_a_log_file_gets_a_line_for_every_tenth_of_the_rounds_and_for_every_run() -> None:
+    lines = _said(Console(file=StringIO(), width=80))
+    assert lines[0].startswith("rounds 10/100")
+    assert lines[1].startswith("rounds 35/100")
+    assert lines[2].startswith("1/2")
+    assert lines[2].endswith("[first] is done")  # no markup
+    assert lines[3].startswith("2/2")
+    assert len(lines) == 4
+
+
+def test_a_terminal_has_a_bar_for_the_rounds() -> None:
+    lines = _said(Console(file=StringIO(), width=80, force_terminal=True))
+    assert not [line for line in lines if line.startswith("rounds")]
+
+
+def _said(console: Console) -> list[str]:
+    progress = Progress(console=console, auto_refresh=False)
+    shown = RunsProgress(progress, [Scenario(rounds=60), Scenario(rounds=40)])
+    for rounds in (1, 10, 11, 35, 39):
+        shown.update(rounds)
+    shown.finish("[first] is done", 60)
+    shown.update(60)
+    shown.finish("second is done", 100)
+    shown.update(100)
+    (task,) = progress.tasks
+    assert task.finished
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
