@@ -2,7 +2,7 @@
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class NodeConfig:
 
 def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
     """Read a settings file (none: nothing) and put ``overrides`` over it; raises NodeConfigError."""
-    values: dict[str, Any] = {} if path is None else _read_toml(path)
+    values: dict[str, Any] = {} if path is None else read_toml(path, NodeConfigError)
     values |= overrides
     known = {item.name: item for item in fields(NodeConfig)}
     for name, value in values.items():
@@ -56,10 +56,11 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
     return NodeConfig(**values)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:
+    """Read a TOML file; raises what ``refuse`` makes of one clear line."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
+        raise refuse(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # beside TOML's own: no UTF-8, endless digits, endless brackets
-        raise NodeConfigError(f"{path} is not TOML: {error}") from None
+        raise refuse(f"{path} is not TOML: {error}") from None

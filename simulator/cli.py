@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from fedchain.node.command import EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
+from fedchain.node.config import read_toml
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
-from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario, read_toml
+from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
 _NOT_OPTIONS = ("faults", "hyperparameters")
 
@@ -97,7 +98,7 @@ def reproduce(
             return
         path = find_experiment(name)
         overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
-        if read_toml(path).get("kind") == "resources":
+        if read_toml(path, ScenarioError).get("kind") == "resources":
             if only != "*":
                 raise ScenarioError(f"--only is {only!r}, but {name} is a search, which needs all its runs")
             _reproduce_resources(path, overrides, jobs, seeds, rounds, out, download)

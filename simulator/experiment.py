@@ -11,8 +11,9 @@ from typing import Any
 
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.partition import class_range
+from fedchain.node.config import read_toml
 from fedchain.simulator.metrics import RoundMetrics
-from fedchain.simulator.scenario import Scenario, ScenarioError, build, nearest, read_toml, scenario_from_dict
+from fedchain.simulator.scenario import Scenario, ScenarioError, build, nearest, scenario_from_dict
 
 STATISTICS = ("best", "last", "last5", "mean", "reach")
 """What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
@@ -193,7 +194,7 @@ def key_of(scenario: Scenario) -> str:
 
 def load_experiment(path: Path) -> Experiment:
     """Read an experiment file; raises ScenarioError with one clear line."""
-    experiment: Experiment = build(Experiment, read_toml(path), str(path))
+    experiment: Experiment = build(Experiment, read_toml(path, ScenarioError), str(path))
     try:
         _validate(experiment)
     except ScenarioError as error:

@@ -3,7 +3,8 @@
 from importlib.resources import files
 from pathlib import Path
 
-from fedchain.simulator.scenario import ScenarioError, nearest, read_toml
+from fedchain.node.config import read_toml
+from fedchain.simulator.scenario import ScenarioError, nearest
 
 
 def experiment_files() -> dict[str, Path]:
@@ -24,4 +25,4 @@ def find_experiment(name: str) -> Path:
 
 def list_experiments() -> list[tuple[str, str]]:
     """Name and title of every installed experiment."""
-    return [(name, str(read_toml(path).get("title", ""))) for name, path in experiment_files().items()]
+    return [(name, str(read_toml(path, ScenarioError).get("title", ""))) for name, path in experiment_files().items()]

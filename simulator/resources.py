@@ -12,7 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from fedchain.learning.theory import Budget
-from fedchain.simulator.scenario import Scenario, ScenarioError, build, read_toml, scenario_from_dict
+from fedchain.node.config import read_toml
+from fedchain.simulator.scenario import Scenario, ScenarioError, build, scenario_from_dict
 from fedchain.simulator.search import CRITERIA, Trial, best_trial, draw_trials, search
 
 KIND = "resources"
@@ -90,7 +91,7 @@ class ResourceEntry:
 
 def load_resources(path: Path) -> ResourceTable:
     """Read a file; raises ScenarioError with one clear line, ConfigurationError for impossible times."""
-    table: ResourceTable = build(ResourceTable, read_toml(path), str(path))
+    table: ResourceTable = build(ResourceTable, read_toml(path, ScenarioError), str(path))
     if not table.seeds or min(table.rounds, default=0) < 1:
         raise ScenarioError(f"{path} seeds and rounds must hold numbers, those of rounds at least 1")
     for place, cell in enumerate(table.cells):

@@ -7,7 +7,6 @@ import ast
 import difflib
 import inspect
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
 from fedchain.learning.config import LearningConfig
+from fedchain.node.config import read_toml
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
 """Defaults of the learning fields, which a scenario has under the same names. Their help is found there, too."""
@@ -186,20 +186,10 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
         ScenarioError: the file cannot be read, or holds an unknown key or an impossible value.
         ConfigurationError: the learning task is impossible.
     """
-    values: dict[str, Any] = {} if path is None else read_toml(path)
+    values: dict[str, Any] = {} if path is None else read_toml(path, ScenarioError)
     scenario = scenario_from_dict(values | dict(overrides))
     scenario.validate()
     return scenario
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raises ScenarioError with one clear line."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # beside TOML's own: no UTF-8, endless digits, endless brackets
-        raise ScenarioError(f"{path} is not TOML: {error}") from None
 
 
 def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:

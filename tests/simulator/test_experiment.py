@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from fedchain.__main__ import app
 from fedchain.learning.registry import build_method
+from fedchain.node.config import read_toml
 from fedchain.simulator import parallel
 from fedchain.simulator.experiment import Experiment, first_seeds, key_of, load_experiment
 from fedchain.simulator.library import experiment_files, find_experiment, list_experiments
 from fedchain.simulator.reproduce import reproduce, run_or_diverge
-from fedchain.simulator.scenario import Scenario, ScenarioError, read_toml
+from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.table import tabulate, to_markdown
 
 TABLE = """
@@ -298,7 +299,9 @@ def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
 def test_every_experiment_is_found_by_its_name() -> None:
     found = experiment_files()
     assert {"dfpl-table1-fmnist", "dfpl-table1-mnist", "dfpl-tables3-4-fmnist"} <= set(found)
-    assert {name: read_toml(path)["name"] for name, path in found.items()} == {name: name for name in found}
+    assert {name: read_toml(path, ScenarioError)["name"] for name, path in found.items()} == {
+        name: name for name in found
+    }
     assert all(title for _, title in list_experiments())
     with pytest.raises(ScenarioError, match="no experiment 'dfpl-table1-fmnst'; did you mean 'dfpl-table1-fmnist'"):
         find_experiment("dfpl-table1-fmnst")
@@ -320,7 +323,7 @@ def test_the_command_lists_the_experiments_and_refuses_what_is_none() -> None:
         assert words in line
 
 
-TABLES = [path for path in experiment_files().values() if "kind" not in read_toml(path)]
+TABLES = [path for path in experiment_files().values() if "kind" not in read_toml(path, ScenarioError)]
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
