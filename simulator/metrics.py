@@ -52,7 +52,7 @@ class RoundMetrics:
     mining_s: float = 0.0
     """From the newest post of a block to its seal, summed over the round's blocks."""
     voting_s: float = 0.0
-    """From the seal of the round's last block to its acceptance, on average over the peers."""
+    """From the seal of the round's last block to its acceptance, on average over the peers that were up at the seal."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -73,6 +73,8 @@ class Span:
     """The peer voted for a block."""
     closed: float | None = None
     """The round's last block was accepted."""
+    up_since: float = 0.0
+    """When the peer that accepted it was started: who was down or asleep at the seal accepts it much later."""
 
 
 @dataclass(slots=True)

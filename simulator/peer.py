@@ -83,6 +83,7 @@ class SimulatedPeer:
     ) -> None:
         self.number = number
         self.node: Node | None = None
+        self.up_since = 0.0
         self.storage = storage
         self._intern = intern
         self.slowness = 1.0
@@ -102,6 +103,7 @@ class SimulatedPeer:
         """Start or restart the node from what it had persisted."""
         if self.node is not None:
             return
+        self.up_since = self._loop.time()
         storage = self.storage
         self.node = Node(
             self._genesis,

@@ -17,7 +17,7 @@ from fedchain.simulator.forgetting import run_forgetting
 from fedchain.simulator.parallel import OnRound, Runner, run_all, run_one, write_result
 from fedchain.simulator.pictures import draw
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from fedchain.simulator.table import Entry, tabulate, to_markdown, write_csv
+from fedchain.simulator.table import PERCENT, Entry, scale_of, tabulate, to_markdown, write_csv
 from fedchain.simulator.timing import run_timing
 
 
@@ -41,7 +41,7 @@ def reproduce(
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
     console = Console(highlight=False, markup=False)
     console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
-    _run_all(missing, results, jobs, console, experiment.measure)
+    _run_all(experiment, missing, results, jobs, console)
     entries = tabulate(experiment, results, overrides)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
     text = to_markdown(experiment, entries, changed)
@@ -67,12 +67,15 @@ def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[
         return {"scenario": scenario.to_dict(), "rows": [], "diverged": str(error)}
 
 
-def _run_all(runs: Sequence[Run], results: Path, jobs: int, console: Console, measure: str) -> None:
+def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: int, console: Console) -> None:
     def keep(place: int, result: dict[str, Any]) -> str:
         run = runs[place]
         write_result(results, run.key, result)
-        best = max((row["taa"] for row in result["rows"] if row["taa"] is not None), default=None)
-        outcome = result.get("diverged", "done") if best is None else f"best TAA {100 * best:.2f} %"
+        metric = experiment.variant(run.variant).metric
+        best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)
+        percent = " %" if scale_of(metric) == PERCENT else ""
+        highest = "" if best is None else f"highest {metric} {scale_of(metric) * best:.4g}{percent}"
+        outcome = result.get("diverged") or highest or "done"
         return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}"
 
-    run_all([run.scenario for run in runs], jobs, keep, console, partial(run_or_diverge, measure))
+    run_all([run.scenario for run in runs], jobs, keep, console, partial(run_or_diverge, experiment.measure))

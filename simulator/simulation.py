@@ -246,7 +246,8 @@ class Simulation:
         self._note(peer.number, "head", head.block_hash)
         self._checker.on_head(peer)
         if head.round > old.round:
-            self._span(peer, old.round).closed = self._loop.time()
+            span = self._span(peer, old.round)
+            span.closed, span.up_since = self._loop.time(), peer.up_since
         if head.height > self.progress.height:
             self.progress.height, self.progress.head = head.height, head.block_hash.hex()[:12]
             self.progress.round = min(head.round, self._genesis.rounds)
@@ -343,7 +344,7 @@ class Simulation:
         spans = [self._timeline[key] for key in self._timeline if key[1] == row.round]
         trained = [s.trained - s.started for s in spans if s.trained is not None and s.started is not None]
         row.training_s = sum(trained) / len(trained) if trained else 0.0
-        accepted = [max(0.0, s.closed - sealed_s) for s in spans if s.closed is not None]
+        accepted = [max(0.0, s.closed - sealed_s) for s in spans if s.closed is not None and s.up_since <= sealed_s]
         row.voting_s = sum(accepted) / len(accepted) if accepted else 0.0
 
     def _measure_final_models(self) -> None:

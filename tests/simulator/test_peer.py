@@ -5,6 +5,7 @@ import tracemalloc
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -189,6 +190,8 @@ def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:
     asked = {client for client, _ in compute.asked}
     assert len(asked) > 40, "most were drawn at least once"
     assert len(compute.asked) == 4 * 40, "nobody trained who was not drawn"
+    lasted_s = [later.virtual_s - row.virtual_s for row, later in pairwise(outcome.rows)]
+    assert all(row.voting_s < max(lasted_s) for row in outcome.rows), "who slept did not wait for a vote"
     asleep = next(peer for peer in simulation.peers if peer.number in asked and peer.node is None)
     assert any(True for _ in asleep.storage.records())
 
