@@ -34,8 +34,8 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
             _draw_map(figure, axes, experiment, shown)
             continue
         for place, variant in enumerate(experiment.variants):
-            own = [entry for entry in shown if entry.variant == variant.name]
-            _draw_variant(axes, plot, variant.name, own, cells, place, len(experiment.variants))
+            if own := [entry for entry in shown if entry.variant == variant.name]:
+                _draw_variant(axes, plot, variant.name, own, cells, place, len(experiment.variants))
         axes.scatter([], [], marker="_", s=160, color="black", label="paper")
         axes.set_xticks(range(len(cells)), cells)
         metrics = {column.metric or variant.metric for variant in experiment.variants}
@@ -59,10 +59,7 @@ def _draw_variant(
         axes.errorbar(at, means, yerr=deviations, marker="o", markersize=3, capsize=2, color=colour, label=name)
     elif plot == "boxes":
         face = {"facecolor": colour}
-        if own:
-            axes.boxplot(
-                [entry.known for entry in own], positions=at, widths=0.8 * width, patch_artist=True, boxprops=face
-            )
+        axes.boxplot([entry.known for entry in own], positions=at, widths=0.8 * width, patch_artist=True, boxprops=face)
         axes.bar([], [], color=colour, label=name)
     else:
         axes.bar(at, means, 0.9 * width, yerr=deviations, capsize=2, color=colour, label=name)
@@ -86,27 +83,43 @@ def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[En
 
 
 def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, Any], path: Path) -> None:
-    """Mean over the seeds, round by round, in a band of one standard deviation: a row of panels for each metric."""
+    """Mean over the seeds, round by round, in a band of one standard deviation: a row of panels for each metric.
+
+    Cells and variants of which nothing was run are left out; without any result there is no picture.
+    """
     from matplotlib.figure import Figure  # slow to import
 
     metrics = experiment.curves or ("",)
-    shape = (len(metrics), len(experiment.cells))
-    figure = Figure(figsize=(4.2 * shape[1], 3.4 * shape[0]), layout="constrained")
-    grid = figure.subplots(*shape, squeeze=False)
-    for panels, metric in zip(grid, metrics, strict=True):
-        for axes, cell in zip(panels, experiment.cells, strict=True):
-            for variant in experiment.variants:
-                measured = metric or variant.metric
-                curve = curve_of(experiment, results, overrides, cell, variant, measured)
-                rounds, means, deviations = (list(part) for part in zip(*curve, strict=True)) if curve else ([], [], [])
-                axes.plot(rounds, means, label=variant.name)
-                low = [mean - sd for mean, sd in zip(means, deviations, strict=True)]
-                high = [mean + sd for mean, sd in zip(means, deviations, strict=True)]
-                axes.fill_between(rounds, low, high, alpha=0.2, linewidth=0)
+    curves = {
+        (metric, cell.name, variant.name): curve_of(
+            experiment, results, overrides, cell, variant, metric or variant.metric
+        )
+        for metric in metrics
+        for cell in experiment.cells
+        for variant in experiment.variants
+    }
+    known = {cell for (_, cell, _), curve in curves.items() if curve}
+    cells = [cell.name for cell in experiment.cells if cell.name in known]
+    if not cells:
+        return
+    figure = Figure(figsize=(4.2 * len(cells), 3.4 * len(metrics)), layout="constrained")
+    for panels, metric in zip(figure.subplots(len(metrics), len(cells), squeeze=False), metrics, strict=True):
+        for axes, cell in zip(panels, cells, strict=True):
+            for place, variant in enumerate(experiment.variants):
+                if curve := curves[metric, cell, variant.name]:
+                    _draw_curve(axes, variant.name, curve, f"C{place % 10}")
             names = {metric} if metric else {variant.metric for variant in experiment.variants}
-            axes.set(title=cell.name, xlabel="round", ylabel=_label(names))
-    grid[0][0].legend(fontsize=7)
+            axes.set(title=cell, xlabel="round", ylabel=_label(names))
+            if axes.lines:
+                axes.legend(fontsize=7)
     figure.savefig(path, dpi=130)
+
+
+def _draw_curve(axes: Any, name: str, curve: Sequence[tuple[int, float, float]], colour: str) -> None:
+    rounds = [number for number, _, _ in curve]
+    axes.plot(rounds, [mean for _, mean, _ in curve], label=name, color=colour)
+    low, high = [mean - sd for _, mean, sd in curve], [mean + sd for _, mean, sd in curve]
+    axes.fill_between(rounds, low, high, alpha=0.2, linewidth=0, color=colour)
 
 
 def curve_of(

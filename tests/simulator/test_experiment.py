@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
@@ -14,6 +15,7 @@ from fedchain.node.config import read_toml
 from fedchain.simulator import parallel
 from fedchain.simulator.experiment import Experiment, first_seeds, key_of, load_experiment
 from fedchain.simulator.library import experiment_files, find_experiment, list_experiments
+from fedchain.simulator.pictures import draw_curves
 from fedchain.simulator.reproduce import reproduce, run_or_diverge
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.table import tabulate, to_markdown
@@ -241,6 +243,22 @@ def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Pat
     assert {(run.cell, run.variant) for run in experiment.runs({}, "more/*after")} == {("more", "FedAvg, after")}
     with pytest.raises(ScenarioError, match="no cell/variant of tiny fits"):
         reproduce(experiment, tmp_path, 1, {}, only="most/*")
+
+
+def test_curves_have_a_panel_for_each_cell_that_was_run(tmp_path: Path) -> None:
+    experiment, results, path = _load(tmp_path), tmp_path / "results", tmp_path / "curves.png"
+    draw_curves(experiment, results, {}, path)
+    assert not path.exists(), "nothing was run"
+    widths = []
+    for kept in (("few",), ("few", "more")):
+        _fake_results(experiment, results)
+        for run in experiment.runs({}):
+            if run.cell not in kept:
+                (results / f"{run.key}.json").unlink()
+        draw_curves(experiment, results, {}, path)
+        with Image.open(path) as picture:
+            widths.append(picture.width)
+    assert widths[1] == 2 * widths[0]
 
 
 def test_a_damaged_result_is_named(tmp_path: Path) -> None:
