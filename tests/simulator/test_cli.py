@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -169,24 +169,33 @@ def test_the_explorer_verifies_a_run_and_notices_a_flipped_byte(run_folder: Path
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_end_the_run_and_its_processes(number: signal.Signals, tmp_path: Path) -> None:
-    command = [sys.executable, "-u", "-m", "fedchain", "simulate", "--rounds", "100000", "--out", str(tmp_path / "run")]
+@contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process group of its own, of which nothing is left after the test, however that ends."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_the_run_and_its_processes(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "fedchain", "simulate", "--rounds", "100000", "--out", str(tmp_path / "run")]
+    with _started(command) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
         for line in process.stdout:
             if line.startswith("round 2/"):
                 break
         process.send_signal(number)
-        process.stdout.read()
-        errors = process.stderr.read()
-        assert process.wait(timeout=60) == 130
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130
+        with pytest.raises(ProcessLookupError):  # the whole process group is gone
+            os.killpg(process.pid, 0)
     assert errors.strip().splitlines() == ["fedchain: interrupted"]
-    with pytest.raises(ProcessLookupError):  # the whole process group is gone
-        os.killpg(process.pid, 0)
 
 
 ENDLESS = """
@@ -208,14 +217,13 @@ def test_an_experiment_that_is_ended_or_killed_leaves_no_process(
     (tmp_path / "endless.toml").write_text(ENDLESS)
     command = [sys.executable, "-m", "fedchain", "reproduce", str(tmp_path / "endless.toml"), "--out", str(tmp_path)]
     command += ["--jobs", "1"]  # two more runs are waiting, which must not begin instead
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with _started(command) as process:
         _wait_until(lambda: _living(process.pid) >= 4)  # itself, its resource tracker, the simulation, its trainer
         process.send_signal(number)
-        assert process.wait(timeout=120) == code
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == code
         _wait_until(lambda: _living(process.pid) == 0)
-        assert process.stderr is not None
-        errors = process.stderr.read().strip().splitlines()
-    assert number is signal.SIGKILL or errors == ["fedchain: interrupted"]
+    assert number is signal.SIGKILL or errors.strip().splitlines() == ["fedchain: interrupted"]
     assert not list((tmp_path / "results").iterdir())
 
 
