@@ -119,13 +119,11 @@ class FedReg(FedAvg):
             take_step(parameters, unflatten(gradient, parameters), velocities, self.schedule)
             theta = read_vector(model)
 
-            write_vector(model, 0.5 * (theta + common))  # theta_beta
+            write_vector(model, 0.5 * (theta + common))  # theta_beta, of Eqs. 6 and 7
             _, logits = model(memory["pseudo_images"])
-            pseudo = gradient_vector(soft_cross_entropy(logits, memory["pseudo_labels"]), model)  # g_beta(D^s), Eq. 6
+            pseudo = gradient_vector(soft_cross_entropy(logits, memory["pseudo_labels"]), model)  # g_beta(D^s)
             _, logits = model(memory["perturbed_images"])
-            perturbed = gradient_vector(
-                F.cross_entropy(logits, memory["perturbed_labels"]), model
-            )  # g_beta(D^p), Eq. 7
+            perturbed = gradient_vector(F.cross_entropy(logits, memory["perturbed_labels"]), model)  # g_beta(D^p)
             w_s = excess(theta - common, pseudo)  # Eq. 10
             w_p = excess(theta - w_s * pseudo - common, perturbed)
             write_vector(model, theta - w_s * pseudo - w_p * perturbed)
