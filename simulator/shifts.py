@@ -1,7 +1,8 @@
 """Shifts: of very many peers only those are awake that the chain draws to contribute or to vote.
 
 A peer that sleeps costs nothing but its storage. When a head draws it, it starts from that, catches up as any
-latecomer does, and sleeps again when a head does not. Peer 0 is always awake: it keeps the chain of the run.
+latecomer does, and sleeps again when a head does not. Peer 0 is always awake: it keeps the chain of the run, and what
+the others forget in their sleep.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,14 +31,27 @@ class Shifts:
         self._network.set_present(())
         self._wake({0, *self._drawn(genesis_state(self._genesis))})
 
-    def change(self, peer: SimulatedPeer, head: State) -> None:
-        """``peer`` has a newest ``head``: wake those that it draws, and let the peer sleep if it is not one of them."""
+    def change(self, head: State) -> None:
+        """Somebody has a newest ``head``: wake those that it draws, and let sleep whom peer 0's head does not draw.
+
+        Nobody sleeps before peer 0 can hand on what there is to know: with the last who could, a knowledge is lost.
+        """
         if head.finished:
             return
-        drawn = self._drawn(head)
-        self._wake(drawn)
-        if peer.node is None or peer.node.head is not head or peer.number in (0, *drawn):
+        self._wake(self._drawn(head))
+        keeper = self._peers[0].node
+        if keeper is None or keeper.knowledge() is None:
             return
+        stay = {0, *self._drawn(keeper.head)}
+        for peer in self._awake():
+            if (
+                peer.number not in stay
+                and peer.node is not None
+                and peer.node.head.block_hash == keeper.head.block_hash
+            ):
+                self._let_sleep(peer)
+
+    def _let_sleep(self, peer: SimulatedPeer) -> None:
         peer.sleep()
         awake = self._awake()
         self._network.set_present([other.number for other in awake])

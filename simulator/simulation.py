@@ -254,7 +254,7 @@ class Simulation:
             if head.round > old.round and head.round - 1 > len(self._rows):
                 self._close_round(peer.node.tree, head)
         if self._shifts is not None and head.height >= self.progress.height:
-            self._loop.call_later(0.0, self._shifts.change, peer, head)
+            self._loop.call_later(0.0, self._shifts.change, head)
 
     # how the run goes on
 
