@@ -168,8 +168,10 @@ def _run(run: Runner, place: int, scenario: Scenario) -> dict[str, Any]:
 
     with suppress(_Orphaned, KeyboardInterrupt):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # it unwinds, which ends the processes it began
-        result = run(scenario, on_round)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            result = run(scenario, on_round)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if _has_parent():
             return result
     os._exit(1)

@@ -227,6 +227,18 @@ def test_an_experiment_that_is_ended_or_killed_leaves_no_process(
     assert not list((tmp_path / "results").iterdir())
 
 
+def test_a_run_that_fails_ends_the_experiment_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "endless.toml").write_text(
+        ENDLESS.replace("[0, 1, 2]", "[0]").replace("peers = 3", "peers = 3, max_virtual_s = 1")
+    )
+    command = [sys.executable, "-m", "fedchain", "reproduce", str(tmp_path / "endless.toml"), "--out", str(tmp_path)]
+    with _started([*command, "--jobs", "1"]) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    (line,) = errors.strip().splitlines()
+    assert line.startswith("fedchain: round ")
+
+
 def _living(group: int) -> int:
     """How many processes of a group run; those that nobody has asked how they ended do not."""
     count = 0

@@ -196,6 +196,25 @@ def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:
     assert any(True for _ in asleep.storage.records())
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need(seed: int) -> None:
+    scenario = trivial_scenario(
+        peers=20,
+        rounds=20,
+        seed=seed,
+        contributors_per_round=4,
+        committee_size=3,
+        idle_sleep=True,
+        retention_blocks=1,
+        mining_s=0.01,  # a block is often accepted before all payloads have come to everybody
+        delay_max_ms=1_000,
+        max_virtual_s=1_000.0,
+    )
+    outcome = trivial_simulation(scenario, founded={"inline_size_max": 0}).run()  # every payload has to be fetched
+    assert outcome.violations == []
+    assert len(outcome.rows) == 20
+
+
 def test_who_sleeps_needs_to_be_drawn() -> None:
     with pytest.raises(ScenarioError, match="idle_sleep needs"):
         trivial_scenario(peers=10, idle_sleep=True, contributors_per_round=3).validate()

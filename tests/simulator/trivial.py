@@ -4,8 +4,8 @@ Payloads are a few bytes that depend on the peer, the round and the knowledge it
 all of them, so a peer that lost, doubled or reordered anything ends up with other bytes.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
 
@@ -117,10 +117,11 @@ def trivial_simulation(
     compute: TrivialCompute | None = None,
     store: Storage | None = None,
     on_round: Callable[[RoundMetrics], None] = lambda row: None,
+    founded: Mapping[str, Any] | None = None,
 ) -> Simulation:
-    """A simulation of the protocol alone, ready to run."""
+    """A simulation of the protocol alone, ready to run; ``founded``: what is to stand in the genesis document."""
     keys = simulation_keys(scenario)
-    genesis = found_federation(scenario, Rules(scenario.learning_config()), keys)
+    genesis = replace(found_federation(scenario, Rules(scenario.learning_config()), keys), **(founded or {}))
     return Simulation(scenario, genesis, keys, rules or TrivialRules(), compute or TrivialCompute(), store, on_round)
 
 
