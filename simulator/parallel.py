@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.worker import WorkerDiedError
@@ -141,9 +142,18 @@ def _begin(closed: "Array[c_int64]") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run_one(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Simulate one scenario in memory; plain values, for a result file."""
-    outcome = simulate(scenario, load_learner(scenario), lambda row: on_round(row.round))
+def run_one(scenario: Scenario, on_round: OnRound, rows: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """Simulate one scenario in memory; plain values, for a result file.
+
+    ``rows`` gets what each round measured as it closes, for who wants it should the training diverge.
+    """
+
+    def keep(row: RoundMetrics) -> None:
+        if rows is not None:
+            rows.append(row.to_dict())
+        on_round(row.round)
+
+    outcome = simulate(scenario, load_learner(scenario), keep)
     gc.collect()  # the peers know each other, and with them stays the data set, until somebody looks
     return {
         "scenario": scenario.to_dict(),

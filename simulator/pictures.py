@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.simulator.experiment import Cell, Experiment, Variant, key_of
-from fedchain.simulator.table import PERCENT, Entry, read_rows, scale_of
+from fedchain.simulator.table import PERCENT, Entry, read_result, scale_of
 
 
 def draw(
@@ -129,7 +129,8 @@ def curve_of(
     values: dict[int, list[float]] = {}
     for seed in experiment.seeds:
         scenario = experiment.scenario_of(cell, variant, seed, overrides)
-        for row in read_rows(results / f"{key_of(scenario)}.json") or ():
+        result = read_result(results / f"{key_of(scenario)}.json")
+        for row in () if result is None else result.rows:
             if row.get(metric) is not None:
                 values.setdefault(row["round"], []).append(row[metric] * scale_of(metric))
     return [

@@ -60,11 +60,12 @@ RUNNERS: Mapping[str, Runner] = MappingProxyType(
 
 
 def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Run a scenario in one of ``MEASURES``; a run whose training diverged is a result too, one without rows."""
+    """Run a scenario in one of ``MEASURES``; if training diverges, what it measured until then is a result too."""
+    rows: list[dict[str, Any]] = []
     try:
-        return RUNNERS[measure](scenario, on_round)
+        return run_one(scenario, on_round, rows) if measure == "simulation" else RUNNERS[measure](scenario, on_round)
     except TrainingDiverged as error:
-        return {"scenario": scenario.to_dict(), "rows": [], "diverged": str(error)}
+        return {"scenario": scenario.to_dict(), "rows": rows, "diverged": str(error)}
 
 
 def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: int, console: Console) -> None:

@@ -17,7 +17,7 @@ from fedchain.learning.theory import Budget
 from fedchain.simulator.experiment import key_of
 from fedchain.simulator.parallel import run_all, write_result
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from fedchain.simulator.table import read_rows
+from fedchain.simulator.table import read_result
 
 MINING_S_MIN = 0.004
 """The shortest mining time that the simulator takes."""
@@ -201,8 +201,8 @@ def _run_missing(
         except OSError as error:
             raise ScenarioError(f"{results} cannot be made: {error.strerror}") from None
         for which, scenario in scenarios.items():
-            if (rows := read_rows(results / f"{key_of(scenario)}.json")) is not None:
-                found[which] = dict(rows[-1])
+            if (result := read_result(results / f"{key_of(scenario)}.json")) is not None:
+                found[which] = dict(result.rows[-1])
     missing = [which for which in scenarios if which not in found]
 
     def keep(place: int, result: dict[str, Any]) -> str:

@@ -28,6 +28,14 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """What a finished run left: its rows, and whether they end early because its training diverged."""
+
+    rows: Rows
+    diverged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One number of the table. Accuracies are in percent."""
 
@@ -37,8 +45,10 @@ class Entry:
     paper: float | None
     """The paper's number; None: it has none."""
     values: tuple[float | None, ...]
-    """Ours, one for each seed that was run; None: the mark was not reached, or training diverged."""
+    """Ours, one for each seed that was run; None: the mark was not reached, or training diverged before it told."""
     kind: Kind
+    diverged: int = 0
+    """Seeds whose training diverged; their numbers are of the rounds before."""
 
     @property
     def decimals(self) -> int:
@@ -69,20 +79,22 @@ class Entry:
 def tabulate(experiment: Experiment, results: Path, overrides: Mapping[str, Any]) -> list[Entry]:
     """The numbers of the table, from the results that there are; what has none is left out."""
 
-    def rows(cell: Cell, variant: Variant, seed: int, column: Column) -> Rows | None:
+    def result(cell: Cell, variant: Variant, seed: int, column: Column) -> Result | None:
         scenario = experiment.scenario_of(cell, variant, seed, overrides, column.rounds)
-        return read_rows(results / f"{key_of(scenario)}.json")
+        return read_result(results / f"{key_of(scenario)}.json")
 
     entries = []
     for variant in experiment.variants:
         for cell in experiment.cells:
             for place, column in enumerate(experiment.columns):
-                values = tuple(_values(experiment, cell, variant, column, rows))
+                values = tuple(_values(experiment, cell, variant, column, result))
                 paper = variant.paper.get(cell.name)
                 number = None if paper is None or math.isnan(paper[place]) else float(paper[place])
                 if values:
                     kind = kind_of(column, variant)
-                    entries.append(Entry(variant.name, cell.name, column.name, number, values, kind))
+                    own = [result(cell, variant, seed, column) for seed in experiment.seeds]
+                    diverged = sum(run is not None and run.diverged for run in own)
+                    entries.append(Entry(variant.name, cell.name, column.name, number, values, kind, diverged))
     return entries
 
 
@@ -91,33 +103,38 @@ def _values(
     cell: Cell,
     variant: Variant,
     column: Column,
-    rows: Callable[[Cell, Variant, int, Column], Rows | None],
+    result: Callable[[Cell, Variant, int, Column], Result | None],
 ) -> list[float | None]:
     values = []
     for seed in experiment.seeds:
-        own = rows(cell, variant, seed, column)
+        own = result(cell, variant, seed, column)
         mark: float | None = 0.0
         if column.statistic == "reach":
             reference = experiment.variant(column.of)
-            others = rows(cell, reference, seed, column)
+            others = result(cell, reference, seed, column)
             metric = column.metric or reference.metric
-            mark = None if others is None else _highest(others, metric)
+            mark = None if others is None else _highest(others.rows, metric)
             mark = None if mark is None else mark * column.fraction
         if own is not None and mark is not None:
             values.append(value_of(own, column, column.metric or variant.metric, mark))
     return values
 
 
-def value_of(rows: Rows, column: Column, metric: str, mark: float = 0.0) -> float | None:
-    """The reported number of one run; accuracies in percent. None: the mark was never reached, or no round closed.
+def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> float | None:
+    """The reported number of one run; accuracies in percent. None: there is none.
+
+    That is so if the mark was never reached, if training diverged before anything was measured, and if the number is
+    of how a run ends and training diverged.
 
     Raises:
         ScenarioError: the run did not measure ``metric``.
     """
-    counted = rows[: column.rounds or None]
+    counted = result.rows[: column.rounds or None]
     known = [(row["round"], float(row[metric])) for row in counted if row.get(metric) is not None]
+    if result.diverged and column.statistic not in ("reach", "best"):
+        return None
     if not known:
-        if not rows:
+        if result.diverged:
             return None
         raise ScenarioError(f"metric {metric} was not measured in any of {len(counted)} rounds")
     values = [value for _, value in known]
@@ -139,8 +156,8 @@ def _highest(rows: Rows, metric: str) -> float | None:
     return max((row[metric] for row in rows if row[metric] is not None), default=None)
 
 
-def read_rows(path: Path) -> Rows | None:
-    """The rows of a finished run; none at all if its training diverged. None: it was not run yet.
+def read_result(path: Path) -> Result | None:
+    """What a finished run left. None: it was not run yet.
 
     Raises:
         ScenarioError: the file is damaged.
@@ -148,12 +165,13 @@ def read_rows(path: Path) -> Rows | None:
     if not path.exists():
         return None
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        rows, diverged = kept["rows"], "diverged" in kept
     except (ValueError, TypeError, KeyError):
-        rows = None
+        rows, diverged = None, False
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ScenarioError(f"{path} is not the result of a run; delete it, and it is run again")
-    return rows
+    return Result(rows, diverged)
 
 
 def scale_of(metric: str) -> float:
@@ -224,7 +242,8 @@ def _ours(entry: Entry) -> str:
     missing = len(entry.values) - len(entry.known)
     some = f" ({len(entry.known)} of {len(entry.values)})" if missing else ""
     deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.mean is not None else ""
-    return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}"
+    diverged = f" ({entry.diverged} diverged)" if entry.diverged else ""
+    return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}{diverged}"
 
 
 def _shown(value: float | None, decimals: int, sign: str = "") -> str:

@@ -1,6 +1,7 @@
 """An experiment runs each distinct simulation once, resumes where it was, and sets ours beside the paper's."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
+from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.registry import build_method
 from fedchain.node.config import read_toml
 from fedchain.simulator import parallel
 from fedchain.simulator.experiment import Experiment, first_seeds, key_of, load_experiment
 from fedchain.simulator.library import experiment_files, find_experiment, list_experiments
+from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.pictures import draw_curves
 from fedchain.simulator.reproduce import reproduce, run_or_diverge
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -195,7 +198,8 @@ def test_a_column_may_be_the_round_in_which_another_variant_s_best_is_reached(tm
         for number, (one, other) in enumerate(zip(before, after, strict=True))
     ]
     for run in experiment.runs({}):
-        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows if run.cell == "few" else []}))
+        result = {"rows": rows} if run.cell == "few" else {"rows": [], "diverged": "the loss is nan"}
+        (tmp_path / f"{run.key}.json").write_text(json.dumps(result))
     entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
     means = [entries["FedAvg, before", "few", column].mean for column in ("half", "whole", "early", "loss")]
     assert means == [2.0, 3.0, pytest.approx(10.0), 0.5]
@@ -312,6 +316,34 @@ def test_a_run_that_diverges_is_a_result_and_not_the_end() -> None:
     result = run_or_diverge("simulation", diverging, lambda number: None)
     assert result["rows"] == []
     assert "round 1" in result["diverged"]
+
+
+def test_a_run_that_diverges_keeps_the_rounds_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverge(scenario: Scenario, learner: object, on_round: Callable[[RoundMetrics], None]) -> None:
+        on_round(RoundMetrics(round=1, height=1, virtual_s=2.0, taa=0.5, tal=1.0))
+        raise TrainingDiverged(3, 2, 7, float("nan"))
+
+    monkeypatch.setattr(parallel, "load_learner", lambda scenario: None)
+    monkeypatch.setattr(parallel, "simulate", diverge)
+    (run, *_) = _load(tmp_path).runs({})
+    closed: list[int] = []
+    result = run_or_diverge("simulation", run.scenario, closed.append)
+    assert closed == [1]
+    assert [row["taa"] for row in result["rows"]] == [0.5]
+    assert result["diverged"].startswith("peer 3, round 2")
+
+
+def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_asked_for(tmp_path: Path) -> None:
+    experiment = _load(tmp_path)
+    column = experiment.columns[0]
+    _fake_results(experiment, tmp_path)
+    for path in tmp_path.glob("*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"diverged": "the loss is nan"}))
+    for statistic, value in (("best", 45.0), ("last", None), ("mean", None)):
+        asked = replace(experiment, columns=(replace(column, statistic=statistic),))
+        (entry, *_) = tabulate(asked, tmp_path, {})
+        assert (entry.mean, entry.diverged) == (value, 2)
+        assert "2 diverged" in to_markdown(asked, [entry])
 
 
 def test_every_experiment_is_found_by_its_name() -> None:
