@@ -142,15 +142,15 @@ def _begin(closed: "Array[c_int64]") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run_one(scenario: Scenario, on_round: OnRound, rows: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def run_one(scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | None = None) -> dict[str, Any]:
     """Simulate one scenario in memory; plain values, for a result file.
 
-    ``rows`` gets what each round measured as it closes, for who wants it should the training diverge.
+    ``rows`` gets the row of each round as it closes, for who wants it should the training diverge.
     """
 
     def keep(row: RoundMetrics) -> None:
         if rows is not None:
-            rows.append(row.to_dict())
+            rows.append(row)
         on_round(row.round)
 
     outcome = simulate(scenario, load_learner(scenario), keep)

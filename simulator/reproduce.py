@@ -14,6 +14,7 @@ from rich.console import Console
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.simulator.experiment import Experiment, Run
 from fedchain.simulator.forgetting import run_forgetting
+from fedchain.simulator.metrics import RoundMetrics
 from fedchain.simulator.parallel import OnRound, Runner, run_all, run_one, write_result
 from fedchain.simulator.pictures import draw
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -61,11 +62,11 @@ RUNNERS: Mapping[str, Runner] = MappingProxyType(
 
 def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Run a scenario in one of ``MEASURES``; if training diverges, what it measured until then is a result too."""
-    rows: list[dict[str, Any]] = []
+    rows: list[RoundMetrics] = []
     try:
         return run_one(scenario, on_round, rows) if measure == "simulation" else RUNNERS[measure](scenario, on_round)
     except TrainingDiverged as error:
-        return {"scenario": scenario.to_dict(), "rows": rows, "diverged": str(error)}
+        return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], "diverged": str(error)}
 
 
 def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: int, console: Console) -> None:

@@ -318,8 +318,9 @@ class Simulation:
         row = RoundMetrics(round=head.round - 1, height=head.height, virtual_s=self._loop.time())
         row.bytes_sent_per_peer = (sent - self._bytes_counted) // len(self.peers)
         self._bytes_counted = sent
+        for known in (*self._rows[-1:], row):  # received models are measured in the round after
+            self._fill(known, tree)
         self._rows.append(row)
-        self._fill(row, tree)
         self.progress.last, self.progress.forks = row, sum(known.forks for known in self._rows)
         self._on_round(row)
 

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.learner import Contribution
 from fedchain.learning.metrics import Evaluation
 from fedchain.simulator.metrics import EvaluationLog, RoundMetrics
+from fedchain.simulator.worker import Job
+from tests.simulator.trivial import Done, TrivialCompute, contribution, trivial_scenario, trivial_simulation
 
 
 def _evaluation(accuracy: float, test: float | None = None, prototype: float | None = None) -> Evaluation:
@@ -71,3 +74,29 @@ def test_whole_test_set_figures_average_over_who_measured_them() -> None:
     log.add(0, 1, Contribution(b"", 20, _evaluation(0.5, test=0.2), None))
     log.add(1, 1, Contribution(b"", 20, _evaluation(0.5), None))
     assert _row(log, 1).test_accuracy == pytest.approx(0.2)
+
+
+class Diverging:
+    """A job whose training diverges."""
+
+    def result(self) -> Contribution:
+        raise TrainingDiverged(1, 3, 1, float("nan"))
+
+
+class DivergingCompute(TrivialCompute):
+    """Measures what it receives, and diverges in the third round."""
+
+    def contribute(
+        self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
+    ) -> Job[Contribution]:
+        if round_number == 3:
+            return Diverging()
+        received = Evaluation(local_accuracy=0.25, local_loss=1.0) if round_number > 1 else None
+        return Done(replace(contribution(client, round_number, knowledge), received=received))
+
+
+def test_the_round_before_the_last_that_closed_has_all_that_was_measured() -> None:
+    rows: list[RoundMetrics] = []
+    with pytest.raises(TrainingDiverged):
+        trivial_simulation(trivial_scenario(rounds=5), compute=DivergingCompute(), on_round=rows.append).run()
+    assert [row.taa_received for row in rows] == [0.25, None], "what round 2 made would be measured in round 3"
