@@ -6,7 +6,6 @@ Every finished run leaves a JSON file named after what it computed; a second sta
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -54,17 +53,16 @@ def reproduce(
     return entries
 
 
-RUNNERS: Mapping[str, Runner] = MappingProxyType(
-    {"simulation": run_one, "forgetting": run_forgetting, "timing": run_timing}
-)
-"""What each of ``MEASURES`` does with a scenario."""
-
-
 def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Run a scenario in one of ``MEASURES``; if training diverges, what it measured until then is a result too."""
     rows: list[RoundMetrics] = []
+    runners: Mapping[str, Runner] = {
+        "simulation": partial(run_one, rows=rows),
+        "forgetting": run_forgetting,
+        "timing": run_timing,
+    }
     try:
-        return run_one(scenario, on_round, rows) if measure == "simulation" else RUNNERS[measure](scenario, on_round)
+        return runners[measure](scenario, on_round)
     except TrainingDiverged as error:
         return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], "diverged": str(error)}
 

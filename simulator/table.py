@@ -87,12 +87,12 @@ def tabulate(experiment: Experiment, results: Path, overrides: Mapping[str, Any]
     for variant in experiment.variants:
         for cell in experiment.cells:
             for place, column in enumerate(experiment.columns):
-                values = tuple(_values(experiment, cell, variant, column, result))
+                own = [result(cell, variant, seed, column) for seed in experiment.seeds]
+                values = tuple(_values(experiment, cell, variant, column, own, result))
                 paper = variant.paper.get(cell.name)
                 number = None if paper is None or math.isnan(paper[place]) else float(paper[place])
                 if values:
                     kind = kind_of(column, variant)
-                    own = [result(cell, variant, seed, column) for seed in experiment.seeds]
                     diverged = sum(run is not None and run.diverged for run in own)
                     entries.append(Entry(variant.name, cell.name, column.name, number, values, kind, diverged))
     return entries
@@ -103,11 +103,11 @@ def _values(
     cell: Cell,
     variant: Variant,
     column: Column,
+    own: Sequence[Result | None],
     result: Callable[[Cell, Variant, int, Column], Result | None],
 ) -> list[float | None]:
     values = []
-    for seed in experiment.seeds:
-        own = result(cell, variant, seed, column)
+    for seed, run in zip(experiment.seeds, own, strict=True):
         mark: float | None = 0.0
         if column.statistic == "reach":
             reference = experiment.variant(column.of)
@@ -115,8 +115,8 @@ def _values(
             metric = column.metric or reference.metric
             mark = None if others is None else _highest(others.rows, metric)
             mark = None if mark is None else mark * column.fraction
-        if own is not None and mark is not None:
-            values.append(value_of(own, column, column.metric or variant.metric, mark))
+        if run is not None and mark is not None:
+            values.append(value_of(run, column, column.metric or variant.metric, mark))
     return values
 
 
