@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.gossip import Verdict
+from fedchain.network.verdict import Verdict
 from fedchain.network.messages import GossipMessage, Message
 
 Receiver = Callable[[PublicKey, Message], Verdict]

@@ -12,7 +12,7 @@ from anyio.abc import TaskStatus
 
 from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesis, NotFound
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.sqlite import Store
+from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.own import validate_choice
@@ -22,8 +22,8 @@ from fedchain.node.metrics import answer_metrics
 from fedchain.node.service import Service
 from fedchain.node.status import answer_status
 from fedchain.node.task import learning_from_genesis, rules_of
-from fedchain.node.verification import Verification
-from fedchain.node.workers import TrainingWorker, WorkerFailed
+from fedchain.node.core.checks import Verification
+from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
 
@@ -87,8 +87,8 @@ async def _serve(
     watch: Watch | None,
 ) -> None:
     # trio and libp2p, only where they are needed
-    from fedchain.network.libp2p import ListenError, open_network
-    from fedchain.network.libp2p_addresses import InvalidBootstrap
+    from fedchain.network.libp2p.network import ListenError, open_network
+    from fedchain.network.libp2p.addresses import InvalidBootstrap
 
     training = TrainingWorker(
         Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir, config.task

@@ -89,7 +89,7 @@ def reproduce(
 
     What is finished is kept: an interrupted experiment goes on where it was.
     """
-    from fedchain.simulator.library import find_experiment, list_experiments
+    from fedchain.simulator.reproduction.library import find_experiment, list_experiments
 
     with clear_errors(ScenarioError):
         if name is None:
@@ -104,7 +104,7 @@ def reproduce(
             _reproduce_resources(path, overrides, jobs, seeds, rounds, out, download)
             return
 
-        from fedchain.simulator.experiment import first_seeds, load_experiment
+        from fedchain.simulator.reproduction.experiment import first_seeds, load_experiment
 
         experiment = load_experiment(path)
         experiment = replace(experiment, seeds=first_seeds(experiment.seeds, seeds))
@@ -114,7 +114,7 @@ def reproduce(
             for dataset in sorted({run.scenario.dataset for run in experiment.runs(overrides, only)}):
                 download_files(dataset, data_dir)
 
-        from fedchain.simulator.reproduce import reproduce as run_experiment
+        from fedchain.simulator.reproduction.reproduce import reproduce as run_experiment
 
         run_experiment(experiment, out or RUNS_FOLDER / experiment.name, jobs, overrides, only)
 
@@ -129,8 +129,8 @@ def _reproduce_resources(
     download: bool,
 ) -> None:
     """A table of best numbers of rounds; ``rounds`` is the largest that is tried."""
-    from fedchain.simulator.experiment import first_seeds
-    from fedchain.simulator.resources import load_resources, reproduce_resources
+    from fedchain.simulator.reproduction.experiment import first_seeds
+    from fedchain.simulator.planning.estimates import load_resources, reproduce_resources
 
     table = load_resources(path)
     table = replace(table, seeds=first_seeds(table.seeds, seeds))
@@ -175,7 +175,7 @@ def plan(
         if out is not None and not search:
             raise ScenarioError("--out keeps what --search finds; there is nothing to keep without it")
 
-        from fedchain.simulator.plan_report import PlanOptions, run_plan
+        from fedchain.simulator.planning.plan_report import PlanOptions, run_plan
 
         options = PlanOptions(
             total_s=t_sum,

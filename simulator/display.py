@@ -12,9 +12,9 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from fedchain.simulator.metrics import RoundMetrics
+from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.scenario import Scenario
-from fedchain.simulator.simulation import Outcome, Progress
+from fedchain.simulator.engine.simulation import Outcome, Progress
 
 
 class Display:

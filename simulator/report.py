@@ -10,9 +10,9 @@ import tomli_w
 from numpy.typing import NDArray
 
 import fedchain
-from fedchain.simulator.metrics import RoundMetrics, Span
+from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from fedchain.simulator.simulation import Outcome
+from fedchain.simulator.engine.simulation import Outcome
 
 CHAIN_FOLDER = "chain"
 """Where the run folder keeps peer 0's store."""

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedchain.chain.sqlite import Store
-from fedchain.chain.store import Storage
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Storage
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
 from fedchain.node.command import free_folder
 from fedchain.simulator.display import Display, round_table, summary
-from fedchain.simulator.metrics import RoundMetrics
+from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from fedchain.simulator.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
-from fedchain.simulator.worker import CLIENTS_MAX, TrainingPool
+from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
+from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import fedchain
-from fedchain.chain.cli import explorer_app
+from fedchain.chain.explorer.cli import explorer_app
 from fedchain.node.cli import genesis_app, keys_app, node_app
 from fedchain.node.data_cli import data
 from fedchain.simulator.cli import plan, reproduce, simulate_command

@@ -8,7 +8,7 @@ from fedchain.chain.exceptions import MissingPayload, UnknownBlock, UnknownParen
 from fedchain.chain.fork_choice import BlockTree, Reorg
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, recompute
-from fedchain.chain.mempool import Mempool
+from fedchain.node.core.mempool import Mempool
 from fedchain.chain.state import EMPTY_KNOWLEDGE
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import (

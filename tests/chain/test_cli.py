@@ -8,10 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fedchain.chain.cli import explorer_app
-from fedchain.chain.sqlite import DATABASE, Store
-from fedchain.chain.store import Content
-from fedchain.chain.tables import MATRIX_SIZE_MAX
+from fedchain.chain.explorer.cli import explorer_app
+from fedchain.chain.storage.sqlite import DATABASE, Store
+from fedchain.chain.storage.store import Content
+from fedchain.chain.explorer.tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, genesis
@@ -275,9 +275,9 @@ def test_a_damaged_store_is_one_line(run_folder: Path, damage: Any, message: str
 
 
 def test_importing_the_commands_is_cheap() -> None:
-    code = "import sys, fedchain.chain.cli; print(*sys.modules)"
+    code = "import sys, fedchain.chain.explorer.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "fedchain.chain.cli" in loaded
+    assert "fedchain.chain.explorer.cli" in loaded
     assert not {"numpy", "torch", "rich.table", "rich.console"} & set(loaded)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.exceptions import Equivocation
-from fedchain.chain.mempool import Mempool
+from fedchain.node.core.mempool import Mempool
 from fedchain.chain.transaction import Transaction
 from tests.chain.builders import CREATED_MS, genesis, keys, payload, post
 

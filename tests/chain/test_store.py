@@ -14,8 +14,8 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError, StoreMismatch
 from fedchain.chain.fork_choice import SIBLINGS_MAX
-from fedchain.chain.sqlite import DATABASE, ROW_SIZE_MAX, STORE_VERSION, Store
-from fedchain.chain.store import Content, MemoryStore, Record, Storage, load_tree
+from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, STORE_VERSION, Store
+from fedchain.chain.storage.store import Content, MemoryStore, Record, Storage, load_tree
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
@@ -477,8 +477,8 @@ def test_a_file_without_a_row_is_garbage(folder: Path, tmp_path: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from fedchain.chain.sqlite import ROW_SIZE_MAX, Store
-from fedchain.chain.store import Content
+from fedchain.chain.storage.sqlite import ROW_SIZE_MAX, Store
+from fedchain.chain.storage.store import Content
 from fedchain.crypto.hashing import sha256
 from tests.chain.test_store import GENESIS
 from tests.chain.builders import ChainBuilder

@@ -26,7 +26,7 @@ from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models import ModelInfo
 from fedchain.learning.registry import METHODS
 from fedchain.learning.rules import Rules
-from fedchain.network.libp2p_addresses import decode_entries, encode_entries, is_address, seen_from
+from fedchain.network.libp2p.addresses import decode_entries, encode_entries, is_address, seen_from
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
 from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
 from fedchain.simulator.scenario import FAULT_KINDS, Fault, Scenario, ScenarioError, load_scenario, scenario_from_dict

@@ -58,7 +58,7 @@ def test_the_valid_stories_lead_somewhere() -> None:
 
 
 def test_a_node_that_checks_no_signatures_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedchain.node.verification.is_valid_signature", lambda *_: True)
+    monkeypatch.setattr("fedchain.node.core.checks.is_valid_signature", lambda *_: True)
     outcome = fuzz(NODE, 1, executions_max=600)
     assert any("damaged" in finding.what for finding in outcome.findings.values())
 

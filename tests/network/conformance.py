@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.gossip import Verdict
+from fedchain.network.verdict import Verdict
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status, VoteMessage
 from fedchain.network.network import Network
 from tests.chain.builders import ChainBuilder, genesis, payload

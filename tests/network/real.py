@@ -11,9 +11,9 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.gossip import Verdict
-from fedchain.network.libp2p import Libp2pNetwork, open_network
-from fedchain.network.libp2p_swarm import GuardedHost, build_host
+from fedchain.network.verdict import Verdict
+from fedchain.network.libp2p.network import Libp2pNetwork, open_network
+from fedchain.network.libp2p.swarm import GuardedHost, build_host
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GetContent, Message
 from tests.chain.builders import keys

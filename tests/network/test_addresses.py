@@ -8,7 +8,7 @@ import pytest
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.address import address
-from fedchain.network.libp2p_addresses import (
+from fedchain.network.libp2p.addresses import (
     ADDRESS_FILE,
     ADDRESSES_PER_PEER,
     ENTRIES_MAX,

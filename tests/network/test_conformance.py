@@ -7,8 +7,8 @@ import pytest
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.network import Network
-from fedchain.simulator.loop import VirtualTimeLoop
-from fedchain.simulator.network import Conditions, SimulatedNetwork
+from fedchain.simulator.engine.clock import VirtualTimeLoop
+from fedchain.simulator.engine.network import Conditions, SimulatedNetwork
 from tests.chain.builders import keys
 from tests.network.conformance import Listener, NetworkConformance, Wire, gossip
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedchain.crypto.address import address
-from fedchain.network.gate import BAN_FILE, BAN_FILE_SIZE_MAX, Gate
+from fedchain.network.admission import BAN_FILE, BAN_FILE_SIZE_MAX, Gate
 from fedchain.network.limits import Limits, TokenBucket
 from tests.chain.builders import keys
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedchain.chain import exceptions
 from fedchain.chain.exceptions import Invalid, Refused, Unready
-from fedchain.network.gossip import Verdict, verdict
+from fedchain.network.verdict import Verdict, verdict
 
 REJECTED = {"InvalidEncoding", "InvalidTransaction", "InvalidPayload", "InvalidVote", "InvalidBlock"}
 IGNORED = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedchain.network.handshakes import Handshakes, origin
+from fedchain.network.libp2p.handshakes import Handshakes, origin
 
 
 def test_who_holds_most_makes_way_oldest_first() -> None:

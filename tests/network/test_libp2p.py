@@ -10,10 +10,10 @@ import trio
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.downloads import Downloads
-from fedchain.network.gossip import Verdict
-from fedchain.network.libp2p import Libp2pNetwork, ListenError
-from fedchain.network.libp2p_addresses import ADDRESS_FILE, InvalidBootstrap
-from fedchain.network.libp2p_bounds import QUEUE_FRAMES_MAX
+from fedchain.network.verdict import Verdict
+from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
+from fedchain.network.libp2p.addresses import ADDRESS_FILE, InvalidBootstrap
+from fedchain.network.libp2p.bounds import QUEUE_FRAMES_MAX
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
 from tests.network.conformance import gossip
@@ -238,7 +238,7 @@ async def test_a_peer_finds_the_others_again_without_those_that_it_was_started_f
 async def test_addresses_are_saved_while_it_runs_and_a_full_disk_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedchain.network.libp2p.SAVE_INTERVAL_S", 0.01)
+    monkeypatch.setattr("fedchain.network.libp2p.network.SAVE_INTERVAL_S", 0.01)
     path = tmp_path / "sub" / ADDRESS_FILE
     async with peer(0, folder=path.parent) as one:
         one.book.add_told(MEMBERS[3], ["/ip4/127.0.0.1/tcp/9"], by_itself=True)

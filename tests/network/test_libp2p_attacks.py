@@ -22,12 +22,12 @@ from multiaddr import Multiaddr
 from fedchain.chain.encoding import encode
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.gossip import Verdict
-from fedchain.network.identity import peer_id
-from fedchain.network.libp2p import Libp2pNetwork
-from fedchain.network.libp2p_bounds import RPC_SIZE_MAX, BoundedQueue, SeenIds
-from fedchain.network.libp2p_gossip import MESSAGES_MAX
-from fedchain.network.libp2p_swarm import (
+from fedchain.network.verdict import Verdict
+from fedchain.network.libp2p.identity import peer_id
+from fedchain.network.libp2p.network import Libp2pNetwork
+from fedchain.network.libp2p.bounds import RPC_SIZE_MAX, BoundedQueue, SeenIds
+from fedchain.network.libp2p.gossip import MESSAGES_MAX
+from fedchain.network.libp2p.swarm import (
     BUFFERED_MAX,
     READS_BURST,
     READS_PER_S,
@@ -260,7 +260,7 @@ async def test_a_receiver_that_fails_ends_nothing_not_even_the_stream(way: str) 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """All log lines, whatever earlier tests have used up."""
-    monkeypatch.setattr("fedchain.network.libp2p_log.LINES_PER_MINUTE", 1_000_000)
+    monkeypatch.setattr("fedchain.network.libp2p.log.LINES_PER_MINUTE", 1_000_000)
     return caplog
 
 

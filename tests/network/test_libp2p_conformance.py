@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.libp2p import Libp2pNetwork
+from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GossipMessage, Message
 from fedchain.network.network import Network, Receiver

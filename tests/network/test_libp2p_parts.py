@@ -9,8 +9,8 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from fedchain.crypto.address import address
-from fedchain.network.identity import _public_key_of, key_pair, peer_id, public_key_of
-from fedchain.network.libp2p_bounds import (
+from fedchain.network.libp2p.identity import _public_key_of, key_pair, peer_id, public_key_of
+from fedchain.network.libp2p.bounds import (
     CACHE_BYTES_MAX,
     QUEUE_BYTES_MAX,
     QUEUE_FRAMES_MAX,
@@ -19,8 +19,8 @@ from fedchain.network.libp2p_bounds import (
     BoundedQueue,
     SeenIds,
 )
-from fedchain.network.libp2p_log import LINES_PER_MINUTE, LimitedLog
-from fedchain.network.libp2p_streams import KEEPALIVE, WINDOW_SIZE, FrameReader, FrameTooLarge, Outbox
+from fedchain.network.libp2p.log import LINES_PER_MINUTE, LimitedLog
+from fedchain.network.libp2p.streams import KEEPALIVE, WINDOW_SIZE, FrameReader, FrameTooLarge, Outbox
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Status, encode_message
 from tests.chain.builders import keys
@@ -212,7 +212,7 @@ def test_who_was_given_a_message_is_remembered_as_long_as_the_message() -> None:
 def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("fedchain.network.libp2p_log.time", clock)
+    monkeypatch.setattr("fedchain.network.libp2p.log.time", clock)
     caplog.set_level(logging.DEBUG, "fedchain.network")
     lines = LimitedLog()
     for number in range(100):

@@ -13,7 +13,7 @@ from tests.network.real import MEMBERS, Inbox, on_trio, peer, until
 PROGRAM = """
 import sys
 import trio
-from fedchain.network.gossip import Verdict
+from fedchain.network.verdict import Verdict
 from tests.network.conformance import gossip
 from tests.network.real import peer
 

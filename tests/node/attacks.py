@@ -9,9 +9,9 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import BlockMessage, Message, PostMessage, VoteMessage
-from fedchain.node.effects import Blame, Effect, Publish, Refuse, Send
-from fedchain.node.events import Tick
-from fedchain.node.node import Node
+from fedchain.node.core.effects import Blame, Effect, Publish, Refuse, Send
+from fedchain.node.core.events import Tick
+from fedchain.node.core.node import Node
 from tests.chain.builders import CREATED_MS, ChainBuilder, keys
 from tests.node.driver import Peer
 

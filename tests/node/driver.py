@@ -10,7 +10,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.store import MemoryStore
+from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
@@ -23,10 +23,10 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
-from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
-from fedchain.node.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
-from fedchain.node.node import Node
-from fedchain.node.verification import Verification
+from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
+from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
+from fedchain.node.core.node import Node
+from fedchain.node.core.checks import Verification
 from tests.chain.builders import CREATED_MS, SumRules, keys, payload
 
 TRAINING_MS = 1_000

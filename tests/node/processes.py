@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
 from fedchain.chain.encoding import encode
-from fedchain.chain.sqlite import Store
-from fedchain.chain.store import Record
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Record
 from fedchain.chain.transaction import PostKey, Transaction
 from fedchain.chain.vote import Vote
 from fedchain.node.run import CHAIN_FOLDER

@@ -74,7 +74,7 @@ def is_worker(process: int, kind: str) -> bool:
         words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"fedchain.node.worker" in words and kind.encode() in words
+    return b"fedchain.node.workers.process" in words and kind.encode() in words
 
 
 async def kill_worker(kind: str) -> int:

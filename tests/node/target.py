@@ -14,14 +14,14 @@ from typing import Any
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.config import LearningConfig
-from fedchain.network.gate import BAN_FILE
+from fedchain.network.admission import BAN_FILE
 from fedchain.node.status import ask_status
 from fedchain.node.testnet import GENESIS_FILE, LocalNode, found_testnet, stop_all
 from tests.node.shell import wait_until
 
 PATIENT = """
 import functools, json, sys
-import fedchain.network.libp2p as network
+import fedchain.network.libp2p.network as network
 network.Limits = functools.partial(network.Limits, **json.loads(sys.argv.pop(1)))
 from fedchain.__main__ import main
 sys.argv[0] = "fedchain"

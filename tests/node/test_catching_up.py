@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.store import Content
+from fedchain.chain.storage.store import Content
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import (
     BLOCKS_MAX,
@@ -21,8 +21,8 @@ from fedchain.network.messages import (
     Status,
 )
 from fedchain.network.sync import STALL_MS
-from fedchain.node.effects import Contribute, Effect, Mine, Persist, Send
-from fedchain.node.events import PeerConnected
+from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Send
+from fedchain.node.core.events import PeerConnected
 from tests.chain.builders import genesis, keys
 from tests.node.attacks import Scene, errors, own_votes, sent
 from tests.node.driver import Federation, check_agreement, check_promises

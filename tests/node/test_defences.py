@@ -10,7 +10,7 @@ from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.transaction import sign_transaction
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import sha256
-from fedchain.network.gossip import Verdict, verdict
+from fedchain.network.verdict import Verdict, verdict
 from fedchain.network.messages import (
     CHUNK_SIZE,
     BlockMessage,
@@ -22,10 +22,10 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.sync import to_bitmap
-from fedchain.node.answers import UNKNOWN_MAX
-from fedchain.node.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse
-from fedchain.node.events import Contributed, Mined
-from fedchain.node.pools import UNPLACED_OF_MINER_MAX
+from fedchain.node.core.answers import UNKNOWN_MAX
+from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse
+from fedchain.node.core.events import Contributed, Mined
+from fedchain.node.core.pools import UNPLACED_OF_MINER_MAX
 from tests.chain.builders import CREATED_MS, GLOBAL, UPDATE, genesis, keys, payload
 from tests.node.attacks import Scene, errors, own_votes, published, sent
 from tests.node.driver import BlobRules, Federation, Peer, check_agreement

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from fedchain.node.frames import (
+from fedchain.node.workers.frames import (
     FRAME_SIZE_MAX,
     PipeBroken,
     read_frame,

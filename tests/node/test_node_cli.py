@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.sqlite import Store
+from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.run import CHAIN_FOLDER

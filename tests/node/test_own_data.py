@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Genesis
-from fedchain.chain.sqlite import Store
-from fedchain.chain.store import load_tree
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import load_tree
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.config import OWN

@@ -8,7 +8,7 @@ from fedchain.chain.genesis import AggregatorRule, PhaseRule
 from fedchain.chain.state import votes_required
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import BlockMessage, Chunk, PostMessage, VoteMessage
-from fedchain.node.effects import Contribute
+from fedchain.node.core.effects import Contribute
 from tests.chain.builders import GLOBAL, UPDATE, genesis, keys
 from tests.node.driver import BlobRules, Federation, check_agreement, check_promises
 

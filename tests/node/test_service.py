@@ -11,12 +11,12 @@ import pytest
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import FutureTimestamp, InvalidPayload, StoreError
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.store import Content, MemoryStore, Record
+from fedchain.chain.storage.store import Content, MemoryStore, Record
 from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.gossip import Verdict
+from fedchain.network.verdict import Verdict
 from fedchain.network.messages import (
     BlockMessage,
     Chunk,
@@ -28,11 +28,11 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.network import Receiver
-from fedchain.node.effects import Blame
-from fedchain.node.events import Tick
+from fedchain.node.core.effects import Blame
+from fedchain.node.core.events import Tick
 from fedchain.node.service import WAITING_MAX, Service, now_ms
-from fedchain.node.verification import Verification
-from fedchain.node.workers import MiningWorker, Trained, WorkerFailed
+from fedchain.node.core.checks import Verification
+from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
 from tests.node.shell import on_trio, until
 

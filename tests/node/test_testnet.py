@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from fedchain.__main__ import app
 from fedchain.chain.block import Block
 from fedchain.chain.fork_choice import BlockTree
-from fedchain.chain.sqlite import Store
-from fedchain.chain.store import load_tree
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import load_tree
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.learner import Learner
@@ -26,8 +26,8 @@ from fedchain.node.status import ask_status
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all
 from fedchain.simulator.scenario import Scenario
-from fedchain.simulator.simulation import Simulation
-from fedchain.simulator.worker import TrainingPool
+from fedchain.simulator.engine.simulation import Simulation
+from fedchain.simulator.engine.training_pool import TrainingPool
 from tests.node.processes import Promises, height, kill, log_of, look
 from tests.node.shell import DIGITS, is_worker, wait_until, workers_of
 

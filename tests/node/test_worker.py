@@ -21,10 +21,10 @@ from fedchain.chain.proof_of_work import is_sealed
 from fedchain.learning.codec import encode
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
-from fedchain.node.frames import read_frame, write_frame
+from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.task import learning_from_genesis
-from fedchain.node.worker import TRAINING
-from fedchain.node.workers import MiningWorker, Trained, TrainingWorker, WorkerFailed
+from fedchain.node.workers.process import TRAINING
+from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.node.shell import DIGITS, TIMEOUT_S, is_worker, kill_worker, on_trio, until, workers_of, write_genesis
 
@@ -184,7 +184,7 @@ def state_of(process: int) -> str:
 @contextmanager
 def started(*arguments: str) -> Iterator[tuple["subprocess.Popen[bytes]", BinaryIO, BinaryIO]]:
     """A worker process with its input and its output."""
-    command = [sys.executable, "-m", "fedchain.node.worker", *arguments]
+    command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield process, cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from fedchain.chain.store import MemoryStore
+from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.transaction import sign_transaction
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import PostMessage
-from fedchain.node.effects import Publish
-from fedchain.simulator.checker import Checker
-from fedchain.simulator.simulation import Simulation, simulation_keys
+from fedchain.node.core.effects import Publish
+from fedchain.simulator.engine.checker import Checker
+from fedchain.simulator.engine.simulation import Simulation, simulation_keys
 from tests.simulator.trivial import TrivialRules, trivial_scenario, trivial_simulation
 
 SCENARIO = trivial_scenario(peers=3, rounds=4)

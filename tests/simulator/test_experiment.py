@@ -14,14 +14,14 @@ from fedchain.__main__ import app
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.registry import build_method
 from fedchain.node.config import read_toml
-from fedchain.simulator import parallel
-from fedchain.simulator.experiment import Experiment, first_seeds, key_of, load_experiment
-from fedchain.simulator.library import experiment_files, find_experiment, list_experiments
-from fedchain.simulator.metrics import RoundMetrics
-from fedchain.simulator.pictures import draw_curves
-from fedchain.simulator.reproduce import reproduce, run_or_diverge
+from fedchain.simulator.reproduction import parallel
+from fedchain.simulator.reproduction.experiment import Experiment, first_seeds, key_of, load_experiment
+from fedchain.simulator.reproduction.library import experiment_files, find_experiment, list_experiments
+from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.reproduction.plots import draw_curves
+from fedchain.simulator.reproduction.reproduce import reproduce, run_or_diverge
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from fedchain.simulator.table import tabulate, to_markdown
+from fedchain.simulator.reproduction.table import tabulate, to_markdown
 
 TABLE = """
 name = "tiny"
@@ -296,13 +296,13 @@ def test_an_interrupted_experiment_goes_on_where_it_was(tmp_path: Path, monkeypa
         written.append(key)
         keep(results, key, result)
 
-    monkeypatch.setattr("fedchain.simulator.reproduce.write_result", interrupted)
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.write_result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reproduce(experiment, tmp_path / "out", 1, {})
     (finished,) = (tmp_path / "out" / "results").glob("*.json")
     text = finished.read_text()
     assert finished.stem == written[0]
-    monkeypatch.setattr("fedchain.simulator.reproduce.write_result", keep)
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.write_result", keep)
     entries = reproduce(experiment, tmp_path / "out", 1, {})
     assert len(entries) == 4
     assert finished.read_text() == text, "what was finished is not run again"

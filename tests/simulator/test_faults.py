@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedchain.simulator.scenario import Fault, Scenario
-from fedchain.simulator.simulation import Outcome, Simulation
+from fedchain.simulator.engine.simulation import Outcome, Simulation
 from tests.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 50

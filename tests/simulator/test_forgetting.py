@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
-from fedchain.simulator.experiment import FORGETTING_METRICS
-from fedchain.simulator.forgetting import draw_clients, run_forgetting
+from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
+from fedchain.simulator.reproduction.forgetting import draw_clients, run_forgetting
 from fedchain.simulator.scenario import Scenario
 
 SETTINGS: dict[str, bool | int | float | str] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedchain.simulator.loop import DeadlockError, VirtualTimeLoop
+from fedchain.simulator.engine.clock import DeadlockError, VirtualTimeLoop
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 from rich.progress import Progress
 
-from fedchain.simulator.parallel import RunsProgress
+from fedchain.simulator.reproduction.parallel import RunsProgress
 from fedchain.simulator.scenario import Scenario
 
 

@@ -9,15 +9,15 @@ from itertools import pairwise
 
 import pytest
 
-from fedchain.chain.store import MemoryStore
+from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.learner import Contribution
-from fedchain.node.node import Node
-from fedchain.simulator.contents import ContentPool
-from fedchain.simulator.metrics import RoundMetrics
-from fedchain.simulator.peer import SimulatedPeer
+from fedchain.node.core.node import Node
+from fedchain.simulator.engine.content_pool import ContentPool
+from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.scenario import Fault, ScenarioError
-from fedchain.simulator.worker import Job
+from fedchain.simulator.engine.training_pool import Job
 from tests.simulator.trivial import (
     Done,
     TrivialCompute,
@@ -122,7 +122,7 @@ def test_a_node_that_stops_is_freed_at_once() -> None:
 def test_equal_contents_of_many_peers_are_one_object_as_long_as_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedchain.simulator.contents.CONTENTS_SIZE_MAX", 20)
+    monkeypatch.setattr("fedchain.simulator.engine.content_pool.CONTENTS_SIZE_MAX", 20)
     pool = ContentPool()
     first, equal = bytes(10), bytes(10)
     assert pool.intern(b"x", first) is first
@@ -134,7 +134,7 @@ def test_equal_contents_of_many_peers_are_one_object_as_long_as_there_is_room(
 
 def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither sleepers nor those who watch the run may keep them: with real models that is megabytes a round."""
-    monkeypatch.setattr("fedchain.simulator.contents.CONTENTS_SIZE_MAX", 2**20)
+    monkeypatch.setattr("fedchain.simulator.engine.content_pool.CONTENTS_SIZE_MAX", 2**20)
     size, traced = 64 * 1024, list[int]()
 
     class LargeRules(TrivialRules):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fedchain.__main__ import app
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.theory import Budget, Constants
-from fedchain.simulator.plan import (
+from fedchain.simulator.planning.plan import (
     Theory,
     expected_mining_s,
     measure_hashes_per_s,
@@ -21,7 +21,7 @@ from fedchain.simulator.plan import (
     plan_rounds,
     theory_of,
 )
-from fedchain.simulator.plan_report import verdicts
+from fedchain.simulator.planning.plan_report import verdicts
 from fedchain.simulator.scenario import Scenario
 
 PAPER = Budget(total_s=100.0, iteration_s=1.0, mining_s=4.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.simulator.resources import ResourceTable, load_resources, reproduce_resources
+from fedchain.simulator.planning.estimates import ResourceTable, load_resources, reproduce_resources
 from fedchain.simulator.scenario import ScenarioError
 from tests.simulator.test_search import fake_results
 

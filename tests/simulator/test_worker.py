@@ -12,16 +12,16 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fedchain.chain.sqlite import Store
+from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
 from fedchain.learning.method import Client, Phase, Round, Tensors
 from fedchain.learning.methods.blade_fl import BladeFl
-from fedchain.simulator.metrics import RoundMetrics
+from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
-from fedchain.simulator.worker import LastContributions, TrainingPool, WorkerDiedError
+from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
 
@@ -111,7 +111,7 @@ def test_sleeping_peers_train_the_same_whatever_is_set_aside(monkeypatch: pytest
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     free = simulate(scenario(), load_learner(scenario()))
     monkeypatch.setattr("fedchain.simulator.run.CLIENTS_MAX", 1)
-    monkeypatch.setattr("fedchain.simulator.worker.PAYLOADS_MAX", 1)
+    monkeypatch.setattr("fedchain.simulator.engine.training_pool.PAYLOADS_MAX", 1)
     bound = simulate(scenario(), load_learner(scenario()))
     assert bound.trace_hash == free.trace_hash
     assert list(tmp_path.iterdir()) == []

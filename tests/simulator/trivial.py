@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
 
-from fedchain.chain.store import Storage
+from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.learner import Contribution
 from fedchain.learning.metrics import Evaluation
 from fedchain.learning.rules import Rules
-from fedchain.simulator.metrics import RoundMetrics
+from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.scenario import Scenario
-from fedchain.simulator.simulation import Outcome, Simulation, found_federation, simulation_keys
-from fedchain.simulator.worker import Job
+from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
+from fedchain.simulator.engine.training_pool import Job
 
 _PAYLOAD = Struct("<3I")  # client + 1, round, first bytes of the hash of the knowledge
 _KNOWLEDGE = Struct("<4Q")  # posts so far, and the sums of the three numbers

@@ -6,7 +6,7 @@ import sys
 import trio
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.libp2p import open_network
+from fedchain.network.libp2p.network import open_network
 from fedchain.network.limits import Limits
 from tests.chain.builders import keys
 from tests.soak._processes import answer, told

@@ -7,8 +7,8 @@ from array import array
 import trio
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.gossip import Verdict
-from fedchain.network.libp2p import Libp2pNetwork, open_network
+from fedchain.network.verdict import Verdict
+from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.limits import Limits
 from fedchain.network.messages import Message, PostMessage
 from tests.chain.builders import keys

@@ -6,12 +6,12 @@ from random import Random
 
 import trio
 
-from fedchain.chain.store import MemoryStore
+from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import sha256
-from fedchain.network.libp2p import open_network
+from fedchain.network.libp2p.network import open_network
 from fedchain.node.service import Service
-from fedchain.node.verification import Verification
-from fedchain.node.workers import Trained
+from fedchain.node.core.checks import Verification
+from fedchain.node.workers.supervisor import Trained
 from tests.chain.builders import genesis, keys
 from tests.node.driver import BlobRules
 from tests.soak._processes import answer, told

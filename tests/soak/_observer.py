@@ -8,8 +8,8 @@ import trio
 
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.gossip import Verdict
-from fedchain.network.libp2p import Libp2pNetwork, open_network
+from fedchain.network.verdict import Verdict
+from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.limits import Limits
 from fedchain.network.messages import (
     BlockMessage,

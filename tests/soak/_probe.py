@@ -11,8 +11,8 @@ from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import public_key_from_address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.gossip import Verdict
-from fedchain.network.libp2p import Libp2pNetwork, open_network
+from fedchain.network.verdict import Verdict
+from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.limits import Limits
 from fedchain.network.messages import Chunk, GetContent, Message
 

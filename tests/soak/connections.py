@@ -16,8 +16,8 @@ from libp2p.peer.peerinfo import info_from_p2p_addr
 from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey
-from fedchain.network.libp2p_log import quieten_library
-from fedchain.network.libp2p_swarm import build_host
+from fedchain.network.libp2p.log import quieten_library
+from fedchain.network.libp2p.swarm import build_host
 from fedchain.network.limits import Limits
 from tests.chain.builders import keys
 from tests.soak._processes import Child, children

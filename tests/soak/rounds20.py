@@ -21,8 +21,8 @@ from itertools import pairwise
 
 from fedchain.chain.block import Block
 from fedchain.chain.fork_choice import BlockTree
-from fedchain.chain.sqlite import Store
-from fedchain.chain.store import load_tree
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import load_tree
 from fedchain.crypto.address import public_key_from_address
 from fedchain.node.run import CHAIN_FOLDER
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all

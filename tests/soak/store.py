@@ -20,8 +20,8 @@ from struct import unpack_from
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import NotFound
-from fedchain.chain.sqlite import DATABASE, ROW_SIZE_MAX, Store
-from fedchain.chain.store import Content, Record, load_tree
+from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
+from fedchain.chain.storage.store import Content, Record, load_tree
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, genesis
 from tests.soak._figures import Figures, campaign

@@ -1,0 +1,1 @@
+"""Questions about a stored chain, and how their answers are shown."""

@@ -1,0 +1,192 @@
+"""``fedchain explorer``: the chain explorer's answers as tables for people and as JSON for programs."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedchain.chain.exceptions import ChainError, NotFound, StoreError
+from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.sqlite import DATABASE, Store
+from fedchain.chain.explorer.views import is_proven
+from fedchain.crypto.exceptions import CryptoError
+
+RulesOf = Callable[[Genesis], KnowledgeRules]
+"""Builds the rules of the learning method that a genesis document names."""
+
+Folder = Annotated[Path, typer.Argument(help="A run's folder, or the folder of the chain in it.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def explorer_app(rules_of: RulesOf) -> typer.Typer:
+    """The commands; ``rules_of`` is asked only by those that read knowledge."""
+    app = typer.Typer(help="Look into a stored chain.", no_args_is_help=True)
+    for command in (status, blocks, block, tx, peer, round_, proof):
+        app.command(command.__name__.rstrip("_"))(command)
+
+    @app.command()
+    def knowledge(
+        folder: Folder,
+        round_number: Annotated[
+            int | None, typer.Argument(metavar="[N]", help="Round; the newest finished one.")
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """What a round left behind: norm, holders and cosines of the class prototypes."""
+        with _open(folder) as explorer:
+            _show(explorer.knowledge(rules_of(explorer.genesis), round_number), as_json, explorer)
+
+    @app.command()
+    def verify(folder: Folder, as_json: AsJson = False) -> None:
+        """Judge every block again, from the first to the head. Exit code 1: something is invalid."""
+        with _open(folder) as explorer:
+            report = explorer.verify(rules_of(explorer.genesis))
+            _show(report, as_json, explorer)
+        raise typer.Exit(0 if report.is_valid else 1)
+
+    @app.command()
+    def export(
+        folder: Folder,
+        out: Annotated[Path, typer.Option("--out", help="Folder to write to.", show_default=False)],
+        as_json: AsJson = False,
+    ) -> None:
+        """Write the newest knowledge (knowledge.safetensors) and the chain (chain.jsonl, a block a line)."""
+        with _open(folder) as explorer:
+            written = _export(explorer, rules_of(explorer.genesis), out)
+            typer.echo(json.dumps(_plain(written)) if as_json else "\n".join(f"wrote {path}" for path in written))
+
+    return app
+
+
+def status(folder: Folder, as_json: AsJson = False) -> None:
+    """The chain at a glance."""
+    with _open(folder) as explorer:
+        _show(explorer.status(), as_json, explorer)
+
+
+def blocks(
+    folder: Folder,
+    limit: Annotated[int, typer.Option(min=1, help="How many blocks, from the head down.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """The newest blocks, head first."""
+    with _open(folder) as explorer:
+        _show(explorer.blocks(limit), as_json, explorer)
+
+
+def block(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="HEIGHT|HASH", help="Height, or the beginning of a hash.")],
+    as_json: AsJson = False,
+) -> None:
+    """One block in full."""
+    with _open(folder) as explorer:
+        _show(explorer.block(name), as_json, explorer)
+
+
+def tx(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="HASH", help="Beginning of the hash of a post.")],
+    as_json: AsJson = False,
+) -> None:
+    """One post, and the block that counts it."""
+    with _open(folder) as explorer:
+        _show(explorer.transaction(name), as_json, explorer)
+
+
+def peer(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="ADDRESS", help="Address of a member, or the end of it.")],
+    as_json: AsJson = False,
+) -> None:
+    """What one member did."""
+    with _open(folder) as explorer:
+        _show(explorer.peer(name), as_json, explorer)
+
+
+def round_(
+    folder: Folder,
+    number: Annotated[int, typer.Argument(metavar="N", help="Number of the round.")],
+    as_json: AsJson = False,
+) -> None:
+    """One round: its blocks and posts, who was missing, how long mining took."""
+    with _open(folder) as explorer:
+        _show(explorer.round(number), as_json, explorer)
+
+
+def proof(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="TX", help="Beginning of the hash of a post.")],
+    as_json: AsJson = False,
+) -> None:
+    """Prove that a block counts a post, to somebody who holds nothing but headers."""
+    with _open(folder) as explorer:
+        answer = explorer.proof(name)
+        _show(answer, as_json, explorer)
+        if not as_json:
+            typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")
+
+
+@contextmanager
+def _open(folder: Path) -> Iterator[Explorer]:
+    """The boundary of every command: what is wrong with the request or the folder becomes one line and exit code 2."""
+    try:
+        if not folder.is_dir():
+            raise NotFound(f"{folder} is not a folder")
+        inner = folder / "chain"
+        with Store.open(
+            folder if (folder / DATABASE).exists() or not inner.is_dir() else inner, read_only=True
+        ) as store:
+            yield Explorer(store.genesis, store)
+    except BrokenPipeError:
+        # Whoever reads the output has seen enough; click knows what to do.
+        raise
+    except (ChainError, CryptoError, OSError) as error:
+        typer.echo(f"fedchain explorer: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path, ...]:
+    files = out / "knowledge.safetensors", out / "chain.jsonl"
+    for path in files:
+        if path.exists():
+            raise StoreError(f"{path} exists already; nothing is overwritten")
+    # Both are computed before either is written: an export is whole or not there.
+    lines = "".join(json.dumps(_plain(view)) + "\n" for view in explorer.views())
+    knowledge = explorer.safetensors(rules)
+    out.mkdir(parents=True, exist_ok=True)
+    for path, data in zip(files, (knowledge, lines.encode()), strict=True):
+        with path.open("xb") as file:
+            file.write(data)
+    return files
+
+
+def _show(answer: Any, as_json: bool, explorer: Explorer) -> None:
+    if as_json:
+        typer.echo(json.dumps(_plain(answer), indent=2))
+        return
+    # Only those who read tables wait for rich.
+    from rich.console import Console
+
+    from fedchain.chain.explorer.tables import render
+
+    # What is printed came from others: none of it is markup.
+    console = Console(highlight=False, markup=False, emoji=False)
+    for part in render(answer, explorer.genesis.created_ms):
+        console.print(part)
+
+
+def _plain(value: Any) -> Any:
+    """The answer as JSON has it: objects by field, hashes in hexadecimal."""
+    if is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, Path) else value

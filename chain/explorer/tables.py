@@ -1,0 +1,192 @@
+"""Answers of the explorer as tables for people."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from email.utils import formatdate
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedchain.chain.explorer.audit import Verification
+from fedchain.chain.explorer.views import BlockView, KnowledgeView, Prototype
+
+DATE_MS_MIN = 10**11
+"""A chain founded before this, March 1973, was simulated: its times count from the start of the simulation."""
+
+MATRIX_SIZE_MAX = 12
+"""Classes whose cosines fit beside each other on a screen."""
+
+_INLINE = ("summary", "post")
+"""Fields that are shown as if their own fields stood in their place."""
+
+_COLUMNS = {"mining_time_ms": "mined in", "payload_hash": "payload", "payload_size": "size", "payload_kept": "kept"}
+_LABELS = {"payload_bytes": "payloads", "is_valid": "valid", "hashes_per_block": "hashes a block"}
+_STYLES = {"invalid": "red"}
+
+
+def render(answer: Any, created_ms: int) -> Iterator[RenderableType]:
+    """An answer as a line for each field, then a table for each field that holds several; or a tuple of answers.
+
+    Their chain was founded at ``created_ms``.
+    """
+    show = _Format(created_ms)
+    if isinstance(answer, tuple):
+        yield _table(answer, show) if answer else "none"
+        return
+    shown = _rows(answer, show)
+    yield _grid(shown)
+    for item in fields(answer):
+        value = getattr(answer, item.name)
+        if isinstance(answer, KnowledgeView) and item.name == "prototypes":
+            yield from _prototypes(answer.prototypes)
+        elif isinstance(answer, Verification) and item.name == "blocks":
+            counts = Counter(check.verdict for check in answer.blocks)
+            yield _title(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "no blocks")
+            # Thousands of good blocks would hide the bad one, and so would those whose payloads nobody keeps.
+            if unchecked := [check.height for check in answer.blocks if check.verdict == "unchecked"]:
+                yield f"unchecked: at {_ranges(unchecked)} contents are missing; every rule but the aggregate holds"
+            if invalid := [check for check in answer.blocks if check.verdict == "invalid"]:
+                yield _table(invalid, show)
+        elif is_dataclass(value) and item.name not in _INLINE:
+            yield _title(_label(item.name))
+            rows = _rows(value, show)
+            # A block's header repeats what its summary says.
+            yield _grid({k: v for k, v in rows.items() if k not in shown} if isinstance(answer, BlockView) else rows)
+        elif _is_table(value):
+            yield _title(_label(item.name))
+            yield _table(value, show)
+
+
+def _rows(answer: Any, show: "_Format") -> dict[str, str]:
+    rows: dict[str, str] = {}
+    for item in fields(answer):
+        value = getattr(answer, item.name)
+        if item.name in _INLINE:
+            rows |= _rows(value, show)
+        elif not is_dataclass(value) and not _is_table(value) and item.name != "prototypes":
+            rows[_label(item.name)] = show(item.name, value)
+    return rows
+
+
+def _grid(rows: dict[str, str]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in rows.items():
+        grid.add_row(label, text)
+    return grid
+
+
+def _table(rows: Sequence[Any], show: "_Format") -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    names = [item.name for item in fields(rows[0])]
+    for name in names:
+        is_number = isinstance(getattr(rows[0], name), int | float)
+        table.add_column(_COLUMNS.get(name, _label(name)), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        style = _STYLES.get(getattr(row, "verdict", ""), "")
+        table.add_row(*(show(name, getattr(row, name), short=True) for name in names), style=style)
+    return table
+
+
+def _prototypes(prototypes: tuple[Prototype, ...] | None) -> Iterator[RenderableType]:
+    if prototypes is None:
+        yield "\nno class prototypes in this knowledge"
+        return
+    has_matrix = len(prototypes) <= MATRIX_SIZE_MAX
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for heading in ("class", "holders", "norm", *(f"{item.label}" for item in prototypes if has_matrix)):
+        table.add_column(heading, justify="right")
+    for item in prototypes:
+        cosines = (f"{cosine:.2f}" for cosine in item.cosines if has_matrix)
+        table.add_row(str(item.label), str(item.holders), f"{item.norm:.3f}", *cosines)
+    yield _title("prototypes" + (", and the cosine of each with each" if has_matrix else "; --json has their cosines"))
+    yield table
+
+
+def _title(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) > 0 and is_dataclass(value[0])
+
+
+def _label(name: str) -> str:
+    return _LABELS.get(name, name.removesuffix("_ms").removesuffix("_bytes").replace("_", " "))
+
+
+def _ranges(heights: Sequence[int]) -> str:
+    """Ascending heights, where a row of them is named by its ends."""
+    known = {*heights}
+    starts = [height for height in heights if height - 1 not in known]
+    ends = [height for height in heights if height + 1 not in known]
+    names = [f"{first}" if first == last else f"{first}–{last}" for first, last in zip(starts, ends, strict=True)]
+    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    return f"height {shown}" if len(heights) == 1 else f"heights {shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """How people read a field; its name says the unit."""
+
+    created_ms: int
+    """Founding of the chain, in milliseconds since the Unix epoch."""
+
+    def __call__(self, name: str, value: Any, *, short: bool = False) -> str:
+        """The text for ``value`` of the field ``name``; ``short`` in a table."""
+        if value is None:
+            return "–"
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, bytes):
+            return f"{value.hex()[: 8 if short else 32]}…"
+        if isinstance(value, tuple):
+            return self._several(name, value, short)
+        if name in ("miner", "sender", "member") and short:
+            return f"…{value[-8:]}"
+        if name == "bits":
+            return f"{value:#010x}"
+        if name in ("timestamp_ms", "created_ms"):
+            return self._time(value, short)
+        if name.endswith("_ms"):
+            return _duration(value)
+        if name.endswith(("_bytes", "_size")):
+            return _size(value)
+        return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(value))
+
+    def _several(self, name: str, values: tuple[Any, ...], short: bool) -> str:
+        if not values:
+            return "" if short else "–"
+        shown = values[: 1 if short else 64]
+        kind = "member" if isinstance(shown[0], str) and name != "invalid_votes" else name
+        text = (" " if kind == "member" else "\n").join(
+            self(kind, value, short=short or kind == "member") for value in shown
+        )
+        return text + (f" and {len(values) - len(shown)} more" if len(values) > len(shown) else "")
+
+    def _time(self, time_ms: int, short: bool) -> str:
+        since = _duration(time_ms - self.created_ms)
+        if short or self.created_ms < DATE_MS_MIN:
+            return f"+{since}"
+        return f"{formatdate(time_ms / 1000, usegmt=True)} (+{since})"
+
+
+def _duration(time_ms: int) -> str:
+    """Tenths of a second below a quarter of an hour, then hours, minutes and seconds."""
+    if abs(time_ms) < 900_000:
+        return f"{time_ms / 1000:.1f} s"
+    minutes, seconds = divmod(time_ms // 1000, 60)
+    days, hours = divmod(minutes // 60, 24)
+    return (f"{days} d " if days else "") + f"{hours}:{minutes % 60:02}:{seconds:02}"
+
+
+def _size(size_bytes: int) -> str:
+    size, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
+    unit = next(units)
+    while size >= 1024 and unit != "GiB":
+        size, unit = size / 1024, next(units)
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,1 @@
+"""The real network: py-libp2p with guards."""

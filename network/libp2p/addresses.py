@@ -1,0 +1,255 @@
+"""Finding peers: where members can be reached, when to dial whom, and a small exchange of addresses.
+
+Bootstrap addresses are dialled for ever. Other members' addresses are learned from the members themselves and from
+their neighbours, and dialled while fewer than ``Limits.peers_wanted`` are connected. An address that somebody made
+up costs an attempt: the handshake shows whose key is behind it. What is known is kept in a file, so that a peer finds
+the others again without those that it was started from.
+"""
+
+import errno
+import json
+import random
+import socket
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from multiaddr import Multiaddr
+
+from fedchain.chain.encoding import decode, encode, expect_record
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.atomic_file import write_file
+from fedchain.network.limits import Limits
+
+ADDRESSES_PER_PEER = 4
+"""Addresses remembered of one member."""
+
+ADDRESS_SIZE_MAX = 128
+"""Characters of an address."""
+
+ENTRIES_MAX = 16
+"""Members whose addresses are told at a time."""
+
+EXCHANGE_SIZE_MAX = 2**15
+"""Bytes of a question or an answer."""
+
+ADDRESS_FILE = "addresses.json"
+"""Name of the saved addresses in the data folder."""
+
+FILE_SIZE_PER_MEMBER_MAX = 2**12
+"""Bytes of that file for each member; a larger one was not written by us."""
+
+Entry = tuple[PublicKey, list[str]]
+"""A member and where it may be reached."""
+
+
+class InvalidBootstrap(Exception):
+    """An address to start from cannot be used; the message names it."""
+
+
+class ListenError(Exception):
+    """The address to listen on cannot be used; the message says why."""
+
+
+def parse_bootstrap(text: str, members: Collection[PublicKey]) -> tuple[PublicKey, str]:
+    """Split ``/ip4/…/tcp/…/p2p/12D3KooW…`` into a member and its address.
+
+    Raises:
+        InvalidBootstrap: not such an address, or nobody's in ``members``.
+    """
+    place, marker, name = text.rpartition("/p2p/")
+    try:
+        peer = public_key_from_address(name)
+    except InvalidAddress as error:
+        raise InvalidBootstrap(f"bootstrap address {text!r} does not end with /p2p/ and a peer id: {error}") from None
+    if not marker or not is_address(place):
+        raise InvalidBootstrap(f"bootstrap address {text!r} is not of the form /ip4/…/tcp/…/p2p/…")
+    if peer not in members:
+        raise InvalidBootstrap(f"bootstrap address {text!r}: {name} is not a member")
+    return peer, place
+
+
+def check_free(listen: str) -> None:
+    """Find out whether we can listen: libp2p listens beside another process on one port without a word.
+
+    Raises:
+        ListenError: no address, not ours, or in use.
+    """
+    try:
+        address = Multiaddr(listen)
+        family, transport = (protocol.name for protocol in address.protocols())
+        host, port = str(address.value_for_protocol(family)), int(str(address.value_for_protocol("tcp")))
+    except Exception:  # the library raises whatever its parsers do
+        raise ListenError(f"{listen!r} is not of the form /ip4/…/tcp/…") from None
+    if family not in ("ip4", "ip6") or transport != "tcp":
+        raise ListenError(f"{listen!r} is not of the form /ip4/…/tcp/…")
+    with socket.socket(socket.AF_INET if family == "ip4" else socket.AF_INET6) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+        except OSError as error:
+            reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
+            raise ListenError(f"cannot listen on {listen}: {reason}") from None
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` is a TCP address that can be dialled, as it is usually written."""
+    if len(text) > ADDRESS_SIZE_MAX:
+        return False
+    try:
+        address = Multiaddr(text)
+        names, spelling = [protocol.name for protocol in address.protocols()], str(address)
+    except Exception:  # the library raises whatever its parsers do
+        return False
+    # It also reads other spellings, such as two slashes; one place shall have one name.
+    is_host_and_port = len(names) == 2 and names[0] in ("ip4", "ip6", "dns", "dns4", "dns6") and names[1] == "tcp"
+    return is_host_and_port and spelling == text
+
+
+def seen_from(place: str, host: str) -> str:
+    """An address of ``host`` as its neighbour sees it: who listens everywhere does not know which way leads there."""
+    for everywhere in ("/ip4/0.0.0.0/", "/ip6/::/"):
+        if host and place.startswith(everywhere):
+            return f"/{'ip6' if ':' in host else 'ip4'}/{host}/{place.removeprefix(everywhere)}"
+    return place
+
+
+@dataclass(slots=True)
+class _Contact:
+    """What is known about reaching a member."""
+
+    fixed: list[str] = field(default_factory=list)
+    """From the bootstrap list."""
+    told: list[str] = field(default_factory=list)
+    """From the member itself, or from its neighbours."""
+    is_own_word: bool = False
+    """Whether ``told`` comes from the member itself."""
+    failures: int = 0
+    """Failed attempts in a row."""
+    due_s: float = 0.0
+    """When to try next."""
+
+
+class AddressBook:
+    """Where members are, and whom to dial next. Bounded by the number of members.
+
+    Args:
+        own_key: who we are.
+        members: public keys of all that may connect.
+        limits: of numbers and times.
+        folder: where addresses are kept; None: they end with the process.
+    """
+
+    def __init__(
+        self, own_key: PublicKey, members: Collection[PublicKey], limits: Limits, folder: Path | None = None
+    ) -> None:
+        self._limits = limits
+        self._contacts = {member: _Contact() for member in members if member != own_key}
+        self._random = random.Random()  # spreads attempts over time; nothing depends on it
+        self._path = folder / ADDRESS_FILE if folder is not None else None
+        self._load()
+        self._saved = self._known()
+
+    def add_fixed(self, peer: PublicKey, place: str) -> None:
+        """Remember a bootstrap address."""
+        if (contact := self._contacts.get(peer)) is not None and place not in contact.fixed:
+            contact.fixed.append(place)
+
+    def add_told(self, peer: PublicKey, addresses: Iterable[str], *, by_itself: bool) -> None:
+        """Learn addresses. A member's own word replaces hearsay, and hearsay never replaces its word."""
+        contact = self._contacts.get(peer)
+        if contact is None or (contact.is_own_word and not by_itself):
+            return
+        usable = [place for place in addresses if is_address(place)][:ADDRESSES_PER_PEER]
+        if by_itself:
+            contact.told, contact.is_own_word = usable, True
+        else:
+            # The newest stay: what was saved long ago must not stand in the way of where the member is now.
+            new = [place for place in usable if place not in contact.told]
+            contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
+
+    def due(self, connected: Collection[PublicKey], now_s: float) -> list[tuple[PublicKey, str]]:
+        """Whom to dial now, and where."""
+        room = max(0, self._limits.peers_wanted - len(connected))
+        waiting = [peer for peer in self._contacts if peer not in connected and now_s >= self._contacts[peer].due_s]
+        self._random.shuffle(waiting)
+        chosen = [peer for peer in waiting if self._contacts[peer].fixed]
+        chosen += [peer for peer in waiting if not self._contacts[peer].fixed and self._contacts[peer].told][:room]
+        return [(peer, self._address(self._contacts[peer])) for peer in chosen]
+
+    def on_failure(self, peer: PublicKey, now_s: float) -> float:
+        """An attempt has failed; the pause before the next one, in seconds."""
+        contact = self._contacts[peer]
+        pause_s = min(self._limits.redial_max_s, self._limits.redial_min_s * 2.0 ** min(contact.failures, 16))
+        pause_s *= self._random.uniform(0.75, 1.25)
+        contact.failures += 1
+        contact.due_s = now_s + pause_s
+        return pause_s
+
+    def on_connected(self, peer: PublicKey) -> None:
+        """The member is reached."""
+        if (contact := self._contacts.get(peer)) is not None:
+            contact.failures = 0
+
+    def on_disconnected(self, peer: PublicKey, now_s: float) -> None:
+        """The member is gone; it is not dialled at once, lest both sides do."""
+        if (contact := self._contacts.get(peer)) is not None:
+            contact.due_s = now_s + self._limits.redial_min_s * self._random.uniform(0.25, 1.0)
+
+    def sample(self, asker: PublicKey) -> list[Entry]:
+        """Up to ``ENTRIES_MAX`` members with addresses, for ``asker``."""
+        known = [(peer, places) for peer, places in self._known().items() if peer != asker]
+        return self._random.sample(known, min(ENTRIES_MAX, len(known)))
+
+    def save(self) -> None:
+        """Write down what is known, if that has changed. Raises OSError."""
+        known = self._known()
+        if self._path is not None and known != self._saved:
+            entries = {address(peer): places for peer, places in known.items()}
+            write_file(self._path, json.dumps(entries, indent=1, ensure_ascii=False))
+            self._saved = known
+
+    def _known(self) -> dict[PublicKey, list[str]]:
+        """Members with addresses."""
+        known = {peer: [*c.told, *c.fixed][:ADDRESSES_PER_PEER] for peer, c in self._contacts.items()}
+        return {peer: places for peer, places in known.items() if places}
+
+    def _load(self) -> None:
+        """Take what was saved as hearsay; a damaged file is no reason not to start, and tells nothing."""
+        size_max = FILE_SIZE_PER_MEMBER_MAX * (1 + len(self._contacts))
+        try:
+            if self._path is None or self._path.stat().st_size > size_max:
+                return
+            saved = json.loads(self._path.read_text(encoding="utf-8"))
+            entries = [(public_key_from_address(name), list(map(str, places))) for name, places in saved.items()]
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError, InvalidAddress):
+            return
+        for peer, places in entries:
+            self.add_told(peer, places, by_itself=False)
+
+    def _address(self, contact: _Contact) -> str:
+        places = [*contact.fixed, *(place for place in contact.told if place not in contact.fixed)]
+        return places[contact.failures % len(places)]
+
+
+def encode_entries(entries: Iterable[Entry]) -> bytes:
+    """Addresses as they are told."""
+    return encode([[peer, addresses] for peer, addresses in entries])
+
+
+def decode_entries(data: bytes) -> list[Entry]:
+    """Read :func:`encode_entries`'s bytes; raises InvalidEncoding."""
+    value: Any = decode(data, EXCHANGE_SIZE_MAX)
+    if not isinstance(value, list) or len(value) > ENTRIES_MAX:
+        raise InvalidEncoding("addresses", f"a list of at most {ENTRIES_MAX} entries expected")
+    entries = []
+    for item in value:
+        peer, addresses = expect_record(item, "address entry", (bytes, list))
+        if len(addresses) > ADDRESSES_PER_PEER:
+            raise InvalidEncoding("addresses", f"{len(addresses)} found, at most {ADDRESSES_PER_PEER} are allowed")
+        entries.append((peer, expect_record(addresses, "addresses", [str] * len(addresses))))
+    return entries

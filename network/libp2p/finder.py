@@ -1,0 +1,151 @@
+"""Keeps a peer connected: dials who is due, asks neighbours where others are, and answers the same question."""
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.custom_types import TProtocol
+from multiaddr import Multiaddr
+
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.admission import Gate
+from fedchain.network.libp2p.identity import peer_id, public_key_of
+from fedchain.network.libp2p.addresses import EXCHANGE_SIZE_MAX, AddressBook, decode_entries, encode_entries, seen_from
+from fedchain.network.libp2p.log import log
+from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S, Blame
+from fedchain.network.libp2p.streams import LENGTH_SIZE, FrameReader, FrameTooLarge
+from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
+from fedchain.network.limits import BLAME_MALFORMED, Limits
+
+DIALS_MAX = 8
+"""Attempts to connect at a time."""
+
+ASKED_AT_ONCE = 2
+"""Neighbours asked for addresses while more are wanted."""
+
+
+class Finder:
+    """Dials and asks.
+
+    Args:
+        host: dials, and opens and accepts the streams.
+        protocol: name of the exchange of addresses.
+        book: where members are.
+        gate: whom not to dial.
+        limits: of numbers and times.
+        blame: holds something against a peer.
+        peers: those that are connected.
+    """
+
+    def __init__(
+        self,
+        host: GuardedHost,
+        protocol: TProtocol,
+        *,
+        book: AddressBook,
+        gate: Gate,
+        limits: Limits,
+        blame: Blame,
+        peers: Callable[[], Collection[PublicKey]],
+    ) -> None:
+        self.announced: list[str] = []
+        self._host, self._protocol, self._book, self._gate = host, protocol, book, gate
+        self._limits, self._blame, self._peers = limits, blame, peers
+        self._dialling: set[PublicKey] = set()
+        self._asked: list[PublicKey] = []
+        host.set_stream_handler(protocol, self._answer)
+
+    async def run(self) -> None:
+        """Dial and ask until cancelled."""
+        limits = self._limits
+        next_exchange_s = trio.current_time() + limits.redial_min_s
+        async with trio.open_nursery() as nursery:
+            while True:
+                now_s, peers = trio.current_time(), self._peers()
+                for peer, place in self._book.due(peers, now_s):
+                    if peer not in self._dialling and len(self._dialling) < DIALS_MAX:
+                        self._dialling.add(peer)
+                        nursery.start_soon(self._dial, peer, place)
+                if now_s >= next_exchange_s and peers:
+                    is_lonely = len(peers) < limits.peers_wanted
+                    next_exchange_s = now_s + limits.exchange_interval_s / (6.0 if is_lonely else 1.0)
+                    for peer in self._next_asked(peers, ASKED_AT_ONCE if is_lonely else 1):
+                        nursery.start_soon(self._ask, peer)
+                await trio.sleep(0.25 * limits.redial_min_s)
+
+    async def _dial(self, peer: PublicKey, place: str) -> None:
+        swarm: Any = self._host.get_network()
+        try:
+            if not self._gate.admits(peer, time.time()):
+                self._book.on_failure(peer, trio.current_time())
+                return
+            with trio.fail_after(2 * self._limits.handshake_timeout_s):
+                await swarm.dial_addr(Multiaddr(place), peer_id(peer))
+        except Exception as error:
+            pause_s = self._book.on_failure(peer, trio.current_time())
+            text = "%s cannot be reached at %s (next attempt in %.0f s): %s"
+            log.warning("dial", text, peer_id(peer), place, pause_s, _cause(error))
+        finally:
+            self._dialling.discard(peer)
+
+    def _next_asked(self, peers: Collection[PublicKey], count: int) -> list[PublicKey]:
+        """Those that were asked longest ago, or never."""
+        self._asked = [peer for peer in self._asked if peer in peers]
+        order = [peer for peer in peers if peer not in self._asked] + self._asked
+        chosen = order[:count]
+        self._asked = [peer for peer in self._asked if peer not in chosen] + chosen
+        return chosen
+
+    async def _ask(self, peer: PublicKey) -> None:
+        """Tell a peer where we are, and learn where others are."""
+        stream: Any = None
+        try:
+            with trio.fail_after(OPEN_TIMEOUT_S):
+                stream = await self._host.new_stream(peer_id(peer), [self._protocol])
+                await _write(stream, encode_entries([(b"", self.announced)]))
+                reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
+                for other, addresses in decode_entries(await reader.frame()):
+                    self._book.add_told(other, addresses, by_itself=other == peer)
+        except (InvalidEncoding, FrameTooLarge) as error:
+            self._blame(peer, BLAME_MALFORMED, str(error))
+        except Exception as error:
+            log.debug("ask", "asking %s for addresses failed: %r", peer_id(peer), error)
+        finally:
+            if stream is not None:
+                await reset_quietly(stream)
+
+    async def _answer(self, stream: INetStream) -> None:
+        peer = public_key_of(stream.muxed_conn.peer_id)
+        assert peer is not None, "only members are admitted"
+        try:
+            with trio.fail_after(OPEN_TIMEOUT_S):
+                reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
+                host, _ = stream.get_remote_address() or ("", 0)
+                for _, addresses in decode_entries(await reader.frame())[:1]:  # it can only speak for itself
+                    self._book.add_told(peer, [seen_from(place, host) for place in addresses], by_itself=True)
+                await _write(stream, encode_entries(self._book.sample(peer)))
+                await stream.close()
+                await reader.end()  # a reset would overtake the answer
+        except (InvalidEncoding, FrameTooLarge) as error:
+            self._blame(peer, BLAME_MALFORMED, str(error))
+        except Exception as error:
+            log.debug("answer", "telling %s addresses failed: %r", peer_id(peer), error)
+        finally:
+            await reset_quietly(stream)
+
+
+def _cause(error: BaseException) -> str:
+    """What the system says about a failed attempt, or else the library."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
+    return str(error) or "no answer in time"
+
+
+async def _write(stream: Any, data: bytes) -> None:
+    await stream.write(len(data).to_bytes(LENGTH_SIZE, "big") + data)

@@ -1,0 +1,149 @@
+"""Messages between two connected peers. Each side opens one stream, writes to it and never reads from it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.custom_types import TProtocol
+
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.admission import Gate
+from fedchain.network.verdict import Verdict
+from fedchain.network.libp2p.identity import peer_id, public_key_of
+from fedchain.network.libp2p.log import log
+from fedchain.network.libp2p.streams import FrameReader, FrameTooLarge, NewestStream, Outbox
+from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
+from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
+from fedchain.network.messages import MESSAGE_SIZE_MAX, Message, decode_message
+
+OPEN_TIMEOUT_S = 10.0
+"""How long opening a stream may take."""
+
+Receive = Callable[[PublicKey, Message, int], Verdict]
+"""Called with the sender, the message and its size in bytes."""
+
+Blame = Callable[[PublicKey, float, str], None]
+"""Holds something against a peer; 0.0 only looks whether it is to be disconnected."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What went through, for metrics."""
+
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    dropped: int = 0
+    """Messages that did not fit into a queue, or came over a peer's budget."""
+    rejected: int = 0
+    """Times that a peer was blamed."""
+
+
+class Messenger:
+    """Writes each peer's outbox to its stream and reads the streams that peers open.
+
+    Args:
+        host: opens and accepts the streams.
+        protocol: name of the protocol; a peer of another chain has another one.
+        gate: members' budgets.
+        limits: of sizes and times.
+        counters: what went through.
+        receive: takes messages.
+        blame: holds something against a peer.
+        disconnect: closes the connection to a peer.
+    """
+
+    def __init__(
+        self,
+        host: GuardedHost,
+        protocol: TProtocol,
+        *,
+        gate: Gate,
+        limits: Limits,
+        counters: Counters,
+        receive: Receive,
+        blame: Blame,
+        disconnect: Callable[[PublicKey], None],
+    ) -> None:
+        self._host, self._protocol, self._gate, self._limits = host, protocol, gate, limits
+        self._counters, self._receive, self._blame, self._disconnect = counters, receive, blame, disconnect
+        self._heard_s: dict[PublicKey, float] = {}
+        self._newest = NewestStream()
+        host.set_stream_handler(protocol, self._read)
+
+    async def serve(self, peer: PublicKey, outbox: Outbox) -> None:
+        """Write what is put into ``outbox`` until cancelled, and disconnect a peer that says nothing for too long."""
+        self._heard_s[peer] = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write, peer, outbox)
+            while True:
+                silence_s = trio.current_time() - self._heard_s[peer]
+                if silence_s >= self._limits.idle_timeout_s:
+                    log.info("silent", "%s was silent for %.0f s", peer_id(peer), silence_s)
+                    self._disconnect(peer)
+                await trio.sleep(max(self._limits.idle_timeout_s - silence_s, 0.1 * self._limits.idle_timeout_s))
+
+    async def _write(self, peer: PublicKey, outbox: Outbox) -> None:
+        """Write to a stream; one that breaks is opened again."""
+        while True:
+            stream: Any = None
+            try:
+                with trio.fail_after(OPEN_TIMEOUT_S):
+                    stream = await self._host.new_stream(peer_id(peer), [self._protocol])
+                await self._drain(stream, outbox)
+            except Exception as error:
+                log.debug("write", "writing to %s failed: %r", peer_id(peer), error)
+            finally:
+                if stream is not None:
+                    await reset_quietly(stream)
+            await trio.sleep(self._limits.redial_min_s)
+
+    async def _drain(self, stream: Any, outbox: Outbox) -> None:
+        while True:
+            data, count = await outbox.take()
+            with trio.fail_after(self._limits.frame_timeout_s):
+                await stream.write(data)
+            self._counters.messages_out += count
+            self._counters.bytes_out += len(data)
+
+    async def _read(self, stream: INetStream) -> None:
+        """Take a peer's frames until its stream ends; nothing that it sends can raise."""
+        peer = public_key_of(stream.muxed_conn.peer_id)
+        assert peer is not None, "only members are admitted"
+        try:
+            with self._newest.of(peer):
+                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits)
+                await reader.open()
+                while self._take(peer, data := await reader.frame()):
+                    # It sleeps even for no time: frames that are there already would keep others waiting.
+                    await trio.sleep(self._gate.pause_s(peer, len(data), time.time()))
+        except FrameTooLarge as error:
+            self._blame(peer, BLAME_MALFORMED, str(error))
+        except trio.TooSlowError:
+            log.info("slow", "%s did not finish a message in time", peer_id(peer))
+            self._disconnect(peer)
+        except Exception as error:
+            log.debug("read", "messages of %s ended: %r", peer_id(peer), error)
+        finally:
+            await reset_quietly(stream)
+
+    def _take(self, peer: PublicKey, data: bytes) -> bool:
+        """Take a frame; False: its sender is not wanted any more."""
+        now_s, self._heard_s[peer] = time.time(), trio.current_time()
+        if not self._gate.pays(peer, now_s):
+            self._counters.dropped += 1
+            self._blame(peer, 0.0, "over its budget")
+        elif data:
+            try:
+                message = decode_message(data)
+            except InvalidEncoding as error:
+                self._blame(peer, BLAME_MALFORMED, str(error))
+            else:
+                if self._receive(peer, message, len(data)) is Verdict.REJECT:
+                    self._blame(peer, BLAME_REJECTED, f"rejected {type(message).__name__}")
+        return self._gate.admits(peer, now_s)

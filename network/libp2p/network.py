@@ -1,0 +1,337 @@
+"""The real network: libp2p over TCP, gossip for what all should hear, and a stream to each peer for the rest.
+
+It runs on trio. Everything here is called from the loop's own thread, and the receiver is called from it too.
+"""
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
+from libp2p.tools.anyio_service import background_trio_service
+from multiaddr import Multiaddr
+
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.admission import Gate
+from fedchain.network.verdict import Verdict
+from fedchain.network.libp2p.identity import peer_id, public_key_of
+from fedchain.network.libp2p.addresses import AddressBook, check_free, is_address, parse_bootstrap
+from fedchain.network.libp2p.addresses import ListenError as ListenError  # part of this module's interface
+from fedchain.network.libp2p.finder import Finder
+from fedchain.network.libp2p.gossip import GuardedPubsub, GuardedRouter
+from fedchain.network.libp2p.log import log, quieten_library
+from fedchain.network.libp2p.messenger import Counters, Messenger
+from fedchain.network.libp2p.streams import Outbox
+from fedchain.network.libp2p.swarm import ConnectionWatch, build_host, close_quietly
+from fedchain.network.limits import Limits
+from fedchain.network.messages import (
+    BlockMessage,
+    GossipMessage,
+    Message,
+    PostMessage,
+    VoteMessage,
+    decode_message,
+    encode_message,
+)
+from fedchain.network.network import Receiver
+
+QUEUE_ROOM = 512
+"""Frames that may wait for a mesh neighbour before publishing pauses."""
+
+PACE_TIMEOUT_S = 1.0
+"""Longest pause for a neighbour that does not read."""
+
+SAVE_INTERVAL_S = 10.0
+"""How often the known addresses are written down, if they have changed."""
+
+DEFAULT_LISTEN = "/ip4/127.0.0.1/tcp/0"
+
+
+@asynccontextmanager
+async def open_network(
+    key: PrivateKey,
+    chain_id: Hash,
+    members: Collection[PublicKey],
+    *,
+    listen: str = DEFAULT_LISTEN,
+    bootstrap: Iterable[str] = (),
+    announce: Iterable[str] = (),
+    folder: Path | None = None,
+    limits: Limits | None = None,
+) -> AsyncIterator["Libp2pNetwork"]:
+    """Join the network of a chain for as long as the context lasts.
+
+    Args:
+        key: who we are.
+        chain_id: 32 bytes; networks of different chains do not hear each other.
+        members: public keys of all that may connect.
+        listen: where to listen, as a multiaddr; port 0 lets the system choose.
+        bootstrap: members to start from, as multiaddrs that end with /p2p/ and a peer id; our own is left out.
+        announce: addresses to tell others instead of the one we listen on.
+        folder: where bans and known addresses are kept; None: nowhere.
+        limits: of everything.
+
+    Raises:
+        ListenError: the port is in use, the address is not ours, or one to announce is none.
+        InvalidBootstrap: a bootstrap address is malformed, or not a member's.
+    """
+    quieten_library()
+    starts = [parse_bootstrap(text, members) for text in bootstrap]
+    check_free(listen)
+    announced = list(announce)
+    if wrong := [place for place in announced if not is_address(place)]:
+        raise ListenError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
+    network = Libp2pNetwork(key, chain_id, members, limits or Limits(), folder)
+    for peer, place in starts:
+        network.book.add_fixed(peer, place)
+    failure: Exception | None = None
+    has_ended = False
+    try:
+        async with (
+            network.host.run([Multiaddr(listen)]),
+            background_trio_service(network.pubsub),
+            background_trio_service(network.router),
+            trio.open_nursery() as nursery,
+        ):
+            try:
+                await network.start(nursery, announced)
+                yield network
+                has_ended = True
+            except Exception as error:
+                failure, has_ended = error, True  # raised below, without four groups around it
+            finally:
+                await network.stop()
+                nursery.cancel_scope.cancel()
+    except Exception as error:
+        if not has_ended:
+            raise
+        log.debug("end", "libp2p did not end quietly: %r", error)
+    if failure is not None:
+        raise failure
+
+
+class Libp2pNetwork:
+    """A peer's :class:`fedchain.network.network.Network` on real sockets."""
+
+    def __init__(
+        self, key: PrivateKey, chain_id: Hash, members: Collection[PublicKey], limits: Limits, folder: Path | None
+    ) -> None:
+        self.counters = Counters()
+        self.gate = Gate(members, limits, folder)
+        self.book = AddressBook(key.public_key, self.gate.members, limits, folder)
+        self.host = build_host(key, self._admits, limits)
+        self.host.pays = self._pays
+        self.topic = f"/fedchain/{chain_id.hex()}/gossip/1"
+        self.router = GuardedRouter(self.topic, limits)
+        self.pubsub = GuardedPubsub(
+            self.host, self.router, self.topic, gate=self.gate, judge=self._judge, blame=self.blame, limits=limits
+        )
+        self._messenger = Messenger(
+            self.host,
+            TProtocol(f"/fedchain/{chain_id.hex()}/messages/1"),
+            gate=self.gate,
+            limits=limits,
+            counters=self.counters,
+            receive=self._receive,
+            blame=self.blame,
+            disconnect=self.disconnect,
+        )
+        self._finder = Finder(
+            self.host,
+            TProtocol(f"/fedchain/{chain_id.hex()}/addresses/1"),
+            book=self.book,
+            gate=self.gate,
+            limits=limits,
+            blame=self.blame,
+            peers=self.peers,
+        )
+        self.host.get_network().register_notifee(ConnectionWatch(self._on_connected, self._on_disconnected))
+        self._limits = limits
+        self._receiver: Receiver = lambda peer, message: Verdict.IGNORE
+        self._on_peer: Callable[[PublicKey, bool], None] = lambda peer, connected: None
+        self._peers: dict[PublicKey, tuple[Outbox, trio.CancelScope]] = {}
+        self._publications: deque[bytes] = deque()
+        self._published = trio.Event()
+        self._nursery: trio.Nursery | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        """Hand every incoming message to ``receiver``."""
+        self._receiver = receiver
+
+    def publish(self, message: GossipMessage) -> None:
+        """Spread a message to every peer. What is larger than ``Limits.gossip_size_max`` is not sent."""
+        data = encode_message(message)
+        if len(data) > self._limits.gossip_size_max:
+            log.warning("size", "a message of %d bytes is too large for gossip", len(data))
+            self.counters.dropped += 1
+        elif len(self._publications) >= self._limits.publish_queue_max:
+            log.warning("publish", "%d messages wait to be published; one more is dropped", len(self._publications))
+            self.counters.dropped += 1
+        else:
+            self._publications.append(data)
+            self._published.set()
+
+    def send(self, peer: PublicKey, message: Message) -> None:
+        """Send a message to a connected peer; nothing happens if it is not connected, or too much waits for it."""
+        known = self._peers.get(peer)
+        if known is None or not known[0].put(message):
+            self.counters.dropped += 1
+
+    def watch(self, on_peer: Callable[[PublicKey, bool], None]) -> None:
+        """Call ``on_peer(peer, is_connected)`` for each peer that comes or goes, and now for those that are here."""
+        self._on_peer = on_peer
+        for peer in self.peers():
+            self._tell(peer, True)
+
+    def peers(self) -> list[PublicKey]:
+        """Connected peers."""
+        return list(self._peers)
+
+    def listen_addresses(self) -> list[str]:
+        """Where this peer can be reached, each with its peer id at the end."""
+        return [str(address) for address in self.host.get_addrs()]
+
+    def blame(self, peer: PublicKey, amount: float, reason: str) -> None:
+        """Hold something against a peer; too much of it disconnects and bans it."""
+        now_s = time.time()
+        if amount:
+            self.counters.rejected += 1
+            log.info("blame", "%s: %s", peer_id(peer), reason)
+            self.gate.blame(peer, amount, now_s)
+        if not self.gate.admits(peer, now_s):
+            log.warning("ban", "%s is banned for %.0f s: %s", peer_id(peer), self._limits.ban_s, reason)
+            self.disconnect(peer)
+
+    def disconnect(self, peer: PublicKey) -> None:
+        """Close the connections to a peer."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self._close, peer_id(peer))
+
+    async def start(self, nursery: trio.Nursery, announce: list[str]) -> None:
+        """Begin to gossip, to dial and to publish; called once, when the host listens."""
+        addresses = [str(address) for address in self.host.get_transport_addrs()]
+        if not addresses:
+            raise ListenError("the address to listen on cannot be used")
+        self._finder.announced = announce or addresses
+        await self.pubsub.wait_until_ready()
+        await self.pubsub.subscribe(self.topic)
+        self._nursery = nursery
+        for peer in self.peers():  # connected while we were starting
+            nursery.start_soon(self._serve, peer)
+        nursery.start_soon(self._publish_all)
+        nursery.start_soon(self._finder.run)
+        nursery.start_soon(self._save_addresses)
+
+    async def stop(self) -> None:
+        """Take and send nothing any more, and close what is open: libp2p would leave the sockets to themselves."""
+        self._nursery = None
+        self._receiver = lambda peer, message: Verdict.IGNORE
+        self._on_peer = lambda peer, connected: None
+        self._save_book()
+        swarm = self.host.get_network()
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                for opened in [*swarm.listeners.values(), *swarm.get_connections()]:
+                    nursery.start_soon(close_quietly, opened)
+
+    def _admits(self, peer: ID) -> bool:
+        key = public_key_of(peer)
+        return key is not None and peer != self.host.get_id() and self.gate.admits(key, time.time())
+
+    def _pays(self, peer: ID) -> bool:
+        """Whether a peer may open another stream; it pays for each as for a message."""
+        key = public_key_of(peer)
+        if key is None or self.gate.pays(key, time.time()):
+            return key is not None
+        self.blame(key, 0.0, "over its budget")
+        return False
+
+    def _on_connected(self, peer: ID) -> None:
+        key = public_key_of(peer)
+        if key is None or key in self._peers:
+            return
+        self._peers[key] = Outbox(self._limits), trio.CancelScope()
+        self.book.on_connected(key)
+        log.debug("connected", "%s is connected", peer)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._serve, key)
+        self._tell(key, True)
+
+    def _on_disconnected(self, peer: ID) -> None:
+        key = public_key_of(peer)
+        if key is None or key not in self._peers:
+            return
+        _, scope = self._peers.pop(key)
+        scope.cancel()
+        self.book.on_disconnected(key, trio.current_time())
+        log.debug("disconnected", "%s is gone", peer)
+        self._tell(key, False)
+
+    def _tell(self, peer: PublicKey, is_connected: bool) -> None:
+        try:
+            self._on_peer(peer, is_connected)
+        except Exception:  # a fault of ours; connections go on
+            log.exception("watch", "the coming or going of %s could not be handled", peer_id(peer))
+
+    async def _serve(self, peer: PublicKey) -> None:
+        if (known := self._peers.get(peer)) is not None:
+            outbox, scope = known
+            with scope:
+                await self._messenger.serve(peer, outbox)
+
+    async def _close(self, peer: ID) -> None:
+        with trio.move_on_after(self._limits.handshake_timeout_s):
+            await self.host.get_network().close_peer(peer)
+
+    async def _publish_all(self) -> None:
+        """Publish what waits, and pause while a neighbour's queue is long, lest a burst overflow it."""
+        while True:
+            await self._published.wait()
+            while self._publications:
+                with trio.move_on_after(PACE_TIMEOUT_S):
+                    while self.router.waiting_max() > QUEUE_ROOM:
+                        await trio.sleep(0.005)
+                data = self._publications.popleft()
+                self.counters.messages_out += 1
+                self.counters.bytes_out += len(data)
+                await self.pubsub.publish(self.topic, data)
+            self._published = trio.Event()
+
+    async def _save_addresses(self) -> None:
+        """Keep the saved addresses up to date; seconds are lost if the process is killed."""
+        while True:
+            await trio.sleep(SAVE_INTERVAL_S)
+            self._save_book()
+
+    def _save_book(self) -> None:
+        try:
+            self.book.save()
+        except OSError as error:
+            log.warning("addresses", "known addresses could not be saved: %s", error)
+
+    def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
+        """What to do with gossip."""
+        try:
+            message = decode_message(data)
+        except InvalidEncoding as error:
+            log.info("encoding", "gossip of %s: %s", peer_id(peer), error)
+            return Verdict.REJECT
+        if not isinstance(message, PostMessage | BlockMessage | VoteMessage):
+            return Verdict.REJECT
+        return self._receive(peer, message, len(data))
+
+    def _receive(self, peer: PublicKey, message: Message, size: int) -> Verdict:
+        self.counters.messages_in += 1
+        self.counters.bytes_in += size
+        try:
+            return self._receiver(peer, message)
+        except Exception:
+            # A fault of ours, which a message of a peer's must not turn into the end of the process.
+            log.exception("receiver", "a message of %s could not be handled", peer_id(peer))
+            return Verdict.IGNORE

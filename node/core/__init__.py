@@ -1,0 +1,1 @@
+"""The node as a pure state machine: everything that a peer decides."""

@@ -1,0 +1,97 @@
+"""Effects: all that a node can ask of its shell. They are carried out in order.
+
+There is no effect that cancels another: a result that is no longer wanted is ignored when it comes.
+"""
+
+from dataclasses import dataclass, field
+
+from fedchain.chain.block import Header
+from fedchain.chain.exceptions import Refused
+from fedchain.chain.storage.store import Record
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import GossipMessage, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Spread a message to everyone."""
+
+    message: GossipMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message to one peer."""
+
+    peer: PublicKey
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Compute this peer's payload for a phase; the answer is a ``Contributed`` event."""
+
+    round: int
+    phase: int
+    phase_name: str
+    knowledge: bytes = field(repr=False)
+    """What the federation knows; empty before the first block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """Search a nonce for ``header``; the answer is a ``Mined`` event. It replaces any earlier ``Mine``.
+
+    The miner may move the timestamp on while it searches, but not back.
+    """
+
+    header: Header
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Store ``records`` durably *before* the effects that follow: what was promised is never forgotten."""
+
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Drop every stored content that is not ``needed``: the retention window has moved on."""
+
+    needed: frozenset[Hash] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The message just received was not taken; :func:`fedchain.network.verdict.verdict` says what that means."""
+
+    peer: PublicKey
+    error: Refused
+
+    def __post_init__(self) -> None:
+        _forget_frames(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Something that was held for later, or made here, turned out to be bad.
+
+    It says nothing about the message just received, whose sender must not suffer for it.
+    """
+
+    peer: PublicKey
+    """32 bytes: who wrote or sent it."""
+    error: Refused
+
+    def __post_init__(self) -> None:
+        _forget_frames(self.error)
+
+
+def _forget_frames(error: Refused) -> None:
+    """Keep what an error says and not where it was raised: those frames hold the node, and with it all its payloads."""
+    error.__traceback__ = error.__context__ = None
+
+
+Effect = Publish | Send | Contribute | Mine | Persist | Retain | Refuse | Blame

@@ -1,0 +1,1 @@
+"""The processes beside a node: one that trains and one that mines."""

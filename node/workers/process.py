@@ -1,0 +1,170 @@
+"""Worker processes: one trains, one mines, so that the node's loop always answers.
+
+``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK`` and ``… mine FUNCTION``. They read frames
+from standard input and answer on standard output. A trainer stores each contribution before it answers: started
+again, it gives the same bytes for the same phase.
+"""
+
+import contextlib
+import json
+import os
+import random
+import sys
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from queue import Queue
+from typing import Any, BinaryIO
+
+from fedchain.chain.block import Header
+from fedchain.chain.exceptions import ChainError
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
+from fedchain.learning.exceptions import LearningError
+from fedchain.node.workers.frames import PipeBroken, read_frame, to_frame, write_frame
+
+TRAIN_NICE, MINE_NICE = 10, 19
+"""Niceness: the node goes first, then training, then mining."""
+
+MINING_SLICE_S = 0.1
+"""How long the miner searches before it looks for a newer header."""
+
+TRAINING = "training.msgpack"
+"""What a trainer keeps: its last answer and the state after it, in one file, so that they never disagree."""
+
+
+class Trainer:
+    """Answers calls for contributions, and survives being killed between any two instructions.
+
+    Args:
+        genesis: names the learning task.
+        folder: where the last answer is kept.
+        member: this peer's place among the members, which is its place in the partition.
+        data_dir: folder of the data set.
+        task: the user's function, where the members' data are their own. It runs in this process alone.
+
+    Raises:
+        LearningError: the data cannot be used.
+        PipeBroken: the kept file cannot be read.
+    """
+
+    def __init__(self, genesis: Genesis, folder: Path, member: int, data_dir: str, task: str = "") -> None:
+        from fedchain.learning.learner import Learner
+        from fedchain.node.task import learning_from_genesis, use_current_folder
+
+        use_current_folder()
+        self._learner = Learner(learning_from_genesis(genesis, data_dir, task))
+        self._learner.prepare(member)
+        self._identity = [genesis.chain_id, member]
+        self._member = member
+        self._path = folder / TRAINING
+        self._asked: list[Any] = []
+        self._answer: list[Any] = []
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                identity, asked, answer, checkpoint = read_frame(file)
+            if list(identity) == self._identity:
+                self._asked, self._answer = list(asked), list(answer)
+                self._learner.restore(member, checkpoint)
+
+    def contribute(self, phase: str, round_number: int, knowledge: bytes) -> list[Any]:
+        """Payload, local steps and measurements as JSON of one contribution; the same again if asked again."""
+        if self._asked != [phase, round_number]:
+            made = self._learner.contribute(self._member, phase, round_number, knowledge)
+            asked, answer = [phase, round_number], [made.payload, made.steps, json.dumps(asdict(made.local))]
+            _replace(self._path, to_frame([self._identity, asked, answer, self._learner.checkpoint(self._member)]))
+            self._asked, self._answer = asked, answer
+        return self._answer
+
+
+def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str = "") -> None:
+    """Say whether the data can be used, then serve contributions until the node closes the pipe."""
+    os.nice(TRAIN_NICE)
+    answers, orders = _take_stdout(), _orders()
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        trainer = Trainer(Genesis.decode(Path(genesis_path).read_bytes()), Path(folder), int(member), data_dir, task)
+    except (LearningError, ChainError, PipeBroken, OSError) as error:
+        write_frame(answers, ["failed", str(error)])
+        return
+    write_frame(answers, ["ready"])
+    while True:
+        phase, round_number, knowledge = orders.get()
+        try:
+            answer = ["done", *trainer.contribute(phase, round_number, knowledge)]
+        except LearningError as error:  # the client is as it was before
+            answer = ["failed", f"{type(error).__name__}: {error}"]
+        except Exception as error:  # nobody knows how the client is now: the next process reads what was stored
+            write_frame(answers, ["failed", f"{type(error).__name__}: {error}"])
+            raise
+        write_frame(answers, answer)
+
+
+def mine(function: str) -> None:
+    """Search nonces for the newest header that the node sent, slice by slice; for none after an empty order."""
+    os.nice(MINE_NICE)
+    answers, orders = _take_stdout(), _orders()
+    draw, slice_size = random.SystemRandom(), 64
+    header: Header | None = None
+    while True:
+        while header is None or not orders.empty():
+            order = orders.get()
+            header = Header.from_record(order) if order else None
+        begun = time.perf_counter()
+        header = replace(header, timestamp_ms=max(header.timestamp_ms, time.time_ns() // 1_000_000))
+        sealed = search_nonce(function, header, draw.randrange(NONCE_MAX), slice_size)
+        if sealed is not None:
+            write_frame(answers, sealed.to_record())
+            header = None
+        spent_s = max(time.perf_counter() - begun, 1e-6)
+        slice_size = max(1, min(2**20, int(slice_size * MINING_SLICE_S / spent_s)))
+
+
+def _take_stdout() -> BinaryIO:
+    """Keep standard output for frames: whatever else prints, Python or not, goes to standard error from now on."""
+    frames = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return frames
+
+
+def _orders() -> "Queue[Any]":
+    """What the node sends. The process ends when the pipe does: a node that was killed leaves nobody behind."""
+    orders: Queue[Any] = Queue()
+
+    def read() -> None:
+        try:
+            while True:
+                orders.put(read_frame(sys.stdin.buffer))
+        except PipeBroken:
+            os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return orders
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_suffix(f".{os.getpid()}.part")  # the trainer of a node that was just killed may still write
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+    for leftover in path.parent.glob(f"{path.stem}.*.part"):
+        leftover.unlink(missing_ok=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Run one worker until the node is gone."""
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        if arguments[0] == "train":
+            train(*arguments[1:])
+        else:
+            mine(*arguments[1:])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

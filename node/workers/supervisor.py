@@ -1,0 +1,177 @@
+"""The node's side of its worker processes: started, asked, and started again when they end."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from fedchain.chain.block import Header
+from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
+from fedchain.node.core.production import is_same_work
+
+log = logging.getLogger("fedchain.worker")
+
+RESTART_PAUSE_S = 1.0
+"""How long to wait before a worker that ended is started again."""
+
+TRIES_MAX = 3
+"""Times in a row that a contribution is tried in a fresh process before the node gives it up for this phase."""
+
+
+class WorkerFailed(Exception):
+    """The worker could not do what it was asked, for a reason that trying again would not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One contribution."""
+
+    payload: bytes = field(repr=False)
+    steps: int
+    """Local steps taken."""
+    measured: dict[str, Any]
+    """What was measured of the trained model, as :class:`fedchain.learning.metrics.Evaluation` has it."""
+
+
+class TrainingWorker:
+    """A long-lived process that trains; one contribution at a time."""
+
+    def __init__(self, genesis_path: Path, folder: Path, member: int, data_dir: str, task: str = "") -> None:
+        self._command = ["train", str(genesis_path), str(folder), str(member), data_dir, task]
+        self._process: WorkerProcess | None = None
+        self._lock = anyio.Lock()
+
+    async def prepare(self) -> None:
+        """Start the process and have it read its data; raises WorkerFailed where that is impossible."""
+        await self._ask(None)
+
+    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
+        """Have a contribution computed. A process that dies of it is replaced, and goes on from what it stored.
+
+        Raises:
+            WorkerFailed: training itself failed, or the process died of it every time.
+        """
+        payload, steps, measured = await self._ask([phase, round_number, knowledge])
+        return Trained(payload, steps, json.loads(measured))
+
+    async def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            await process.close()
+
+    async def _ask(self, request: list[Any] | None) -> list[Any]:
+        """Answer to a request, or to none once the process is ready; a process that ends is replaced."""
+        async with self._lock:
+            for _ in range(TRIES_MAX):
+                try:
+                    if self._process is None:
+                        self._process = await WorkerProcess.start(self._command)
+                        _result(await self._process.receive())
+                    if request is None:
+                        return []
+                    await self._process.send(request)
+                    return _result(await self._process.receive())
+                except PipeBroken as error:
+                    log.warning("the training process ended and is started again: %s", error)
+                    await self.close()
+                    await anyio.sleep(RESTART_PAUSE_S)
+        raise WorkerFailed(f"the training process died {TRIES_MAX} times; its own words are in the log")
+
+
+class MiningWorker:
+    """A process that searches nonces for the newest header it was given."""
+
+    def __init__(self, function: str, on_sealed: Callable[[Header], None]) -> None:
+        self._function = function
+        self._on_sealed = on_sealed
+        self._header: Header | None = None
+        self._wanted = anyio.Event()
+
+    def mine(self, header: Header) -> None:
+        """Search a nonce for ``header``, and no longer for any header before it."""
+        self._header = header
+        self._wanted.set()
+
+    def stop_unless(self, is_wanted: Callable[[Header], bool]) -> bool:
+        """Search no longer if what is being searched is not wanted; whether that was so."""
+        if self._header is None or is_wanted(self._header):
+            return False
+        self._header = None
+        self._wanted.set()
+        return True
+
+    async def run(self) -> None:
+        """Keep a process running until cancelled; it is given the newest header again if it has to be replaced."""
+        while True:
+            process = await WorkerProcess.start(["mine", self._function])
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._send_orders, process)
+                    while True:
+                        self._on_answer(Header.from_record(await process.receive()))
+            except* PipeBroken as group:
+                log.warning("the mining process ended and is started again: %s", group.exceptions[0])
+            finally:
+                await process.close()
+            if self._header is not None:
+                self._wanted.set()
+            await anyio.sleep(RESTART_PAUSE_S)
+
+    async def _send_orders(self, process: "WorkerProcess") -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            await process.send([] if self._header is None else self._header.to_record())
+
+    def _on_answer(self, sealed: Header) -> None:
+        if self._header is not None and is_same_work(self._header, sealed):  # else it came too late
+            self._header = None
+            self._on_sealed(sealed)
+
+
+class WorkerProcess:
+    """One worker process and its pipes."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None, "it was opened with a pipe"
+        assert process.stdout is not None, "it was opened with a pipe"
+        self._process, self._orders = process, process.stdin
+        self._answers = BufferedByteReceiveStream(process.stdout)
+
+    @classmethod
+    async def start(cls, arguments: list[str]) -> Self:
+        """Start ``python -m fedchain.node.workers.process`` with ``arguments``."""
+        command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
+        # A session of its own: Ctrl-C in the terminal is the node's to handle, and it ends its workers itself.
+        pipe = subprocess.PIPE
+        return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=None, start_new_session=True))
+
+    async def send(self, value: Any) -> None:
+        """Send one order; raises PipeBroken."""
+        await send_frame(self._orders, value)
+
+    async def receive(self) -> Any:
+        """Wait for one answer; raises PipeBroken."""
+        return await receive_frame(self._answers)
+
+    async def close(self) -> None:
+        """Kill the process, wait until it is gone, and close its pipes; not cancelled half-way."""
+        with anyio.CancelScope(shield=True):
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.aclose()
+
+
+def _result(answer: list[Any]) -> list[Any]:
+    if answer[0] == "failed":
+        raise WorkerFailed(answer[1])
+    return answer[1:]

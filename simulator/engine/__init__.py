@@ -1,0 +1,1 @@
+"""The simulation itself: peers, network and time."""

@@ -1,0 +1,234 @@
+"""The simulated network: delays, loss, replays, partitions and bandwidth, all drawn from one seed.
+
+It keeps the promises of :class:`fedchain.network.network.Network` and no more. Every message is encoded and decoded
+on its way, once for all that it goes to, so what arrives is what the wire would have carried.
+"""
+
+import asyncio
+import heapq
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.verdict import Verdict
+from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
+from fedchain.network.network import Receiver
+from fedchain.simulator.engine.clock import VirtualTimeLoop
+
+SEEN_MAX = 8_192
+"""Message ids that a peer of a gossip mesh remembers."""
+
+PARCELS_MAX = 512
+"""Parcels that are kept packed: whoever catches up asks for the same blocks and chunks as the others do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """How well the network works."""
+
+    delay_min_ms: int = 10
+    """Shortest one-way delay of a message, in milliseconds."""
+    delay_max_ms: int = 100
+    """Longest one-way delay; delays are drawn evenly between both."""
+    loss: float = 0.0
+    """Probability that a message is lost."""
+    replay: float = 0.0
+    """Probability that a message arrives twice."""
+    bandwidth_mbit_s: float = 0.0
+    """What one peer can send, in megabits per second; 0: no limit."""
+    degree: int = 0
+    """Neighbours of each peer in the gossip mesh; 0: everybody is everybody's neighbour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One message on its way."""
+
+    message: Message
+    size_bytes: int
+    """Bytes on the wire."""
+    identity: bytes
+    """First 8 bytes of the hash of the encoded message."""
+    gossip: bool
+    """Whether whoever accepts it passes it on."""
+
+
+class SimulatedNetwork:
+    """Carries parcels between peers, in virtual time.
+
+    Args:
+        loop: the clock.
+        members: public keys by peer number.
+        conditions: how well the network works.
+        seed: of delays, losses, replays and the mesh.
+        on_delivery: told about each parcel before its receiver is: (peer number, sender, parcel).
+    """
+
+    def __init__(
+        self,
+        loop: VirtualTimeLoop,
+        members: Sequence[PublicKey],
+        conditions: Conditions,
+        seed: int,
+        on_delivery: Callable[[int, int, Parcel], None],
+    ) -> None:
+        self.sent_bytes = [0] * len(members)
+        self.conditions = conditions
+        self._loop = loop
+        self._members = members
+        self._number = {member: number for number, member in enumerate(members)}
+        self._random = random.Random(seed)
+        self._on_delivery = on_delivery
+        self._receivers: list[Receiver | None] = [None] * len(members)
+        self._mesh = _build_mesh(len(members), conditions.degree, self._random)
+        self._present: Sequence[int] = range(len(members))
+        self._side = [0] * len(members)
+        self._uplink_free_ms = [0.0] * len(members)
+        self._seen: list[dict[bytes, None]] = [{} for _ in members]
+        self._arrivals: dict[int, list[tuple[int, int, Parcel]]] = {}  # by time: (to, from, parcel), in order
+        self._times_ms: list[int] = []  # a heap of the times that have arrivals
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_ms = 0
+
+    def neighbours(self, number: int) -> Sequence[int]:
+        """Peers that a peer is connected to, in ascending order."""
+        return self._mesh[number] if self._mesh else [other for other in self._present if other != number]
+
+    def set_present(self, numbers: Collection[int]) -> None:
+        """Say who is there at all; where there is no mesh, nobody is connected to the others."""
+        self._present = sorted(numbers)
+
+    def endpoint(self, number: int) -> "Endpoint":
+        """One peer's side of the network."""
+        return Endpoint(self, number)
+
+    def attach(self, number: int, receiver: Receiver | None) -> None:
+        """Hand a peer's messages to ``receiver``; None: the peer is down and they are lost."""
+        self._receivers[number] = receiver
+
+    def split(self, groups: Sequence[Sequence[int]]) -> None:
+        """Partition the network: only peers of one group reach each other. Who is in no group forms the last one."""
+        self._side = [len(groups)] * len(self._members)
+        for side, group in enumerate(groups):
+            for number in group:
+                self._side[number] = side
+
+    def heal(self) -> None:
+        """End the partition."""
+        self._side = [0] * len(self._members)
+
+    def publish(self, sender: int, message: GossipMessage) -> None:
+        """Send to all neighbours; in a mesh they pass it on."""
+        parcel = _pack(message, gossip=self.conditions.degree > 0)
+        self._remember(sender, parcel.identity)
+        self._spread(sender, parcel)
+
+    def send(self, sender: int, receiver: PublicKey, message: Message) -> None:
+        """Send to one peer, neighbour or not; nothing happens if it is unknown."""
+        number = self._number.get(receiver)
+        if number is not None:
+            self._carry(sender, number, _pack(message, gossip=False))
+
+    def _spread(self, sender: int, parcel: Parcel, received_from: int = -1) -> None:
+        for neighbour in self.neighbours(sender):
+            if neighbour != received_from:
+                self._carry(sender, neighbour, parcel)
+
+    def _carry(self, sender: int, receiver: int, parcel: Parcel) -> None:
+        conditions, draw = self.conditions, self._random.random
+        self.sent_bytes[sender] += parcel.size_bytes
+        start_ms = float(self._loop.now_ms())
+        if conditions.bandwidth_mbit_s:
+            start_ms = (
+                max(start_ms, self._uplink_free_ms[sender]) + parcel.size_bytes / conditions.bandwidth_mbit_s / 125
+            )
+            self._uplink_free_ms[sender] = start_ms
+        spread_ms = conditions.delay_max_ms - conditions.delay_min_ms
+        copies = 2 if conditions.replay and draw() < conditions.replay else 1
+        for _ in range(copies):
+            delay_ms = conditions.delay_min_ms + spread_ms * draw()
+            if conditions.loss and draw() < conditions.loss:
+                continue
+            arrival = int(start_ms + delay_ms) + 1
+            if arrival not in self._arrivals:
+                self._arrivals[arrival] = []
+                heapq.heappush(self._times_ms, arrival)
+            self._arrivals[arrival].append((receiver, sender, parcel))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Have the loop call us at the first arrival. One timer serves a million parcels."""
+        if not self._times_ms or (self._timer is not None and self._times_ms[0] >= self._wake_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_ms = self._times_ms[0]
+        self._timer = self._loop.call_at(self._wake_ms / 1000, self._deliver_due)
+
+    def _deliver_due(self) -> None:
+        now_ms = self._loop.now_ms()
+        while self._times_ms and self._times_ms[0] <= now_ms:
+            for receiver, sender, parcel in self._arrivals.pop(heapq.heappop(self._times_ms)):
+                if self._side[sender] == self._side[receiver]:
+                    self._deliver(receiver, sender, parcel)
+        self._timer = None
+        self._set_timer()
+
+    def _deliver(self, number: int, sender: int, parcel: Parcel) -> None:
+        receiver = self._receivers[number]
+        if receiver is None or (parcel.gossip and not self._remember(number, parcel.identity)):
+            return
+        self._on_delivery(number, sender, parcel)
+        verdict = receiver(self._members[sender], parcel.message)
+        if parcel.gossip:
+            if verdict is Verdict.ACCEPT:
+                self._spread(number, parcel, sender)
+            elif verdict is Verdict.IGNORE:
+                del self._seen[number][parcel.identity]  # it may be good the next time
+
+    def _remember(self, number: int, identity: bytes) -> bool:
+        """Note that a peer has seen a gossip message; False if it had before."""
+        seen = self._seen[number]
+        if identity in seen:
+            return False
+        seen[identity] = None
+        if len(seen) > SEEN_MAX:
+            del seen[next(iter(seen))]
+        return True
+
+
+class Endpoint:
+    """One peer's :class:`fedchain.network.network.Network`."""
+
+    def __init__(self, network: SimulatedNetwork, number: int) -> None:
+        self.attach = partial(network.attach, number)
+        self.publish = partial(network.publish, number)
+        self.send = partial(network.send, number)
+
+
+@lru_cache(maxsize=PARCELS_MAX)
+def _pack(message: Message, *, gossip: bool) -> Parcel:
+    data = encode_message(message)
+    return Parcel(decode_message(data), len(data), sha256(data)[:8], gossip)
+
+
+def _build_mesh(count: int, degree: int, draw: random.Random) -> list[list[int]]:
+    """A connected random graph of about ``degree`` neighbours each; none where everybody is connected to all."""
+    if not 0 < degree < count - 1:
+        return []
+    links: list[set[int]] = [set() for _ in range(count)]
+    ring = draw.sample(range(count), count)
+    for place, number in enumerate(ring):  # a ring through all keeps the graph in one piece
+        other = ring[(place + 1) % count]
+        links[number].add(other)
+        links[other].add(number)
+    for number in range(count):
+        while len(links[number]) < degree:
+            other = draw.randrange(count)
+            if other != number:
+                links[number].add(other)
+                links[other].add(number)
+    return [sorted(link) for link in links]

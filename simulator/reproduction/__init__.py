@@ -1,0 +1,1 @@
+"""The papers' experiments, run and laid out as their tables."""

@@ -1,0 +1,237 @@
+"""An experiment: the cells, variants, columns and seeds behind a table or figure of a paper, read from a TOML file."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.partition import class_range
+from fedchain.node.config import read_toml
+from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.scenario import Scenario, ScenarioError, build, nearest, scenario_from_dict
+
+STATISTICS = ("best", "last", "last5", "mean", "reach")
+"""What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
+round that reaches a fraction of another variant's highest value."""
+
+PLOTS = ("bars", "boxes", "curves", "lines", "map")
+"""Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
+
+MEASURES = ("simulation", "forgetting", "timing")
+"""What a run is: a simulation of the federation, FedReg's measurement of what local training forgets, or the processor
+time that training and aggregation take."""
+
+FORGETTING_METRICS = ("loss_before", "forgetting", "forgetting_fedavg")
+"""What a measurement of forgetting has in a row: the mean loss of theta(t-1) on the data of the clients of round t - 1,
+by how much the models of round t raise it, and by how much FedAvg's do. All in nats."""
+
+TIMING_METRICS = ("training_cpu_s", "aggregation_cpu_s")
+"""What a measurement of time has in a row: processor seconds of a client's contribution, on average, and of one
+aggregation."""
+
+METRICS = (*(item.name for item in fields(RoundMetrics)), *FORGETTING_METRICS, *TIMING_METRICS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What is varied besides the method: a data set and its spread, or a point on a figure's axis."""
+
+    name: str
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    """Scenario values of this cell."""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Hyper-parameters on top of the experiment's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One number that is taken from a run."""
+
+    name: str = ""
+    statistic: str = "best"
+    """One of ``STATISTICS``."""
+    rounds: int = 0
+    """Only the first so many rounds count; 0: all."""
+    metric: str = ""
+    """Field of ``RoundMetrics``; empty: the variant's."""
+    fraction: float = 1.0
+    """reach: the part of ``of``'s highest value that must be reached."""
+    of: str = ""
+    """reach: the variant that sets the mark, in the same cell and under the same seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A row of the table: a method with its settings."""
+
+    name: str
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    """Scenario values of this variant."""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Hyper-parameters on top of the cell's."""
+    in_cell: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Hyper-parameters on top of these, by cell name."""
+    metric: str = "taa"
+    """Field of ``RoundMetrics`` that is reported."""
+    rounds_hyperparameter: str = ""
+    """The method's hyper-parameter that is the number of rounds. A run of ten rounds then does not begin like one of
+    six, and each column with rounds of its own has runs of its own."""
+    paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The paper's numbers by cell name, one per column, nan where it has none. Accuracies are in percent."""
+
+
+def first_seeds(listed: tuple[int, ...], wanted: int | None) -> tuple[int, ...]:
+    """The first ``wanted`` seeds of an experiment, None: all; where it lists fewer, the smallest that it does not."""
+    if wanted is None:
+        return listed
+    others = (seed for seed in itertools.count() if seed not in listed)
+    return tuple(itertools.islice(itertools.chain(listed, others), wanted))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """The runs behind one table or figure."""
+
+    name: str
+    title: str
+    source: str
+    """Where the paper's numbers stand."""
+    scale: str = ""
+    """What was reduced so that a CPU can run it; empty: nothing."""
+    note: str = ""
+    """How to read the table; printed under it."""
+    seeds: tuple[int, ...]
+    measure: str = "simulation"
+    """One of ``MEASURES``."""
+    plots: tuple[str, ...] = ("bars",)
+    """Some of ``PLOTS``."""
+    curves: tuple[str, ...] = ()
+    """curves: fields of ``RoundMetrics``, one row of panels each; none: the variants' own."""
+    scenario: Mapping[str, Any]
+    """Scenario values that all runs share."""
+    columns: tuple[Column, ...] = (Column(),)
+    cells: tuple[Cell, ...]
+    variants: tuple[Variant, ...]
+
+    def runs(self, overrides: Mapping[str, Any], only: str = "*") -> Iterator["Run"]:
+        """Every run once, seed by seed, so that an interrupted experiment has whole columns; twins are merged.
+
+        Args:
+            overrides: scenario values over the file's.
+            only: pattern of the "cell/variant" that are wanted.
+        """
+        seen = set()
+        for seed in self.seeds:
+            for cell in self.cells:
+                for variant in self.variants:
+                    if not fnmatchcase(f"{cell.name}/{variant.name}", only):
+                        continue
+                    for column in self.columns:
+                        scenario = self.scenario_of(cell, variant, seed, overrides, column.rounds)
+                        run = Run(cell.name, variant.name, seed, scenario)
+                        if run.key not in seen:
+                            seen.add(run.key)
+                            yield run
+
+    def scenario_of(
+        self, cell: Cell, variant: Variant, seed: int, overrides: Mapping[str, Any], rounds: int = 0
+    ) -> Scenario:
+        """The scenario of one run, of which the first ``rounds`` rounds are wanted (0: all).
+
+        Raises ScenarioError or ConfigurationError if it is impossible.
+        """
+        values = {**self.scenario, **cell.scenario, **variant.scenario, **overrides, "seed": seed}
+        settings = {
+            **self.scenario.get("hyperparameters", {}),
+            **cell.hyperparameters,
+            **variant.hyperparameters,
+            **variant.in_cell.get(cell.name, {}),
+        }
+        if variant.rounds_hyperparameter:
+            total = values.get("rounds", Scenario().rounds)
+            values["rounds"] = settings[variant.rounds_hyperparameter] = min(rounds or total, total)
+        scenario = scenario_from_dict({**values, "hyperparameters": settings})
+        scenario.validate()
+        return scenario
+
+    def variant(self, name: str) -> Variant:
+        """The variant of this name, which must exist."""
+        return next(variant for variant in self.variants if variant.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One simulation of an experiment."""
+
+    cell: str
+    variant: str
+    seed: int
+    scenario: Scenario
+
+    @property
+    def key(self) -> str:
+        """Names the run by what it computes; see :func:`key_of`."""
+        return key_of(self.scenario)
+
+
+def key_of(scenario: Scenario) -> str:
+    """Names a simulation by what it computes: 16 hexadecimal digits over all settings that matter for its result.
+
+    Of an n-way partition that is the range of classes: FedProto's sampler takes (4, 2) and (3, 3) for the same.
+    """
+    values = replace(scenario, data_dir="", workers=1, name="").to_dict()
+    if scenario.partition == "n-way" and scenario.dataset in DATASETS:
+        config = scenario.learning_config()
+        values["classes_avg"], values["classes_std"] = class_range(config, DATASETS[config.dataset].classes)
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def load_experiment(path: Path) -> Experiment:
+    """Read an experiment file; raises ScenarioError with one clear line."""
+    experiment: Experiment = build(Experiment, read_toml(path, ScenarioError), str(path))
+    try:
+        _validate(experiment)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path} {error}") from None
+    return experiment
+
+
+def _validate(experiment: Experiment) -> None:
+    if not experiment.seeds:
+        raise ScenarioError("seeds is empty, it must hold at least one number")
+    cells, variants = ([item.name for item in items] for items in (experiment.cells, experiment.variants))
+    for names, what in ((cells, "cell"), (variants, "variant")):
+        if len(set(names)) < len(names):
+            raise ScenarioError(f"has two {what}s of one name among {', '.join(names)}")
+    _expect_known("measure", experiment.measure, MEASURES)
+    for plot in experiment.plots:
+        _expect_known("plots", plot, PLOTS)
+    for metric in experiment.curves:
+        _expect_known("curves", metric, METRICS)
+    for column in experiment.columns:
+        _expect_known("statistic", column.statistic, STATISTICS)
+        if column.statistic == "reach":
+            _expect_known(f"column {column.name!r} of", column.of, variants)
+        if column.metric:
+            _expect_known("column metric", column.metric, METRICS)
+    for variant in experiment.variants:
+        _expect_known(f"{variant.name} metric", variant.metric, METRICS)
+        for cell in (*variant.paper, *variant.in_cell):
+            if cell not in cells:
+                raise ScenarioError(f"{variant.name} has a number for {cell!r}, which is not a cell")
+        for cell, numbers in variant.paper.items():
+            if len(numbers) != len(experiment.columns):
+                raise ScenarioError(
+                    f"{variant.name} has {list(numbers)} for {cell!r}, it must be an array of {len(experiment.columns)}"
+                )
+
+
+def _expect_known(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ScenarioError(f"{name} is {value!r}{nearest(str(value), known)}")

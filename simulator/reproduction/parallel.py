@@ -1,0 +1,203 @@
+"""Many simulations, several at a time, each in a process of its own; what is finished is handed over at once."""
+
+import gc
+import json
+import math
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from ctypes import Array, c_int64
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.engine.training_pool import WorkerDiedError
+
+ESTIMATE_S = 1e6
+"""Over how long the speed is averaged from which the remaining time follows: rounds of one method take longer."""
+REFRESH_S = 1.0
+LINES = 10
+"""How many lines a log file gets about rounds, because it shows no bar."""
+
+OnRound = Callable[[int], None]
+"""Told the number of a round of a run when it is closed."""
+Runner = Callable[[Scenario, OnRound], dict[str, Any]]
+"""What is done with a scenario; it gives plain values, for a result file."""
+
+
+def run_all(
+    scenarios: Sequence[Scenario],
+    jobs: int,
+    on_result: Callable[[int, dict[str, Any]], str],
+    console: Console,
+    run: Runner | None = None,
+) -> None:
+    """Run the scenarios, ``jobs`` at a time, under a progress bar.
+
+    Args:
+        scenarios: validated.
+        jobs: simulations at a time.
+        on_result: told the place of a scenario and its result (see :func:`run_one`) when it is finished, in whatever
+            order that is; returns the line to print about it.
+        console: where bar and lines go.
+        run: what is done with a scenario, a module's function; None: :func:`run_one`.
+
+    Raises:
+        LearningError: the data of the first scenario cannot be used, or training diverged.
+        WorkerDiedError: a simulation's process was killed.
+    """
+    if not scenarios:
+        return
+    load_learner(scenarios[0])  # bad data shall be one line, not one per run
+    columns = (
+        TextColumn("runs {task.fields[runs]}/{task.fields[runs_total]}, rounds {task.completed:.0f}/{task.total:.0f}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    context = get_context("spawn")  # so that each can fork its own training process from a process without threads
+    closed = context.RawArray(c_int64, len(scenarios))  # without a lock, which a killed process might hold
+    with (
+        Progress(*columns, console=console, speed_estimate_period=ESTIMATE_S) as progress,
+        ProcessPoolExecutor(jobs, context, _begin, (closed,)) as pool,
+    ):
+        shown = RunsProgress(progress, scenarios)
+        pending: dict[Future[dict[str, Any]], int] = {
+            pool.submit(_run, run or run_one, place, scenario): place for place, scenario in enumerate(scenarios)
+        }
+        try:
+            while pending:
+                finished, _ = wait(pending, REFRESH_S, FIRST_COMPLETED)
+                for future in finished:
+                    place = pending.pop(future)
+                    line = on_result(place, future.result())
+                    closed[place] = scenarios[place].rounds  # a run that diverged closed fewer
+                    shown.finish(line, sum(closed))
+                shown.update(sum(closed))
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise WorkerDiedError(
+                    "a simulation's process was killed, perhaps for want of memory; what is finished is kept, and "
+                    "the same command goes on from there; fewer --jobs need less memory"
+                ) from None
+            raise
+
+
+class RunsProgress:
+    """How far all runs are: a bar on a terminal, lines in a log file."""
+
+    def __init__(self, progress: Progress, scenarios: Sequence[Scenario]) -> None:
+        self._progress = progress
+        self._runs, self._runs_total = 0, len(scenarios)
+        self._rounds_total = sum(scenario.rounds for scenario in scenarios)
+        self._task: TaskID = progress.add_task(
+            "runs", total=self._rounds_total, runs=self._runs, runs_total=self._runs_total
+        )
+        self._lines = 0
+
+    def finish(self, line: str, rounds: int) -> None:
+        """A run is finished: ``line`` is said about it."""
+        self._runs += 1
+        self._lines = self._lines_at(rounds)
+        self._progress.update(self._task, completed=rounds, runs=self._runs)
+        self._say(f"{self._runs}/{self._runs_total}", line)
+
+    def update(self, rounds: int) -> None:
+        """All runs together have closed so many rounds."""
+        self._progress.update(self._task, completed=rounds)
+        if self._lines_at(rounds) > self._lines and not self._progress.console.is_terminal:
+            self._lines = self._lines_at(rounds)
+            self._say(f"rounds {rounds}/{self._rounds_total}")
+
+    def _lines_at(self, rounds: int) -> int:
+        return LINES * rounds // self._rounds_total
+
+    def _say(self, reached: str, line: str = "") -> None:
+        (task,) = self._progress.tasks
+        left = f", {math.ceil(task.time_remaining / 60)} min left" if task.time_remaining else ""
+        self._progress.console.print(f"{reached}{left}  {line}".rstrip(), markup=False)
+
+
+_closed: "Array[c_int64]"
+"""In a process of the pool: the last closed round of every run, shared with the parent."""
+
+
+def _begin(closed: "Array[c_int64]") -> None:
+    """Begin a process of the pool. Ctrl-C is the parent's to handle: it ends this process."""
+    global _closed  # noqa: PLW0603, shared memory cannot travel with a task
+    _closed = closed
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_one(scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | None = None) -> dict[str, Any]:
+    """Simulate one scenario in memory; plain values, for a result file.
+
+    ``rows`` gets the row of each round as it closes, for who wants it should the training diverge.
+    """
+
+    def keep(row: RoundMetrics) -> None:
+        if rows is not None:
+            rows.append(row)
+        on_round(row.round)
+
+    outcome = simulate(scenario, load_learner(scenario), keep)
+    gc.collect()  # the peers know each other, and with them stays the data set, until somebody looks
+    return {
+        "scenario": scenario.to_dict(),
+        "rows": [row.to_dict() for row in outcome.rows],
+        "tip": outcome.tip,
+        "trace_hash": outcome.trace_hash,
+        "violations": outcome.violations,
+    }
+
+
+def _run(run: Runner, place: int, scenario: Scenario) -> dict[str, Any]:
+    """Run a scenario in a process of the pool.
+
+    The process ends if nobody is left to give it a next one, and when it is terminated: the pool would take that for a
+    result and begin the run that it holds ready.
+    """
+
+    def on_round(number: int) -> None:
+        _closed[place] = number
+        if not _has_parent():
+            raise _Orphaned
+
+    with suppress(_Orphaned, KeyboardInterrupt):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # it unwinds, which ends the processes it began
+        try:
+            result = run(scenario, on_round)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if _has_parent():
+            return result
+    os._exit(1)
+
+
+class _Orphaned(Exception):
+    """The process that wants the result is gone."""
+
+
+def _has_parent() -> bool:
+    parent = parent_process()
+    return parent is None or parent.is_alive()
+
+
+def write_result(results: Path, key: str, result: dict[str, Any]) -> None:
+    """A result is there whole or not at all: its presence is what a resumed experiment goes by."""
+    temporary = results / f"{key}.part"
+    temporary.write_text(json.dumps(result), encoding="utf-8")
+    temporary.rename(results / f"{key}.json")

@@ -1,0 +1,143 @@
+"""Pictures of an experiment's table: bars, boxes, lines and heat maps of its numbers, curves over the rounds."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedchain.simulator.reproduction.experiment import Cell, Experiment, Variant, key_of
+from fedchain.simulator.reproduction.table import PERCENT, Entry, read_result, scale_of
+
+
+def draw(
+    experiment: Experiment, entries: Sequence[Entry], results: Path, overrides: Mapping[str, Any], folder: Path
+) -> None:
+    """Write one picture for each of the experiment's plots, named after it; the first one is ``table.png``."""
+    for place, plot in enumerate(experiment.plots):
+        path = folder / ("table.png" if place == 0 else f"{plot}.png")
+        if plot == "curves":
+            draw_curves(experiment, results, overrides, path)
+        elif any(entry.known for entry in entries):
+            draw_entries(experiment, entries, plot, path)
+
+
+def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, path: Path) -> None:
+    """One panel for each column of the table; the paper's numbers are black marks."""
+    from matplotlib.figure import Figure  # slow to import
+
+    panels, cells = len(experiment.columns), [cell.name for cell in experiment.cells]
+    figure = Figure(figsize=(max(5.0, 2.2 + 1.3 * len(cells)), 4.2 * panels), layout="constrained")
+    for axes, column in zip(figure.subplots(panels, squeeze=False)[:, 0], experiment.columns, strict=True):
+        shown = [entry for entry in entries if entry.column == column.name and entry.known]
+        axes.set_title(column.name, fontsize=9)
+        if plot == "map":
+            _draw_map(figure, axes, experiment, shown)
+            continue
+        for place, variant in enumerate(experiment.variants):
+            if own := [entry for entry in shown if entry.variant == variant.name]:
+                _draw_variant(axes, plot, variant.name, own, cells, place, len(experiment.variants))
+        axes.scatter([], [], marker="_", s=160, color="black", label="paper")
+        axes.set_xticks(range(len(cells)), cells)
+        metrics = {column.metric or variant.metric for variant in experiment.variants}
+        axes.set_ylabel(f"round that reaches {column.fraction:g} of {column.of}" if column.of else _label(metrics))
+        lowest = min((min(entry.known) for entry in shown), default=0.0)
+        if plot == "bars" and scale_of(metrics.copy().pop()) == PERCENT and not column.of:
+            axes.set_ylim(max(0.0, 5 * ((lowest - 5) // 5)), 100)
+        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
+    figure.savefig(path, dpi=130)
+
+
+def _draw_variant(
+    axes: Any, plot: str, name: str, own: Sequence[Entry], cells: Sequence[str], place: int, variants: int
+) -> None:
+    width = 0.8 / variants
+    offset = 0.0 if plot == "lines" else (place + 0.5) * width - 0.4
+    at = [cells.index(entry.cell) + offset for entry in own]
+    means, deviations = [statistics.mean(entry.known) for entry in own], [entry.deviation for entry in own]
+    colour = f"C{place % 10}"
+    if plot == "lines":
+        axes.errorbar(at, means, yerr=deviations, marker="o", markersize=3, capsize=2, color=colour, label=name)
+    elif plot == "boxes":
+        face = {"facecolor": colour}
+        axes.boxplot([entry.known for entry in own], positions=at, widths=0.8 * width, patch_artist=True, boxprops=face)
+        axes.bar([], [], color=colour, label=name)
+    else:
+        axes.bar(at, means, 0.9 * width, yerr=deviations, capsize=2, color=colour, label=name)
+    known = [(x, entry.paper) for x, entry in zip(at, own, strict=True) if entry.paper is not None]
+    axes.scatter([x for x, _ in known], [paper for _, paper in known], marker="_", s=160, color="black", zorder=3)
+
+
+def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[Entry]) -> None:
+    """Variants down, cells across; the darker, the higher."""
+    cells, variants = [cell.name for cell in experiment.cells], [variant.name for variant in experiment.variants]
+    grid = [[float("nan")] * len(cells) for _ in variants]
+    for entry in shown:
+        grid[variants.index(entry.variant)][cells.index(entry.cell)] = statistics.mean(entry.known)
+    image = axes.imshow(grid, cmap="Blues", aspect="auto")
+    axes.set_xticks(range(len(cells)), cells)
+    axes.set_yticks(range(len(variants)), variants)
+    for row, values in enumerate(grid):
+        for place, value in enumerate(values):
+            axes.text(place, row, f"{value:.2f}", ha="center", va="center", fontsize=7)
+    figure.colorbar(image, ax=axes)
+
+
+def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, Any], path: Path) -> None:
+    """Mean over the seeds, round by round, in a band of one standard deviation: a row of panels for each metric.
+
+    Cells and variants of which nothing was run are left out; without any result there is no picture.
+    """
+    from matplotlib.figure import Figure  # slow to import
+
+    metrics = experiment.curves or ("",)
+    curves = {
+        (metric, cell.name, variant.name): curve_of(
+            experiment, results, overrides, cell, variant, metric or variant.metric
+        )
+        for metric in metrics
+        for cell in experiment.cells
+        for variant in experiment.variants
+    }
+    known = {cell for (_, cell, _), curve in curves.items() if curve}
+    cells = [cell.name for cell in experiment.cells if cell.name in known]
+    if not cells:
+        return
+    figure = Figure(figsize=(4.2 * len(cells), 3.4 * len(metrics)), layout="constrained")
+    for panels, metric in zip(figure.subplots(len(metrics), len(cells), squeeze=False), metrics, strict=True):
+        for axes, cell in zip(panels, cells, strict=True):
+            for place, variant in enumerate(experiment.variants):
+                if curve := curves[metric, cell, variant.name]:
+                    _draw_curve(axes, variant.name, curve, f"C{place % 10}")
+            names = {metric} if metric else {variant.metric for variant in experiment.variants}
+            axes.set(title=cell, xlabel="round", ylabel=_label(names))
+            if axes.lines:
+                axes.legend(fontsize=7)
+    figure.savefig(path, dpi=130)
+
+
+def _draw_curve(axes: Any, name: str, curve: Sequence[tuple[int, float, float]], colour: str) -> None:
+    rounds = [number for number, _, _ in curve]
+    axes.plot(rounds, [mean for _, mean, _ in curve], label=name, color=colour)
+    low, high = [mean - sd for _, mean, sd in curve], [mean + sd for _, mean, sd in curve]
+    axes.fill_between(rounds, low, high, alpha=0.2, linewidth=0, color=colour)
+
+
+def curve_of(
+    experiment: Experiment, results: Path, overrides: Mapping[str, Any], cell: Cell, variant: Variant, metric: str
+) -> list[tuple[int, float, float]]:
+    """(round, mean, standard deviation) over the seeds that were run; rounds that were not measured are left out."""
+    values: dict[int, list[float]] = {}
+    for seed in experiment.seeds:
+        scenario = experiment.scenario_of(cell, variant, seed, overrides)
+        result = read_result(results / f"{key_of(scenario)}.json")
+        for row in () if result is None else result.rows:
+            if row.get(metric) is not None:
+                values.setdefault(row["round"], []).append(row[metric] * scale_of(metric))
+    return [
+        (number, statistics.mean(known), statistics.stdev(known) if len(known) > 1 else 0.0)
+        for number, known in sorted(values.items())
+    ]
+
+
+def _label(metrics: set[str]) -> str:
+    return ", ".join(sorted(metrics)) + (" (%)" if {scale_of(metric) for metric in metrics} == {PERCENT} else "")

@@ -1,0 +1,81 @@
+"""``fedchain reproduce``: all runs of an experiment, in parallel and resumable, and the table that they make.
+
+Every finished run leaves a JSON file named after what it computed; a second start runs only what is missing.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.simulator.reproduction.experiment import Experiment, Run
+from fedchain.simulator.reproduction.forgetting import run_forgetting
+from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.reproduction.parallel import OnRound, Runner, run_all, run_one, write_result
+from fedchain.simulator.reproduction.plots import draw
+from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, to_markdown, write_csv
+from fedchain.simulator.reproduction.timing import run_timing
+
+
+def reproduce(
+    experiment: Experiment, folder: Path, jobs: int, overrides: Mapping[str, Any], only: str = "*"
+) -> list[Entry]:
+    """Run what is missing, ``jobs`` simulations at a time, and write ``table.md``, ``table.csv`` and the pictures.
+
+    Args:
+        experiment: what to run.
+        folder: keeps results and table.
+        jobs: simulations at a time.
+        overrides: scenario values over the experiment's.
+        only: pattern of the "cell/variant" to run; the table holds whatever has results.
+    """
+    runs = list(experiment.runs(overrides, only))
+    if not runs:
+        raise ScenarioError(f"no cell/variant of {experiment.name} fits {only!r}")
+    results = folder / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
+    console = Console(highlight=False, markup=False)
+    console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
+    _run_all(experiment, missing, results, jobs, console)
+    entries = tabulate(experiment, results, overrides)
+    changed = {name: value for name, value in overrides.items() if name != "data_dir"}
+    text = to_markdown(experiment, entries, changed)
+    (folder / "table.md").write_text(text, encoding="utf-8")
+    write_csv(folder / "table.csv", experiment, entries)
+    draw(experiment, entries, results, overrides, folder)
+    console.print(text, markup=False, soft_wrap=True)
+    console.print(f"written to {folder}")
+    return entries
+
+
+def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
+    """Run a scenario in one of ``MEASURES``; if training diverges, what it measured until then is a result too."""
+    rows: list[RoundMetrics] = []
+    runners: Mapping[str, Runner] = {
+        "simulation": partial(run_one, rows=rows),
+        "forgetting": run_forgetting,
+        "timing": run_timing,
+    }
+    try:
+        return runners[measure](scenario, on_round)
+    except TrainingDiverged as error:
+        return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], "diverged": str(error)}
+
+
+def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: int, console: Console) -> None:
+    def keep(place: int, result: dict[str, Any]) -> str:
+        run = runs[place]
+        write_result(results, run.key, result)
+        metric = experiment.variant(run.variant).metric
+        best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)
+        percent = " %" if scale_of(metric) == PERCENT else ""
+        highest = "" if best is None else f"highest {metric} {scale_of(metric) * best:.4g}{percent}"
+        outcome = result.get("diverged") or highest or "done"
+        return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}"
+
+    run_all([run.scenario for run in runs], jobs, keep, console, partial(run_or_diverge, experiment.measure))

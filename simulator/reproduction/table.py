@@ -1,0 +1,262 @@
+"""The table of an experiment: the paper's numbers beside ours, from what the runs left."""
+
+import csv
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, key_of
+from fedchain.simulator.scenario import ScenarioError
+
+NEAR = 2.0
+"""Percentage points up to which an accuracy counts as the paper's."""
+
+PERCENT = 100.0
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+Kind = Literal["accuracy", "count", "other"]
+"""What a number is: accuracies are printed in percent and averaged over the cells."""
+
+Rows = Sequence[Mapping[str, Any]]
+"""What a run measured, one row a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a finished run left: its rows, and whether they end early because its training diverged."""
+
+    rows: Rows
+    diverged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One number of the table. Accuracies are in percent."""
+
+    variant: str
+    cell: str
+    column: str
+    paper: float | None
+    """The paper's number; None: it has none."""
+    values: tuple[float | None, ...]
+    """Ours, one for each seed that was run; None: the mark was not reached, or training diverged before it told."""
+    kind: Kind
+    diverged: int = 0
+    """Seeds whose training diverged; their numbers are of the rounds before."""
+
+    @property
+    def decimals(self) -> int:
+        """How many of them are printed."""
+        return {"accuracy": 2, "count": 0, "other": 4}[self.kind]
+
+    @property
+    def known(self) -> tuple[float, ...]:
+        """Those of ours that exist."""
+        return tuple(value for value in self.values if value is not None)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the seeds."""
+        return statistics.mean(self.known) if self.known else None
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation over the seeds (n − 1); 0 for one seed."""
+        return statistics.stdev(self.known) if len(self.known) > 1 else 0.0
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.paper is None or self.mean is None else self.mean - self.paper
+
+
+def tabulate(experiment: Experiment, results: Path, overrides: Mapping[str, Any]) -> list[Entry]:
+    """The numbers of the table, from the results that there are; what has none is left out."""
+
+    def result(cell: Cell, variant: Variant, seed: int, column: Column) -> Result | None:
+        scenario = experiment.scenario_of(cell, variant, seed, overrides, column.rounds)
+        return read_result(results / f"{key_of(scenario)}.json")
+
+    entries = []
+    for variant in experiment.variants:
+        for cell in experiment.cells:
+            for place, column in enumerate(experiment.columns):
+                own = [result(cell, variant, seed, column) for seed in experiment.seeds]
+                values = tuple(_values(experiment, cell, variant, column, own, result))
+                paper = variant.paper.get(cell.name)
+                number = None if paper is None or math.isnan(paper[place]) else float(paper[place])
+                if values:
+                    kind = kind_of(column, variant)
+                    diverged = sum(run is not None and run.diverged for run in own)
+                    entries.append(Entry(variant.name, cell.name, column.name, number, values, kind, diverged))
+    return entries
+
+
+def _values(
+    experiment: Experiment,
+    cell: Cell,
+    variant: Variant,
+    column: Column,
+    own: Sequence[Result | None],
+    result: Callable[[Cell, Variant, int, Column], Result | None],
+) -> list[float | None]:
+    values = []
+    for seed, run in zip(experiment.seeds, own, strict=True):
+        mark: float | None = 0.0
+        if column.statistic == "reach":
+            reference = experiment.variant(column.of)
+            others = result(cell, reference, seed, column)
+            metric = column.metric or reference.metric
+            mark = None if others is None else _highest(others.rows, metric)
+            mark = None if mark is None else mark * column.fraction
+        if run is not None and mark is not None:
+            values.append(value_of(run, column, column.metric or variant.metric, mark))
+    return values
+
+
+def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> float | None:
+    """The reported number of one run; accuracies in percent. None: there is none.
+
+    That is so if the mark was never reached, if training diverged before anything was measured, and if the number is
+    of how a run ends and training diverged.
+
+    Raises:
+        ScenarioError: the run did not measure ``metric``.
+    """
+    counted = result.rows[: column.rounds or None]
+    known = [(row["round"], float(row[metric])) for row in counted if row.get(metric) is not None]
+    if result.diverged and column.statistic not in ("reach", "best"):
+        return None
+    if not known:
+        if result.diverged:
+            return None
+        raise ScenarioError(f"metric {metric} was not measured in any of {len(counted)} rounds")
+    values = [value for _, value in known]
+    match column.statistic:
+        case "reach":
+            return next((float(number) for number, value in known if value >= mark), None)
+        case "best":
+            chosen = max(values)
+        case "last":
+            chosen = values[-1]
+        case "mean":
+            chosen = statistics.mean(values)
+        case _:
+            chosen = statistics.mean(values[-5:])
+    return chosen * scale_of(metric)
+
+
+def _highest(rows: Rows, metric: str) -> float | None:
+    return max((row[metric] for row in rows if row[metric] is not None), default=None)
+
+
+def read_result(path: Path) -> Result | None:
+    """What a finished run left. None: it was not run yet.
+
+    Raises:
+        ScenarioError: the file is damaged.
+    """
+    if not path.exists():
+        return None
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        rows, diverged = kept["rows"], "diverged" in kept
+    except (ValueError, TypeError, KeyError):
+        rows, diverged = None, False
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ScenarioError(f"{path} is not the result of a run; delete it, and it is run again")
+    return Result(rows, diverged)
+
+
+def scale_of(metric: str) -> float:
+    """What a metric is multiplied by in tables: accuracies are fractions, and printed in percent."""
+    return PERCENT if metric.startswith(("taa", "test_accuracy")) else 1.0
+
+
+def kind_of(column: Column, variant: Variant) -> Kind:
+    """What the numbers of ``variant`` in ``column`` are; counts are of rounds, or of things that were sent."""
+    metric = column.metric or variant.metric
+    if column.statistic == "reach" or metric in (
+        "scalars_posted",
+        "bytes_sent_per_peer",
+        "posts",
+        "blocks",
+        "forks",
+    ):
+        return "count"
+    return "accuracy" if scale_of(metric) == PERCENT else "other"
+
+
+def to_markdown(experiment: Experiment, entries: Sequence[Entry], changed: Mapping[str, Any] = NOTHING) -> str:
+    """A table of "paper | ours mean ± sd | difference"; ``changed`` is what was set otherwise than in the file."""
+    seeds = max((len(entry.values) for entry in entries), default=0)
+    lines = [
+        f"# {experiment.title}",
+        "",
+        f"Paper: {experiment.source}. Ours: mean ± standard deviation of {seeds} seed{'s' if seeds != 1 else ''}.",
+        *([f"Reduced: {experiment.scale}."] if experiment.scale else []),
+        *([f"Not as in the file: {', '.join(f'{name} = {changed[name]}' for name in changed)}."] if changed else []),
+        "",
+    ]
+    with_columns = len(experiment.columns) > 1
+    lines.append(f"| variant | cell |{' column |' if with_columns else ''} paper | ours | difference |")
+    lines.append(f"|---|---|{'---|' if with_columns else ''}--:|--:|--:|")
+    for entry in entries:
+        column = f" {entry.column} |" if with_columns else ""
+        paper, difference = _shown(entry.paper, entry.decimals), _shown(entry.difference, entry.decimals, "+")
+        lines.append(f"| {entry.variant} | {entry.cell} |{column} {paper} | {_ours(entry)} | {difference} |")
+    if len({entry.cell for entry in entries}) > 1:
+        lines += _means(entries)
+    if experiment.note:
+        lines += ["", experiment.note.strip()]
+    return "\n".join(lines) + "\n"
+
+
+def _means(entries: Sequence[Entry]) -> list[str]:
+    """Lines of means over the cells of each variant and column, of accuracies only: counts of rounds do not add up."""
+    rows = []
+    accuracies = [entry for entry in entries if entry.kind == "accuracy"]
+    for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in accuracies):
+        own = [entry for entry in accuracies if (entry.variant, entry.column) == (variant, column)]
+        ours = [entry.mean for entry in own if entry.mean is not None]
+        paper = [entry.paper for entry in own if entry.paper is not None]
+        if len(ours) == len(own):
+            printed = statistics.mean(paper) if len(paper) == len(own) else None
+            near = sum(entry.difference is not None and abs(entry.difference) <= NEAR for entry in own)
+            among = f"{near} of {len(own)}" if printed is not None else "–"
+            shown = (_shown(printed, 2), _shown(statistics.mean(ours), 2), among)
+            rows.append(f"| {variant} | {column} | {' | '.join(shown)} |")
+    if not rows:
+        return []
+    head = ["", "Means over the cells:", "", f"| variant | column | paper | ours | cells within {NEAR:g} points |"]
+    return [*head, "|---|---|--:|--:|--:|", *rows]
+
+
+def _ours(entry: Entry) -> str:
+    missing = len(entry.values) - len(entry.known)
+    some = f" ({len(entry.known)} of {len(entry.values)})" if missing else ""
+    deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.mean is not None else ""
+    diverged = f" ({entry.diverged} diverged)" if entry.diverged else ""
+    return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}{diverged}"
+
+
+def _shown(value: float | None, decimals: int, sign: str = "") -> str:
+    return "–" if value is None else f"{value:{sign}.{decimals}f}"
+
+
+def write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> None:
+    """All entries with the value of each seed."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        seeds = [f"seed {seed}" for seed in experiment.seeds]
+        writer.writerow(["variant", "cell", "column", "paper", "mean", "sd", "difference", *seeds])
+        for entry in entries:
+            numbers = [entry.paper, entry.mean, entry.deviation, entry.difference, *entry.values]
+            shown = ["" if number is None else f"{number:.4f}" for number in numbers]
+            writer.writerow([entry.variant, entry.cell, entry.column, *shown])

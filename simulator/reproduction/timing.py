@@ -1,0 +1,40 @@
+"""What training and aggregation cost on this machine: DFPL's Fig. 11 (arXiv:2505.04947, section V-H).
+
+Processor seconds of one thread, without chain and network. They differ from machine to machine and from run to run.
+"""
+
+import statistics
+import time
+from typing import Any
+
+from fedchain.learning.learner import Learner
+from fedchain.learning.rules import Rules
+from fedchain.simulator.reproduction.parallel import OnRound
+from fedchain.simulator.scenario import Scenario
+
+
+def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
+    """Play rounds of one client after the other; rows as :func:`fedchain.simulator.reproduction.parallel.run_one` gives them.
+
+    A training time is the whole contribution's: steps, what the method prepares for them, the post and the client's
+    measurements, which are the same for all methods. The first round is warm-up, in which contrasts have no past.
+    """
+    config = scenario.learning_config()
+    learner, rules = Learner(config), Rules(config)
+    (phase, _), *_ = rules.phases
+    knowledge, rows = b"", []
+    for number in range(1, scenario.rounds + 1):
+        posts, seconds = [], []
+        for client in range(scenario.peers):
+            began_s = time.process_time()
+            made = learner.contribute(client, phase, number, knowledge)
+            seconds.append(time.process_time() - began_s)
+            posts.append((client.to_bytes(4, "big"), made.payload))
+        began_s = time.process_time()
+        knowledge = rules.aggregate(phase, number, knowledge, posts)
+        aggregation_s = time.process_time() - began_s
+        if number > 1:
+            row = {"training_cpu_s": statistics.mean(seconds), "aggregation_cpu_s": aggregation_s}
+            rows.append({"round": number, "taa": None, **row})
+        on_round(number)
+    return {"scenario": scenario.to_dict(), "rows": rows}
