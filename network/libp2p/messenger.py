@@ -14,8 +14,9 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.admission import Gate
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
+from fedchain.network.libp2p.muxer import reset_quietly
 from fedchain.network.libp2p.streams import FrameReader, FrameTooLarge, NewestStream, Outbox
-from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
+from fedchain.network.libp2p.swarm import GuardedHost
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 from fedchain.network.messages import MESSAGE_SIZE_MAX, Chunk, GossipMessage, Message, Status, decode_message
 from fedchain.network.verdict import Verdict

@@ -25,16 +25,10 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.libp2p.bounds import JUDGEMENTS_MAX, RPC_SIZE_MAX, BoundedQueue, message_id
 from fedchain.network.libp2p.gossip import MESSAGES_MAX
 from fedchain.network.libp2p.identity import peer_id
+from fedchain.network.libp2p.muxer import BUFFERED_MAX, READS_BURST, READS_PER_S, BoundedYamux, PacedReads
 from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.libp2p.streams import FrameReader
-from fedchain.network.libp2p.swarm import (
-    BUFFERED_MAX,
-    READS_BURST,
-    READS_PER_S,
-    BoundedYamux,
-    PacedReads,
-    build_host,
-)
+from fedchain.network.libp2p.swarm import build_host
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
