@@ -112,3 +112,10 @@ def is_valid_signature(public_key: PublicKey, signature: Signature, message: byt
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def is_valid_public_key(key: bytes) -> bool:
+    """Whether ``key`` is a canonical Ed25519 key of the full group."""
+    from nacl.bindings import crypto_core_ed25519_is_valid_point
+
+    return len(key) == PUBLIC_KEY_SIZE and bool(crypto_core_ed25519_is_valid_point(key))

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.messages import GossipMessage, Message
+from fedchain.network.verdict import Verdict
 
 Receiver = Callable[[PublicKey, Message], Verdict]
 """Called with the peer that passed a message on and the message; what it returns decides about gossip."""

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from fedchain.chain.block import Block
 from fedchain.chain.fork_choice import BlockTree
+
+from fedchain.chain.block import Block
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import BLOCKS_MAX, LOCATOR_MAX, Bitmap, GetBlocks

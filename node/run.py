@@ -18,11 +18,11 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.own import validate_choice
 from fedchain.network.limits import BLAME_REJECTED
 from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.core.checks import Verification
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.service import Service
 from fedchain.node.status import answer_status
 from fedchain.node.task import learning_from_genesis, rules_of
-from fedchain.node.core.checks import Verification
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
@@ -87,8 +87,8 @@ async def _serve(
     watch: Watch | None,
 ) -> None:
     # trio and libp2p, only where they are needed
-    from fedchain.network.libp2p.network import ListenError, open_network
     from fedchain.network.libp2p.addresses import InvalidBootstrap
+    from fedchain.network.libp2p.network import ListenError, open_network
 
     training = TrainingWorker(
         Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir, config.task

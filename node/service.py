@@ -23,14 +23,14 @@ from fedchain.chain.state import phase_rule
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.verdict import Verdict, verdict
 from fedchain.network.messages import GetContent, Message
 from fedchain.network.network import Network
+from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core.answers import Request
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
 from fedchain.node.core.node import Node
-from fedchain.node.core.checks import Verification
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 
 log = logging.getLogger("fedchain.node")

@@ -129,8 +129,8 @@ def _reproduce_resources(
     download: bool,
 ) -> None:
     """A table of best numbers of rounds; ``rounds`` is the largest that is tried."""
-    from fedchain.simulator.reproduction.experiment import first_seeds
     from fedchain.simulator.planning.estimates import load_resources, reproduce_resources
+    from fedchain.simulator.reproduction.experiment import first_seeds
 
     table = load_resources(path)
     table = replace(table, seeds=first_seeds(table.seeds, seeds))

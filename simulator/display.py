@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.engine.simulation import Outcome, Progress
+from fedchain.simulator.scenario import Scenario
 
 
 class Display:

@@ -11,9 +11,9 @@ import typer
 
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
+from fedchain.chain.explorer.views import is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import DATABASE, Store
-from fedchain.chain.explorer.views import is_proven
 from fedchain.crypto.exceptions import CryptoError
 
 RulesOf = Callable[[Genesis], KnowledgeRules]

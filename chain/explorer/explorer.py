@@ -7,16 +7,10 @@ counts, it counts on the head's chain, unless its field says otherwise.
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from fedchain.chain.explorer.audit import Verification, audit_chain
 from fedchain.chain.block import Block, Header
 from fedchain.chain.difficulty import work_from_bits
 from fedchain.chain.exceptions import InvalidPayload, NotFound
-from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules
-from fedchain.chain.merkle import merkle_proof
-from fedchain.chain.state import EMPTY_KNOWLEDGE, State, mining_time_ms, votes_required
-from fedchain.chain.storage.store import Storage, load_tree
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.explorer.audit import Verification, audit_chain
 from fedchain.chain.explorer.views import (
     Absence,
     BlockSummary,
@@ -30,6 +24,12 @@ from fedchain.chain.explorer.views import (
     TransactionProof,
     TransactionView,
 )
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import Rules
+from fedchain.chain.merkle import merkle_proof
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State, mining_time_ms, votes_required
+from fedchain.chain.storage.store import Storage, load_tree
+from fedchain.chain.transaction import Transaction
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey

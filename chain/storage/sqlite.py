@@ -26,6 +26,7 @@ from fedchain.chain.exceptions import (
     StoreError,
     StoreMismatch,
 )
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import (
     drop_contents,
     read_content,
@@ -34,7 +35,6 @@ from fedchain.chain.storage.content_files import (
     take_lock,
     write_content,
 )
-from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Content, Record
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote

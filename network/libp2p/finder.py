@@ -12,8 +12,8 @@ from multiaddr import Multiaddr
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.admission import Gate
-from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.addresses import EXCHANGE_SIZE_MAX, AddressBook, decode_entries, encode_entries, seen_from
+from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S, Blame
 from fedchain.network.libp2p.streams import LENGTH_SIZE, FrameReader, FrameTooLarge

@@ -23,14 +23,14 @@ from libp2p.utils import encode_varint_prefixed
 
 from fedchain.crypto.keys import PublicKey, is_valid_signature
 from fedchain.network.admission import Gate
-from fedchain.network.verdict import Verdict
-from fedchain.network.libp2p.identity import public_key_of
 from fedchain.network.libp2p.bounds import RPC_SIZE_MAX, BoundedCache, BoundedQueue, SeenIds
+from fedchain.network.libp2p.identity import public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.messenger import Blame
 from fedchain.network.libp2p.streams import BATCH_SIZE, FrameReader, FrameTooLarge, NewestStream
 from fedchain.network.libp2p.swarm import reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
+from fedchain.network.verdict import Verdict
 
 FLOOD_SIZE_MAX = 2**15
 """Bytes of an own message that is sent to all neighbours at once."""

@@ -12,13 +12,13 @@ from libp2p.custom_types import TProtocol
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.admission import Gate
-from fedchain.network.verdict import Verdict
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.streams import FrameReader, FrameTooLarge, NewestStream, Outbox
 from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
 from fedchain.network.messages import MESSAGE_SIZE_MAX, Message, decode_message
+from fedchain.network.verdict import Verdict
 
 OPEN_TIMEOUT_S = 10.0
 """How long opening a stream may take."""

@@ -19,12 +19,11 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.admission import Gate
-from fedchain.network.verdict import Verdict
-from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.addresses import AddressBook, check_free, is_address, parse_bootstrap
 from fedchain.network.libp2p.addresses import ListenError as ListenError  # part of this module's interface
 from fedchain.network.libp2p.finder import Finder
 from fedchain.network.libp2p.gossip import GuardedPubsub, GuardedRouter
+from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log, quieten_library
 from fedchain.network.libp2p.messenger import Counters, Messenger
 from fedchain.network.libp2p.streams import Outbox
@@ -40,6 +39,7 @@ from fedchain.network.messages import (
     encode_message,
 )
 from fedchain.network.network import Receiver
+from fedchain.network.verdict import Verdict
 
 QUEUE_ROOM = 512
 """Frames that may wait for a mesh neighbour before publishing pauses."""

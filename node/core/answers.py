@@ -6,9 +6,9 @@ All of it is a function of what the node holds; nothing here changes anything.
 from collections.abc import Collection, Iterator, Mapping
 
 from fedchain.chain.fork_choice import BlockTree
+
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import ContentLookup
-from fedchain.node.core.mempool import Mempool
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import (
@@ -24,6 +24,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.sync import blocks_towards, from_bitmap, locator, to_bitmap
+from fedchain.node.core.mempool import Mempool
 
 ANSWERS_MAX = 64
 """Posts or votes sent for one request; the asker asks again for the rest."""

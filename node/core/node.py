@@ -7,6 +7,8 @@ refuses leaves it as it was, so a log of its events replays to the same state.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedchain.chain.fork_choice import BlockTree, Reorg
+
 from fedchain.chain.block import Block, Header, sign_block
 from fedchain.chain.exceptions import (
     Equivocation,
@@ -18,10 +20,8 @@ from fedchain.chain.exceptions import (
     UnknownBlock,
     UnknownParent,
 )
-from fedchain.chain.fork_choice import BlockTree, Reorg
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
-from fedchain.node.core.mempool import Mempool
 from fedchain.chain.state import (
     EMPTY_KNOWLEDGE,
     State,
@@ -46,14 +46,15 @@ from fedchain.network.messages import (
 )
 from fedchain.network.sync import CatchUp, from_bitmap
 from fedchain.node.core.answers import Answers
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.content_cache import Contents, Intern, PartLookup
 from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
-from fedchain.node.core.vote_policy import Opinion, judge
+from fedchain.node.core.mempool import Mempool
 from fedchain.node.core.pools import EarlyVotes, UnplacedBlocks
-from fedchain.node.core.retention import contents_of_last, is_time_to_sweep
 from fedchain.node.core.production import Step, draft_header, is_same_work, next_step, owes_post
-from fedchain.node.core.checks import Verification
+from fedchain.node.core.retention import contents_of_last, is_time_to_sweep
+from fedchain.node.core.vote_policy import Opinion, judge
 
 STATUS_PEERS = 2
 """Peers that hear our status at every tick."""

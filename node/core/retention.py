@@ -1,6 +1,7 @@
 """Retention: which contents the last blocks need. What is older may be dropped."""
 
 from fedchain.chain.fork_choice import BlockTree
+
 from fedchain.crypto.hashing import Hash
 
 RETAIN_STEPS = 8

@@ -6,11 +6,12 @@ only. A peer that is slower or luckier than others never calls a block invalid t
 
 from enum import Enum
 
-from fedchain.chain.block import Block
 from fedchain.chain.fork_choice import BlockTree
+
+from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
-from fedchain.node.core.mempool import Mempool
 from fedchain.chain.state import State, expected_contributors
+from fedchain.node.core.mempool import Mempool
 
 
 class Opinion(Enum):

@@ -14,8 +14,8 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from fedchain.chain.block import Header
-from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
 from fedchain.node.core.production import is_same_work
+from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
 
 log = logging.getLogger("fedchain.worker")
 

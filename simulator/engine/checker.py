@@ -10,9 +10,10 @@
 
 from collections.abc import Sequence
 
+from fedchain.chain.fork_choice import BlockTree
+
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import ChainError
-from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, Rules, recompute
 from fedchain.chain.state import State, apply_block, genesis_state

@@ -13,9 +13,9 @@ from functools import lru_cache, partial
 
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
+from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 
 SEEN_MAX = 8_192

@@ -10,23 +10,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from fedchain.chain.fork_choice import BlockTree
+
 from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
 from fedchain.chain.exceptions import Refused
-from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.learner import Contribution
-from fedchain.network.verdict import Verdict, verdict
 from fedchain.network.messages import Message
+from fedchain.network.verdict import Verdict, verdict
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.content_cache import Intern
 from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.core.node import Node
-from fedchain.node.core.checks import Verification
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import SimulatedNetwork
 from fedchain.simulator.engine.training_pool import Compute, Job

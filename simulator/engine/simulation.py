@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedchain.chain.fork_choice import BlockTree
+
 from fedchain.chain.block import Block
 from fedchain.chain.difficulty import bits_from_attempts
-from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.genesis import AggregatorRule, Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, mining_time_ms
@@ -25,18 +26,18 @@ from fedchain.learning.rules import Rules
 from fedchain.learning.seeding import derive
 from fedchain.network.messages import PostMessage, VoteMessage
 from fedchain.node import task
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.effects import Contribute, Effect, Mine, Publish
 from fedchain.node.core.events import Contributed, Event, Mined
-from fedchain.node.core.checks import Verification
 from fedchain.simulator.engine.checker import Checker
-from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.clock import VirtualTimeLoop
+from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics, Span
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
 from fedchain.simulator.engine.peer import Pace, SimulatedPeer
-from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Compute
+from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers get, after the last round, to agree on one head."""

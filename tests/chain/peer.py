@@ -2,13 +2,13 @@
 
 from collections.abc import Hashable
 
+from fedchain.chain.fork_choice import BlockTree, Reorg
+
 from fedchain.chain.block import Block
 from fedchain.chain.encoding import decode
 from fedchain.chain.exceptions import MissingPayload, UnknownBlock, UnknownParent
-from fedchain.chain.fork_choice import BlockTree, Reorg
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, recompute
-from fedchain.node.core.mempool import Mempool
 from fedchain.chain.state import EMPTY_KNOWLEDGE
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import (
@@ -24,6 +24,7 @@ from fedchain.chain.validation import (
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
+from fedchain.node.core.mempool import Mempool
 from tests.chain.builders import SumRules
 
 MESSAGE_SIZE_MAX = 2**20

@@ -9,9 +9,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.explorer.cli import explorer_app
+from fedchain.chain.explorer.tables import MATRIX_SIZE_MAX
 from fedchain.chain.storage.sqlite import DATABASE, Store
 from fedchain.chain.storage.store import Content
-from fedchain.chain.explorer.tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, genesis

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from fedchain.chain.explorer.audit import Verification
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, NotFound
+from fedchain.chain.explorer.audit import Verification
 from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.views import is_proven
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.storage.store import Content, MemoryStore
-from fedchain.chain.explorer.views import is_proven
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import Hash, sha256

@@ -5,6 +5,7 @@ from functools import cache
 from random import Random
 
 import pytest
+from fedchain.chain.fork_choice import BlockTree, Reorg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from fedchain.chain import fork_choice
 from fedchain.chain.block import Block
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.exceptions import LimitReached
-from fedchain.chain.fork_choice import BlockTree, Reorg
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from tests.chain.builders import CREATED_MS, ChainBuilder, genesis, keys

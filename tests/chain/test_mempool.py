@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.exceptions import Equivocation
-from fedchain.node.core.mempool import Mempool
 from fedchain.chain.transaction import Transaction
+from fedchain.node.core.mempool import Mempool
 from tests.chain.builders import CREATED_MS, genesis, keys, payload, post
 
 GENESIS = genesis(4)

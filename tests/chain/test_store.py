@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedchain.chain.fork_choice import SIBLINGS_MAX
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError, StoreMismatch
-from fedchain.chain.fork_choice import SIBLINGS_MAX
 from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, STORE_VERSION, Store
 from fedchain.chain.storage.store import Content, MemoryStore, Record, Storage, load_tree
 from fedchain.chain.transaction import Transaction

@@ -10,7 +10,6 @@ from fedchain.chain.block import Block
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import Invalid, InvalidEncoding, Refused, Unready
 from fedchain.chain.storage.store import Content, Record, load_tree
-from fedchain.network.verdict import verdict
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
     BlockMessage,
@@ -26,10 +25,11 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
+from fedchain.network.verdict import verdict
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send
 from fedchain.node.core.events import MessageReceived, PeerConnected, Tick
 from fedchain.node.core.node import Node
-from fedchain.node.core.checks import Verification
 from tests.chain.builders import TRAINING_MS, ChainBuilder, SumRules, genesis, keys
 from tests.fuzz.engine import Session, Target
 from tests.node.attacks import Scene

@@ -30,8 +30,8 @@ from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
-from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.addresses import encode_entries
+from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
     BlockMessage,

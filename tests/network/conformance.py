@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status, VoteMessage
 from fedchain.network.network import Network
+from fedchain.network.verdict import Verdict
 from tests.chain.builders import ChainBuilder, genesis, payload
 
 HASH = bytes(range(32))

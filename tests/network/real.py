@@ -11,11 +11,11 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.libp2p.swarm import GuardedHost, build_host
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GetContent, Message
+from fedchain.network.verdict import Verdict
 from tests.chain.builders import keys
 
 P = ParamSpec("P")

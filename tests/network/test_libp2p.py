@@ -10,12 +10,12 @@ import trio
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.downloads import Downloads
-from fedchain.network.verdict import Verdict
-from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
 from fedchain.network.libp2p.addresses import ADDRESS_FILE, InvalidBootstrap
 from fedchain.network.libp2p.bounds import QUEUE_FRAMES_MAX
+from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
+from fedchain.network.verdict import Verdict
 from tests.network.conformance import gossip
 from tests.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until, works
 

@@ -22,11 +22,10 @@ from multiaddr import Multiaddr
 from fedchain.chain.encoding import encode
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.verdict import Verdict
-from fedchain.network.libp2p.identity import peer_id
-from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.libp2p.bounds import RPC_SIZE_MAX, BoundedQueue, SeenIds
 from fedchain.network.libp2p.gossip import MESSAGES_MAX
+from fedchain.network.libp2p.identity import peer_id
+from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.libp2p.swarm import (
     BUFFERED_MAX,
     READS_BURST,
@@ -37,6 +36,7 @@ from fedchain.network.libp2p.swarm import (
 )
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 from fedchain.network.messages import MESSAGE_SIZE_MAX, GetContent, Message, Status, VoteMessage, encode_message
+from fedchain.network.verdict import Verdict
 from tests.chain.builders import ChainBuilder, genesis
 from tests.network.conformance import gossip
 from tests.network.real import (

@@ -9,7 +9,6 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from fedchain.crypto.address import address
-from fedchain.network.libp2p.identity import _public_key_of, key_pair, peer_id, public_key_of
 from fedchain.network.libp2p.bounds import (
     CACHE_BYTES_MAX,
     QUEUE_BYTES_MAX,
@@ -19,6 +18,7 @@ from fedchain.network.libp2p.bounds import (
     BoundedQueue,
     SeenIds,
 )
+from fedchain.network.libp2p.identity import _public_key_of, key_pair, peer_id, public_key_of
 from fedchain.network.libp2p.log import LINES_PER_MINUTE, LimitedLog
 from fedchain.network.libp2p.streams import KEEPALIVE, WINDOW_SIZE, FrameReader, FrameTooLarge, Outbox
 from fedchain.network.limits import Limits

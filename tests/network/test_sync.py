@@ -4,11 +4,11 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
+from fedchain.chain.fork_choice import BlockTree
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedchain.chain.block import Block
-from fedchain.chain.fork_choice import BlockTree
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network import sync
 from fedchain.network.messages import BLOCKS_MAX, LOCATOR_MAX, GetBlocks

@@ -23,10 +23,10 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.core.node import Node
-from fedchain.node.core.checks import Verification
 from tests.chain.builders import CREATED_MS, SumRules, keys, payload
 
 TRAINING_MS = 1_000

@@ -10,7 +10,6 @@ from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.transaction import sign_transaction
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import sha256
-from fedchain.network.verdict import Verdict, verdict
 from fedchain.network.messages import (
     CHUNK_SIZE,
     BlockMessage,
@@ -22,6 +21,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.sync import to_bitmap
+from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core.answers import UNKNOWN_MAX
 from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse
 from fedchain.node.core.events import Contributed, Mined

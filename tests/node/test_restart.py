@@ -5,10 +5,10 @@ import pytest
 from fedchain.chain.genesis import PhaseRule
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.network.messages import PostMessage
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.effects import Contribute, Publish
 from fedchain.node.core.events import Contributed, Tick
 from fedchain.node.core.node import Node
-from fedchain.node.core.checks import Verification
 from tests.chain.builders import CREATED_MS, UPDATE, SumRules, genesis, keys, payload
 from tests.node.driver import Federation, Peer, check_agreement, check_promises
 

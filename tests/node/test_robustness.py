@@ -27,10 +27,10 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.effects import Refuse, Send
 from fedchain.node.core.events import MessageReceived
 from fedchain.node.core.pools import UNPLACED_OF_MINER_MAX
-from fedchain.node.core.checks import Verification
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys
 from tests.node.attacks import Scene, errors, sent
 from tests.node.driver import Peer

@@ -16,7 +16,6 @@ from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.messages import (
     BlockMessage,
     Chunk,
@@ -28,10 +27,11 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.network import Receiver
+from fedchain.network.verdict import Verdict
+from fedchain.node.core.checks import Verification
 from fedchain.node.core.effects import Blame
 from fedchain.node.core.events import Tick
 from fedchain.node.service import WAITING_MAX, Service, now_ms
-from fedchain.node.core.checks import Verification
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
 from tests.node.shell import on_trio, until

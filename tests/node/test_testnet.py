@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedchain.chain.fork_choice import BlockTree
 from rich.console import Console
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
 from fedchain.chain.block import Block
-from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import load_tree
 from fedchain.crypto.hashing import Hash
@@ -25,9 +25,9 @@ from fedchain.node.run import CHAIN_FOLDER, read_genesis
 from fedchain.node.status import ask_status
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all
-from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.engine.training_pool import TrainingPool
+from fedchain.simulator.scenario import Scenario
 from tests.node.processes import Promises, height, kill, log_of, look
 from tests.node.shell import DIGITS, is_worker, wait_until, workers_of
 

@@ -21,8 +21,8 @@ from fedchain.chain.proof_of_work import is_sealed
 from fedchain.learning.codec import encode
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
-from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.task import learning_from_genesis
+from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.workers.process import TRAINING
 from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis

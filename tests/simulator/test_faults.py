@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fedchain.simulator.scenario import Fault, Scenario
 from fedchain.simulator.engine.simulation import Outcome, Simulation
+from fedchain.simulator.scenario import Fault, Scenario
 from tests.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 50

@@ -10,8 +10,8 @@ import pytest
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.messages import GetContent, Message, VoteMessage, encode_message
+from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import SEEN_MAX, Conditions, Parcel, SimulatedNetwork, _build_mesh
 from tests.chain import builders

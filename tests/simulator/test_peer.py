@@ -16,8 +16,8 @@ from fedchain.node.core.node import Node
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.peer import SimulatedPeer
-from fedchain.simulator.scenario import Fault, ScenarioError
 from fedchain.simulator.engine.training_pool import Job
+from fedchain.simulator.scenario import Fault, ScenarioError
 from tests.simulator.trivial import (
     Done,
     TrivialCompute,

@@ -19,9 +19,9 @@ from fedchain.learning.learner import Learner
 from fedchain.learning.method import Client, Phase, Round, Tensors
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
-from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
 

@@ -16,9 +16,9 @@ from fedchain.learning.learner import Contribution
 from fedchain.learning.metrics import Evaluation
 from fedchain.learning.rules import Rules
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
 from fedchain.simulator.engine.training_pool import Job
+from fedchain.simulator.scenario import Scenario
 
 _PAYLOAD = Struct("<3I")  # client + 1, round, first bytes of the hash of the knowledge
 _KNOWLEDGE = Struct("<4Q")  # posts so far, and the sums of the three numbers

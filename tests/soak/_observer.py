@@ -8,7 +8,6 @@ import trio
 
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.limits import Limits
 from fedchain.network.messages import (
@@ -22,6 +21,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.sync import to_bitmap
+from fedchain.network.verdict import Verdict
 from tests.node.processes import Promises
 
 ASK_INTERVAL_S = 0.3

@@ -24,8 +24,8 @@ from libp2p.utils import encode_varint_prefixed
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
-from fedchain.network.libp2p.network import open_network
 from fedchain.network.libp2p.addresses import encode_entries
+from fedchain.network.libp2p.network import open_network
 from fedchain.network.messages import BlockMessage, Chunk, Message, PostMessage, VoteMessage, encode_message
 from fedchain.node.status import ask_status
 from tests.fuzz.mutation import mutate

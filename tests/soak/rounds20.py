@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 
-from fedchain.chain.block import Block
 from fedchain.chain.fork_choice import BlockTree
+
+from fedchain.chain.block import Block
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import load_tree
 from fedchain.crypto.address import public_key_from_address
