@@ -10,7 +10,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.storage.store import MemoryStore
+from fedchain.chain.storage.store import Candidate, Final, MemoryStore
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
