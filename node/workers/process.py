@@ -12,7 +12,7 @@ import random
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from queue import Queue
 from typing import Any, BinaryIO
@@ -114,7 +114,6 @@ def mine(function: str) -> None:
             order = orders.get()
             header = Header.from_record(order) if order else None
         begun = time.perf_counter()
-        header = replace(header, timestamp_ms=max(header.timestamp_ms, time.time_ns() // 1_000_000))
         sealed = search_nonce(function, header, draw.randrange(NONCE_MAX), slice_size)
         if sealed is not None:
             write_frame(answers, sealed.to_record())
