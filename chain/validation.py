@@ -27,7 +27,7 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, may_close_empty, posts_required, votes_required
 from fedchain.chain.transaction import Transaction
@@ -84,6 +84,14 @@ def validate_transaction(
         InvalidTransaction,
         "round",
         f"{t.round} found, the last is {genesis.rounds}",
+    )
+    # Whose the aggregator's phases are, the genesis document says for ever.
+    by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
+    _check(
+        not by_aggregator or t.sender == genesis.aggregator_of(t.round),
+        InvalidTransaction,
+        "contributor",
+        f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's",
     )
     # Everybody has to fetch, keep and aggregate it.
     _check(

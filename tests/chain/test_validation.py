@@ -670,6 +670,19 @@ def test_a_post_that_its_sender_did_not_sign_is_the_fault_of_who_passed_it_on() 
     validate_transaction(other, ChainBuilder(other).state, foreign, is_valid_signature)
 
 
+def test_only_the_aggregator_posts_to_its_phases() -> None:
+    """Anyone else's post could never be counted, and everybody would fetch and keep its payload."""
+    scene = Scene(phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.ROTATING)
+    for round_number, phase, place in ((3, 1, 3), (4, 1, 0), (4, 0, 2)):
+        good = scene.post(round=round_number, phase=phase, sender=KEYS[place].public_key)
+        validate_transaction(scene.genesis, scene.parent, good, is_valid_signature)
+    bad = scene.post(round=3, phase=1, sender=KEYS[1].public_key)
+    with pytest.raises(InvalidTransaction) as caught:
+        validate_transaction(scene.genesis, scene.parent, bad, is_valid_signature)
+    found = f"{KEYS[1].public_key.hex()} posts to phase 1 of round 3, which is the aggregator's"
+    assert str(caught.value) == f"contributor: {found}"
+
+
 def test_a_post_of_a_convicted_member_is_ignored_and_nobody_is_blamed() -> None:
     scene = _with_conviction()
     with pytest.raises(OutOfWindow) as caught:
