@@ -89,7 +89,9 @@ def judge_joined(
     """
     state = decode_state(genesis, data)
     validate_state(genesis, state, is_valid_signature)
-    required, faulty = votes_required(genesis, state.electors), genesis.fault_model.faulty(len(state.members))
-    if required <= faulty:
-        raise UnknownParent("state", f"{required} drawn electors vouch for it, {faulty} members may lie")
+    required = votes_required(genesis, state.electors)
+    # Nobody can prove a crime of an honest member: who is convicted is one liar less among the voters.
+    liars = genesis.fault_model.faulty(len(state.members)) - len(state.convicted)
+    if required <= liars:
+        raise UnknownParent("state", f"{required} drawn electors vouch for it, {liars} members may lie")
     return judge_final(genesis, state, block, certificate, None, is_valid_signature)

@@ -1,12 +1,14 @@
 """One function decides a block's fate; who catches up or joins asks it too, and cannot be told another chain."""
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from fedchain.chain.block import Block, Header, sign_block
 from fedchain.chain.certificate import Certificate, certificate_root, certify
+from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.exceptions import (
@@ -19,14 +21,22 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.state import STATE_SIZE_MAX, State, decode_state
+from fedchain.chain.state import (
+    STATE_SIZE_MAX,
+    State,
+    decode_state,
+    may_close_empty,
+    posts_required,
+    votes_required,
+)
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
+from fedchain.chain.validation import CLOCK_MS_MAX
 from fedchain.chain.vote import NIL, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
-from tests.chain.builders import CREATED_MS, ChainBuilder, double_post, double_vote, genesis, keys
+from tests.chain.builders import CREATED_MS, GLOBAL, UPDATE, ChainBuilder, double_post, double_vote, genesis, keys
 
 KEYS = keys(12)
 
@@ -83,6 +93,69 @@ def test_recomputed_knowledge_has_to_agree_also_against_a_quorum() -> None:
     wrong = sha256(b"mine")
     with pytest.raises(InvalidBlock, match=r"^knowledge root: "):
         judge_final(scene.genesis, scene.state, scene.third, scene.certificate, wrong, is_valid_signature)
+
+
+RULES: list[dict[str, Any]] = [
+    {},
+    {"fault_model": FaultModel.CRASH, "contribution_quorum": 1},
+    {"setup": (UPDATE, UPDATE), "phases": (UPDATE, GLOBAL), "aggregator": AggregatorRule.ROTATING},
+    {"centralized": True, "aggregator": AggregatorRule.FIXED, "phases": (UPDATE, GLOBAL)},
+    {"committee_size": 6, "contributors_per_round": 3, "phases": (UPDATE, UPDATE)},
+    {"initial_bits": bits_from_attempts(20), "rounds": 9},
+]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: ",".join(rules))
+def test_whoever_follows_reads_or_joins_knows_the_same(rules: dict[str, Any], seed: int) -> None:
+    """Random chains: any posts that suffice, any voters, any clocks, crimes in between, and three ways to the end."""
+    builder, rng = ChainBuilder(genesis(7, **rules)), Random(seed)
+    follower = reader = joiner = builder.state
+    for _ in range(8):
+        block = _extend(builder, rng)
+        certificate = _decide(builder, block, rng)
+        data = reader.encode()
+        follower = judge_final(builder.genesis, follower, block, certificate, None, is_valid_signature)
+        reader = judge_final(
+            builder.genesis,
+            decode_state(builder.genesis, data),
+            Block.decode(block.encode(), 2**20),
+            Certificate.from_record(decode(encode(certificate.to_record()), 2**20)),
+            block.header.knowledge_root,
+            is_valid_signature,
+        )
+        joiner = judge_joined(builder.genesis, data, block, certificate, is_valid_signature)
+        assert follower == reader == joiner == builder.state
+        assert follower.root == reader.root == joiner.root
+        assert (follower.electors, follower.contributors) == (joiner.electors, joiner.contributors)
+        if follower.finished:
+            break
+
+
+def _extend(builder: ChainBuilder, rng: Random) -> Block:
+    state = builder.state
+    due = sorted(state.contributors)
+    least = min(len(due), posts_required(builder.genesis, state))
+    posts = builder.posts(members=rng.sample(due, rng.randint(least, len(due))))
+    if may_close_empty(builder.genesis, state) and (not due or rng.random() < 0.2):
+        posts = ()
+    active = [key for key in KEYS[:7] if state.is_active(key.public_key)]
+    crimes = [double_vote(rng.choice(active), builder.genesis, 5)] if len(active) > 2 and rng.random() < 0.2 else []
+    aggregator = builder.genesis.aggregator_of(state.round)
+    miner = None if builder.genesis.centralized and aggregator is not None else rng.choice(active)
+    if builder.genesis.centralized and aggregator is not None and not state.is_active(aggregator):
+        posts, miner = (), rng.choice(active)
+    certificate = _decide(builder, builder.blocks[builder.tip], rng) if state.height else None
+    return builder.extend(posts=posts, evidence=crimes, miner=miner, certificate=certificate)
+
+
+def _decide(builder: ChainBuilder, block: Block, rng: Random) -> Certificate:
+    """Precommits of any quorum in any attempt, with any clocks."""
+    electors = sorted(builder.states[block.header.parent_hash].electors)
+    voters = rng.sample(electors, rng.randint(votes_required(builder.genesis, frozenset(electors)), len(electors)))
+    clocks = {voter: max(0, CREATED_MS + rng.randrange(-(10**6), 10**6)) for voter in voters}
+    times = {voter: rng.choice((0, rng.randrange(10_000), CLOCK_MS_MAX)) for voter in voters}
+    return builder.certificate(block, voters, attempt=rng.randrange(3), clock_ms=clocks, mining_ms=times)
 
 
 # --- what does not make a block final
