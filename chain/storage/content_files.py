@@ -73,7 +73,7 @@ def content_path(folder: Path, content_hash: Hash) -> Path:
 
 def take_lock(folder: Path) -> int:
     """Become the one process that writes to ``folder``, until the descriptor is closed. Raises StoreError."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         # The kernel releases it when the process dies, however it dies.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
