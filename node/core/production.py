@@ -42,6 +42,7 @@ class Production:
         self._draft: Draft | None = None
         self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
         self._computed: tuple[Transaction, bytes] | None = None  # our post, until it may be said
+        self._is_checked = False  # whether others will take it
         self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
         self._missing: set[PublicKey] = set()
         self._seen_changes = -1
@@ -80,7 +81,7 @@ class Production:
         if (round_number, phase) != context.phase or not self._owes_post() or knowledge is None:
             return
         post = sign_transaction(context.key, context.genesis.chain_id, round_number, phase, payload)
-        self._computed = post, payload
+        self._computed, self._is_checked = (post, payload), False
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
 
     def on_checked(self, job: CheckPost, result: bytes | Refused) -> bool:
@@ -91,8 +92,7 @@ class Production:
             self._computed = None
             self._context.tell(TrainingFailed(job.transaction.round, str(result)))
         else:
-            self._context.mempool.add(job.transaction, self._context.now.ms)
-            self._context.contents.put(job.transaction.payload_hash, job.payload)
+            self._is_checked = True
         return True
 
     def on_not_contributed(self, round_number: int, phase: int, reason: str) -> None:
@@ -107,16 +107,19 @@ class Production:
         if not self._owes_post():
             return
         own = context.journal.post(*context.phase)
-        if own is None and self._computed is not None and context.mempool.get(context.phase, context.me) is not None:
-            if context.silent():
-                return
-            post, payload = self._computed
-            context.write_journal(context.journal.with_post(post))
-            context.emit(Persist((Content(post.payload_hash, payload), post)))
-            self._publish(post, payload)
+        if own is None and self._computed is not None:
+            # Who asks for posts is told what is in the mempool, so it is not there before it is written down.
+            if self._is_checked and not context.silent():
+                post, payload = self._computed
+                context.write_journal(context.journal.with_post(post))
+                context.emit(Persist((Content(post.payload_hash, payload), post)))
+                context.mempool.add(post, context.now.ms)
+                context.contents.put(post.payload_hash, payload)
+                self._look_at_posts()
+                self._publish(post, payload)
         elif own is not None:
             self._publish_again(own)
-        elif self._asked != context.phase and self._computed is None:
+        elif self._asked != context.phase:
             knowledge = context.knowledge()
             assert knowledge is not None, "advance looked for it"
             self._asked = context.phase
