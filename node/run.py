@@ -141,6 +141,7 @@ async def _serve(
                     network,
                     training,
                     blame=blame,
+                    links=network,
                     replays=config.replay,
                 )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
@@ -148,7 +149,7 @@ async def _serve(
                 tasks.start_soon(training.prepare)
                 tasks.start_soon(answer_status, folder, service)
                 if config.metrics:
-                    tasks.start_soon(answer_metrics, config.metrics, service, network, network.counters)
+                    tasks.start_soon(answer_metrics, config.metrics, service, network.counters, network.bans)
                 if watch is not None:
                     tasks.start_soon(watch, service)
                 await service.run()
