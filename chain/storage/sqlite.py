@@ -98,6 +98,13 @@ class Store:
         self._base = find_base(self._writer, head_height(self._writer))
         self._damaged: set[Key] = set()  # rows that count as not held until they are written again
 
+    def size_bytes(self) -> int:
+        """Bytes of the database, and of the contents that lie beside it."""
+        (pages,) = self._reader.execute("PRAGMA page_count").fetchone()
+        (page_size,) = self._reader.execute("PRAGMA page_size").fetchone()
+        (files,) = self._reader.execute("SELECT coalesce(sum(size), 0) FROM contents WHERE data IS NULL").fetchone()
+        return int(pages * page_size + files)
+
     @classmethod
     def create(cls, folder: Path, genesis: Genesis) -> Self:
         """Make ``folder`` if needed and begin a chain in it.

@@ -1,83 +1,265 @@
-"""Rounds: who owes what in the open phase, when a block may be mined, and what it looks like. Pure decisions."""
+"""Production: what this peer owes the open phase. It contributes once, and mines while it could count more posts."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from enum import Enum
+from dataclasses import dataclass, replace
 
-from fedchain.chain.block import BLOCK_VERSION, Header, transactions_root, votes_root
-from fedchain.chain.genesis import Contributor, Genesis
-from fedchain.chain.state import State, may_close_empty, phase_rule
-from fedchain.chain.transaction import Transaction
-from fedchain.chain.vote import Vote
+from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.evidence import Evidence
+from fedchain.chain.exceptions import Invalid, InvalidPayload, Refused
+from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
+from fedchain.chain.storage.store import Content
+from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.node.core.block_import import BlockImport, recompute_job
+from fedchain.node.core.context import Context
+from fedchain.node.core.crimes import Crimes
+from fedchain.node.core.deadlines import patience_ms
+from fedchain.node.core.effects import Blame, Compute, Contribute, Mine, Persist, Publish
+from fedchain.node.core.jobs import CheckPost, Recompute
+from fedchain.node.core.notices import TrainingFailed
+from fedchain.node.core.vote_policy import is_patience_over, is_time_to_close_empty
 
 
-class Step(Enum):
-    """What the open phase waits for, from one peer's point of view."""
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A block that is being made: first its knowledge is computed, then its nonce is searched."""
 
-    WAIT = "wait"
-    """For posts, or for somebody else's block."""
-    MINE = "mine"
-    """For a block over the posts at hand: this peer may mine one."""
-    MINE_EMPTY = "mine empty"
-    """For a block without posts: those who should have posted are silent."""
-
-
-def owes_post(state: State, member: PublicKey) -> bool:
-    """Whether ``member`` may contribute to the open phase."""
-    return not state.finished and member in state.contributors
+    transactions: tuple[Transaction, ...]
+    certificate: Certificate | None
+    evidence: tuple[Evidence, ...]
+    header: Header | None = None
+    """What is being mined; None: the knowledge is not there yet."""
+    knowledge: bytes = b""
 
 
-def next_step(genesis: Genesis, state: State, member: PublicKey, posted: int, everyone: bool, waited_ms: int) -> Step:
-    """What ``member`` should do about the open phase.
+class Production:
+    """Contributes and mines."""
 
-    Args:
-        genesis: the rules.
-        state: the head.
-        member: the peer that decides.
-        posted: how many contributors' posts it holds.
-        everyone: whether all expected contributors are among them.
-        waited_ms: milliseconds since its head moved.
-    """
-    if state.finished:
-        return Step.WAIT
-    by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
-    timed_out = waited_ms >= genesis.phase_timeout_ms
-    quorum = 1 if by_aggregator else genesis.contribution_quorum
-    is_producer = not genesis.centralized or member == genesis.aggregator_of(state.round)
-    if posted >= quorum and (everyone or timed_out) and is_producer:
-        return Step.MINE
-    # A producer waits one timeout for stragglers, so closing the phase empty comes after two.
-    patience_ms = genesis.phase_timeout_ms * (1 if by_aggregator and not posted else 2)
-    producer_fails = posted < quorum or not is_producer
-    if may_close_empty(genesis, state) and producer_fails and waited_ms >= patience_ms:
-        return Step.MINE_EMPTY
-    return Step.WAIT
+    def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport) -> None:
+        self._context, self._crimes, self._blocks = context, crimes, blocks
+        self._draft: Draft | None = None
+        self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
+        self._computed: tuple[Transaction, bytes] | None = None  # our post, until it may be said
+        self._is_checked = False  # whether others will take it
+        self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
+        self._missing: set[PublicKey] = set()
+        self._seen_changes = -1
 
+    @property
+    def missing(self) -> frozenset[PublicKey]:
+        """Expected contributors whose posts are not in."""
+        return frozenset(self._missing)
 
-def draft_header(
-    state: State, miner: PublicKey, posts: Sequence[Transaction], votes: Sequence[Vote], knowledge: bytes, now_ms: int
-) -> Header:
-    """The header of a block on top of ``state``, still to be sealed. Its timestamp is the earliest that is valid."""
-    newest_ms = max((transaction.timestamp_ms for transaction in posts), default=0)
-    return Header(
-        version=BLOCK_VERSION,
-        parent_hash=state.block_hash,
-        height=state.height + 1,
-        round=state.round,
-        phase=state.phase,
-        transactions_root=transactions_root(posts),
-        votes_root=votes_root(votes),
-        knowledge_root=sha256(knowledge),
-        timestamp_ms=max(now_ms, newest_ms, state.median_time_ms + 1),
-        bits=state.bits,
-        miner=miner,
-        nonce=0,
-    )
+    def is_mining(self, header: Header) -> bool:
+        """Whether a nonce is wanted for ``header``."""
+        return self._draft is not None and self._draft.header == header
+
+    def on_head(self) -> None:
+        """Another phase is open."""
+        self._draft = self._computed = None
+        self._seen_changes = -1
+
+    def advance(self) -> None:
+        """Do what the open phase asks of this peer now."""
+        context = self._context
+        if context.head.finished:
+            self._missing = set()
+            return
+        self._look_at_posts()
+        if context.knowledge() is None:
+            return
+        self._contribute()
+        self._mine()
+
+    # contributions
+
+    def on_contributed(self, round_number: int, phase: int, payload: bytes) -> None:
+        """Our own payload is ready: sign it and have it checked as others will."""
+        context, knowledge = self._context, self._context.knowledge()
+        if (round_number, phase) != context.phase or not self._owes_post() or knowledge is None:
+            return
+        post = sign_transaction(context.key, context.genesis.chain_id, round_number, phase, payload)
+        self._computed, self._is_checked = (post, payload), False
+        context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
+
+    def on_checked(self, job: CheckPost, result: bytes | Refused) -> bool:
+        """A payload was checked; whether it was our own that waits to be sent."""
+        if self._computed is None or job.transaction != self._computed[0]:
+            return False
+        if isinstance(result, Refused):  # nobody would take it
+            self._computed = None
+            self._context.tell(TrainingFailed(job.transaction.round, str(result)))
+        else:
+            self._is_checked = True
+        return True
+
+    def on_not_contributed(self, round_number: int, phase: int, reason: str) -> None:
+        """Nothing came of training. A phase that was over may open again for us; one that failed does not."""
+        if reason:
+            self._context.tell(TrainingFailed(round_number, reason))
+        elif self._asked == (round_number, phase):
+            self._asked = None
+
+    def _contribute(self) -> None:
+        context = self._context
+        if not self._owes_post():
+            return
+        own = context.journal.post(*context.phase)
+        if own is None and self._computed is not None:
+            # Who asks for posts is told what is in the mempool, so it is not there before it is written down.
+            if self._is_checked and not context.silent():
+                post, payload = self._computed
+                context.write_journal(context.journal.with_post(post))
+                context.emit(Persist((Content(post.payload_hash, payload), post)))
+                context.mempool.add(post, context.now.ms)
+                context.contents.put(post.payload_hash, payload)
+                self._look_at_posts()
+                self._publish(post, payload)
+        elif own is not None:
+            self._publish_again(own)
+        elif self._asked != context.phase:
+            knowledge = context.knowledge()
+            assert knowledge is not None, "advance looked for it"
+            self._asked = context.phase
+            name = phase_rule(context.genesis, context.head).name
+            context.emit(Contribute(*context.phase, name, knowledge))
+
+    def _publish_again(self, own: Transaction) -> None:
+        """After a restart: say once more what was said, if its payload is still there."""
+        context = self._context
+        if self._published == context.phase or context.silent():
+            return
+        payload = context.content(own.payload_hash)
+        if payload is None:
+            return
+        context.mempool.add(own, context.now.ms)
+        context.contents.put(own.payload_hash, payload)
+        self._publish(own, payload)
+
+    def _publish(self, post: Transaction, payload: bytes) -> None:
+        self._published = self._context.phase
+        inline = post.payload_size <= self._context.genesis.inline_size_max
+        self._context.emit(Publish(PostMessage(post, payload if inline else None)))
+
+    def _owes_post(self) -> bool:
+        """Whether we may contribute to the open phase, and nobody has spoken for us."""
+        context = self._context
+        if context.head.finished or context.me not in context.head.contributors:
+            return False
+        known = context.mempool.get(context.phase, context.me)
+        return known is None or known == context.journal.post(*context.phase) or self._is_computed(known)
+
+    def _is_computed(self, post: Transaction) -> bool:
+        return self._computed is not None and self._computed[0] == post
+
+    def wakes_at_ms(self) -> int | None:
+        """When waiting for missing posts ends; None: nobody is waited for."""
+        context = self._context
+        if not self._missing or context.clock.quorum_ms is None or is_patience_over(context):
+            return None
+        waited_ms = context.clock.quorum_ms - context.clock.since_ms
+        return context.clock.since_ms + patience_ms(context.genesis, context.head, waited_ms)
+
+    # mining
+
+    def _look_at_posts(self) -> None:
+        """Note who is missing and when there were enough, if the mempool has changed."""
+        context, head = self._context, self._context.head
+        if self._seen_changes == context.mempool.changes:
+            return
+        self._seen_changes = context.mempool.changes
+        posts = context.mempool.posts(context.phase)
+        self._missing = {member for member in expected_contributors(head) if member not in posts}
+        enough = len(posts.keys() & head.contributors) >= posts_required(context.genesis, head)
+        if enough and context.clock.quorum_ms is None:
+            context.clock.quorum_ms = context.now.ms
+
+    def _mine(self) -> None:
+        """Draft a block and have its nonce searched, unless a candidate counts as many posts already."""
+        context = self._context
+        posts = self._posts_to_count()
+        if posts is None:
+            return
+        best = max((entry.posts for entry in context.ledger.entries.values() if entry.is_valid), default=-1)
+        if best >= len(posts) or not context.head.is_active(context.me) or context.silent():
+            self._draft = None
+            return
+        if self._draft is None or self._draft.transactions != posts:
+            self._draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
+            context.emit(Compute(recompute_job(context, posts)))
+
+    def on_recomputed(self, job: Recompute, result: bytes | Refused) -> None:
+        """The knowledge after our draft is there: search its nonce."""
+        context, draft = self._context, self._draft
+        if draft is None or draft.header is not None or job.state.block_hash != context.head.block_hash:
+            return
+        if job.transactions != draft.transactions:
+            return
+        if isinstance(result, Refused):
+            self._drop_bad_posts(draft)
+            return
+        header = Header(
+            version=BLOCK_VERSION,
+            parent_hash=context.head.block_hash,
+            height=context.head.height + 1,
+            round=context.head.round,
+            phase=context.head.phase,
+            transactions_root=transactions_root(draft.transactions),
+            certificate_root=certificate_root(draft.certificate),
+            evidence_root=evidence_root(draft.evidence),
+            state_root=context.head.root,
+            knowledge_root=sha256(result),
+            bits=context.head.bits,
+            miner=context.me,
+            nonce=0,
+        )
+        self._draft = replace(draft, header=header, knowledge=result)
+        context.emit(Mine(header))
+
+    def on_mined(self, sealed: Header) -> None:
+        """Our miner sealed a header: if it is still the one that we want, the block is ours to publish."""
+        context, draft = self._context, self._draft
+        if draft is None or draft.header is None or not is_same_work(draft.header, sealed) or context.silent():
+            return
+        self._draft = None
+        block = sign_block(
+            context.key, context.genesis.chain_id, sealed, draft.transactions, draft.certificate, draft.evidence
+        )
+        try:
+            self._blocks.keep_own(block, draft.knowledge)
+        except Refused as error:  # another one is made when something changes
+            context.emit(Blame(context.me, error))
+            return
+        context.emit(Publish(CandidateMessage(block)))
+
+    def _posts_to_count(self) -> tuple[Transaction, ...] | None:
+        """The posts of a block that we could mine now, in sender order; None: it is too early, or not ours to do."""
+        context, head = self._context, self._context.head
+        has_quorum = context.clock.quorum_ms is not None
+        is_ready = has_quorum and (not self._missing or is_patience_over(context))
+        is_producer = not context.genesis.centralized or context.me == context.genesis.aggregator_of(head.round)
+        fails = not has_quorum or not is_producer
+        is_empty = fails and may_close_empty(context.genesis, head) and is_time_to_close_empty(context)
+        if (is_ready or is_empty) and context.clock.mining_ms is None:
+            context.clock.mining_ms = context.now.ms
+        if is_ready and is_producer:
+            posts = context.mempool.posts(context.phase)
+            return tuple(posts[member] for member in sorted(posts) if member in head.contributors)
+        return () if is_empty else None
+
+    def _drop_bad_posts(self, draft: Draft) -> None:
+        """The method cannot aggregate what it let pass. That is its fault, and no reason to stand still."""
+        context, self._draft = self._context, None
+        alone = {post: context.checks.run(recompute_job(context, (post,))) for post in draft.transactions}
+        bad = [post for post, result in alone.items() if isinstance(result, Invalid)] or [draft.transactions[-1]]
+        for post in bad:
+            context.useless.add(post.hash)
+            context.mempool.drop(post)
+            context.emit(Blame(post.sender, InvalidPayload("aggregate", f"{post.hash.hex()} cannot be aggregated")))
 
 
 def is_same_work(draft: Header, sealed: Header) -> bool:
-    """Whether ``sealed`` is ``draft`` with a nonce and a timestamp that did not go back."""
-    same = replace(sealed, nonce=draft.nonce, timestamp_ms=draft.timestamp_ms) == draft
-    return same and sealed.timestamp_ms >= draft.timestamp_ms
+    """Whether ``sealed`` is ``draft`` with a nonce."""
+    return replace(sealed, nonce=draft.nonce) == draft
