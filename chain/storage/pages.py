@@ -42,8 +42,10 @@ def find_rows(path: Path) -> Iterator[tuple[Any, ...]]:
         count = -(-path.stat().st_size // PAGE_SIZE)
 
         def stored(number: int) -> bytes:
+            if not 0 < number <= count:
+                return b""
             file.seek((number - 1) * PAGE_SIZE)
-            return file.read(PAGE_SIZE).ljust(PAGE_SIZE, b"\0") if 0 < number <= count else b""
+            return file.read(PAGE_SIZE).ljust(PAGE_SIZE, b"\0")
 
         def newest(number: int) -> bytes:
             return frames.get(number) or stored(number)

@@ -228,7 +228,8 @@ def test_own_statements_are_kept_for_ever(storage: Storage, chain: ChainBuilder)
 def test_appending_known_records_changes_nothing(storage: Storage, chain: ChainBuilder) -> None:
     final, open_block = chain.final(chain.extend()), chain.extend()
     vote = chain.vote(OWN, open_block)
-    records = [final, Candidate(open_block, True), vote, *open_block.transactions, content(b"small"), content(LARGE)]
+    records: list[Record] = [final, Candidate(open_block, True), vote, content(b"small"), content(LARGE)]
+    records += open_block.transactions
     for _ in range(2):
         storage.append([*records, *records])
         assert (storage.head(), list(storage.candidates()), list(storage.votes(2))) == (final, [open_block], [vote])

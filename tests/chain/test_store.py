@@ -23,6 +23,7 @@ from fedchain.chain.storage import recovery, sqlite
 from fedchain.chain.storage.content_files import LOCK
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.database import DATABASE, REPAIRED, STORE_VERSION
+from fedchain.chain.storage.rows import FINALS, from_row, to_row
 from fedchain.chain.storage.rows import GENESIS as GENESIS_TABLE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
@@ -56,8 +57,8 @@ def finals_of(chain: ChainBuilder) -> list[Final]:
 
 def records_of(chain: ChainBuilder) -> list[Record]:
     tip = chain.blocks[chain.tip]
-    own = [chain.vote(OWN, tip), *(post for post in tip.transactions if post.sender == OWN)]
-    return [*finals_of(chain), Candidate(tip, True), *own]
+    posts = [post for post in tip.transactions if post.sender == OWN]
+    return [*finals_of(chain), Candidate(tip, True), chain.vote(OWN, tip), *posts]
 
 
 @pytest.fixture
@@ -294,7 +295,7 @@ def expect_whole(store: Store) -> None:
 def test_a_start_reads_no_block_but_the_head(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[tuple[Any, ...]]()
 
-    def count(table: Any, row: tuple[Any, ...], real: Callable[..., Any] = recovery.from_row) -> Any:
+    def count(table: Any, row: tuple[Any, ...], real: Callable[..., Any] = from_row) -> Any:
         read.append(row)
         return real(table, row)
 
@@ -374,7 +375,7 @@ def test_a_block_that_is_no_parent_is_dropped(
     other = ChainBuilder(GENESIS)
     other.extend_many(3, payload_of=9)
     with closing(recovery_connection(folder)) as connection:
-        sqlite.FINALS.insert(connection, sqlite.to_row(other.final(other.extend()))[1], replace=True)
+        FINALS.insert(connection, to_row(other.final(other.extend()))[1], replace=True)
     records = finals_of(chain)
     with Store.open(folder) as store:
         assert (store.head(), store.base(), store.final(4)) == (records[-1], 5, None)
@@ -635,9 +636,11 @@ def test_a_truncated_database_does_not_open(folder: Path, share: float) -> None:
 )
 def test_what_a_start_cannot_do_without_is_named_with_what_to_do(folder: Path, statement: str, message: str) -> None:
     execute(folder, statement)
-    with pytest.raises(StoreCorrupt, match=f"{message}.*; run: fedchain node repair {folder}"):
-        with Store.open(folder) as store:
-            store.content(sha256(SMALL))
+    with (
+        pytest.raises(StoreCorrupt, match=f"{message}.*; run: fedchain node repair {folder}"),
+        Store.open(folder) as store,
+    ):
+        store.content(sha256(SMALL))
 
 
 def test_another_file_is_not_a_database(folder: Path) -> None:
@@ -690,8 +693,8 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         lines += child.stdout.read().splitlines(keepends=True)
         for line in lines:
             if line.endswith("\n"):
-                height, content_hash = line.split()
-                acknowledged[int(height)] = bytes.fromhex(content_hash)
+                number, name = line.split()
+                acknowledged[int(number)] = bytes.fromhex(name)
         assert child.wait() == -signal.SIGKILL
         child.stdout.close()
     assert len(acknowledged) >= sum(3 + kill for kill in range(KILLS))
