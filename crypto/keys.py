@@ -13,7 +13,8 @@ from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.key_file import SEED_SIZE, read_key_file, write_key_file
 from fedchain.crypto.signatures import PUBLIC_KEY_SIZE as PUBLIC_KEY_SIZE
 from fedchain.crypto.signatures import SIGNATURE_SIZE as SIGNATURE_SIZE
-from fedchain.crypto.signatures import PublicKey, Signature
+from fedchain.crypto.signatures import PublicKey as PublicKey
+from fedchain.crypto.signatures import Signature as Signature
 from fedchain.crypto.signatures import is_valid_public_key as is_valid_public_key
 from fedchain.crypto.signatures import is_valid_signature as is_valid_signature
 

@@ -43,14 +43,16 @@ class Limits:
     """How long a connection may take until both sides know each other."""
     frame_timeout_s: float = 60.0
     """How long a message may be on its way after its first byte."""
-    idle_timeout_s: float = 90.0
+    idle_timeout_s: float = 30.0
     """Silence after which a peer counts as gone."""
-    keepalive_s: float = 20.0
+    keepalive_s: float = 7.0
     """Silence of our own after which we say that we are there."""
+    unacknowledged_s: float = 20.0
+    """How long what was sent may stay unacknowledged before the connection counts as dead."""
     redial_min_s: float = 1.0
-    """Pause after the first failed attempt to reach a peer; it doubles with each further one."""
-    redial_max_s: float = 60.0
-    """Longest pause between two attempts."""
+    """Time from the first failed attempt to reach a peer to the next one; it doubles with each further one."""
+    redial_max_s: float = 10.0
+    """Longest time from the beginning of one attempt to that of the next."""
     exchange_interval_s: float = 30.0
     """How often a neighbour is asked for addresses."""
 

@@ -61,7 +61,12 @@ def new_genesis(
     mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.")] = 4.0,
     attempts: Annotated[int, typer.Option(help="Hashes behind the first block; later ones follow mining_s.")] = 8_000,
     phase_timeout_s: Annotated[float, typer.Option(help="Seconds that a phase waits for expected posts.")] = 60.0,
-    contribution_quorum: Annotated[int, typer.Option(help="Fewest posts that close a phase.")] = 1,
+    fault_model: Annotated[
+        str, typer.Option(help="What members may do wrong: byzantine (up to a third, anything) or crash (up to half).")
+    ] = "byzantine",
+    contribution_quorum: Annotated[
+        int, typer.Option(help="Fewest posts that close a phase; 0: a quorum of its contributors.")
+    ] = 0,
     retention_blocks: Annotated[
         int, typer.Option(help="Blocks whose payloads are kept; older ones are dropped. 0: keep all.")
     ] = 1_000,
@@ -101,6 +106,7 @@ def new_genesis(
             initial_bits=bits_from_attempts(attempts),
             target_mining_time_ms=milliseconds("mining_s", mining_s),
             phase_timeout_ms=milliseconds("phase_timeout_s", phase_timeout_s),
+            fault_model=_choose_fault_model(fault_model),
             contribution_quorum=contribution_quorum,
             retention_blocks=retention_blocks,
         )
@@ -153,11 +159,14 @@ def start(
     metrics: Annotated[
         str | None, typer.Option(help="HOST:PORT to serve Prometheus metrics on [default: none].")
     ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Recompute every missed aggregate instead of joining at the head.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what was refused, and why.")] = False,
 ) -> None:
     """Run a peer until Ctrl-C. Started again, it continues where it was."""
     given = {"genesis": genesis, "key": key, "data": data, "data_dir": data_dir, "task": task, "listen": listen}
-    given |= {"metrics": metrics}
+    given |= {"metrics": metrics, "replay": replay}
     lists = {"bootstrap": bootstrap, "announce": announce}
     with clear_errors():
         from fedchain.node.config import load_config
@@ -180,6 +189,7 @@ def status(
         import json
 
         from fedchain.node.config import NodeConfigError
+        from fedchain.node.console import status_lines
         from fedchain.node.status import ask_status
 
         answer = ask_status(folder)
@@ -188,9 +198,8 @@ def status(
         if as_json:
             typer.echo(json.dumps(answer, indent=2))
             return
-        for name, value in answer.items():
-            text = f"{len(value)}" if isinstance(value, list) else value
-            typer.echo(f"{name.replace('_', ' '):16}{text}")
+        for line in status_lines(answer):
+            typer.echo(line)
 
 
 @node_app.command("testnet")
@@ -242,6 +251,16 @@ def load_key(path: Path) -> Any:
     if encrypted and passphrase is None and sys.stdin.isatty():
         passphrase = typer.prompt("Passphrase", hide_input=True, err=True)
     return PrivateKey.load(path, passphrase if encrypted else None)
+
+
+def _choose_fault_model(text: str) -> Any:
+    from fedchain.chain.genesis import FaultModel
+    from fedchain.node.config import NodeConfigError
+
+    names = [model.value for model in FaultModel]
+    if text not in names:
+        raise NodeConfigError(f"fault_model is {text!r}, it must be one of {', '.join(names)}")
+    return FaultModel(text)
 
 
 def _new_passphrase() -> str:

@@ -90,6 +90,9 @@ class Storage(Protocol):
     def retain(self, needed: Collection[Hash]) -> None:
         """Drop every content that is not ``needed``; the other records stay. Raises StoreError."""
 
+    def size_bytes(self) -> int:
+        """About how many bytes all of it takes."""
+
 
 class MemoryStore:
     """A storage without a disk. It survives a simulated crash because it outlives the node.
@@ -183,6 +186,10 @@ class MemoryStore:
     def retain(self, needed: Collection[Hash]) -> None:
         """See :class:`Storage`."""
         self._contents = {item: data for item, data in self._contents.items() if item in needed}
+
+    def size_bytes(self) -> int:
+        """See :class:`Storage`; contents only."""
+        return sum(map(len, self._contents.values()))
 
 
 def _slot(vote: Vote) -> tuple[int, int, int]:

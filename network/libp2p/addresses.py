@@ -172,23 +172,26 @@ class AddressBook:
             new = [place for place in usable if place not in contact.told]
             contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
 
-    def due(self, connected: Collection[PublicKey], now_s: float) -> list[tuple[PublicKey, str]]:
-        """Whom to dial now, and where."""
+    def due(self, connected: Collection[PublicKey], now_s: float) -> list[Entry]:
+        """Whom to dial now, and where: all known places, in another order after each failure."""
         room = max(0, self._limits.peers_wanted - len(connected))
         waiting = [peer for peer in self._contacts if peer not in connected and now_s >= self._contacts[peer].due_s]
         self._random.shuffle(waiting)
         chosen = [peer for peer in waiting if self._contacts[peer].fixed]
         chosen += [peer for peer in waiting if not self._contacts[peer].fixed and self._contacts[peer].told][:room]
-        return [(peer, self._address(self._contacts[peer])) for peer in chosen]
+        return [(peer, self._places(self._contacts[peer])) for peer in chosen]
 
-    def on_failure(self, peer: PublicKey, now_s: float) -> float:
-        """An attempt has failed; the pause before the next one, in seconds."""
+    def on_failure(self, peer: PublicKey, begun_s: float) -> float:
+        """An attempt that began at ``begun_s`` has failed; when to try next.
+
+        The pause counts from the beginning: an attempt may take its time to fail, and a link that heals meanwhile
+        shall not wait for both.
+        """
         contact = self._contacts[peer]
         pause_s = min(self._limits.redial_max_s, self._limits.redial_min_s * 2.0 ** min(contact.failures, 16))
-        pause_s *= self._random.uniform(0.75, 1.25)
         contact.failures += 1
-        contact.due_s = now_s + pause_s
-        return pause_s
+        contact.due_s = begun_s + pause_s * self._random.uniform(0.75, 1.0)
+        return contact.due_s
 
     def on_connected(self, peer: PublicKey) -> None:
         """The member is reached."""
@@ -231,9 +234,10 @@ class AddressBook:
         for peer, places in entries:
             self.add_told(peer, places, by_itself=False)
 
-    def _address(self, contact: _Contact) -> str:
+    def _places(self, contact: _Contact) -> list[str]:
         places = [*contact.fixed, *(place for place in contact.told if place not in contact.fixed)]
-        return places[contact.failures % len(places)]
+        first = contact.failures % len(places)
+        return places[first:] + places[:first]
 
 
 def encode_entries(entries: Iterable[Entry]) -> bytes:

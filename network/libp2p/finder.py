@@ -20,8 +20,11 @@ from fedchain.network.libp2p.streams import LENGTH_SIZE, FrameReader, FrameTooLa
 from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 
-DIALS_MAX = 8
-"""Attempts to connect at a time."""
+DIALS_MAX = 32
+"""Peers dialled at a time. Those behind a dead link hang until their time is up, and must not keep others waiting."""
+
+NEXT_ADDRESS_S = 0.5
+"""How long one address of a peer has before the next one is tried beside it."""
 
 ASKED_AT_ONCE = 2
 """Neighbours asked for addresses while more are wanted."""
@@ -65,10 +68,10 @@ class Finder:
         async with trio.open_nursery() as nursery:
             while True:
                 now_s, peers = trio.current_time(), self._peers()
-                for peer, place in self._book.due(peers, now_s):
+                for peer, places in self._book.due(peers, now_s):
                     if peer not in self._dialling and len(self._dialling) < DIALS_MAX:
                         self._dialling.add(peer)
-                        nursery.start_soon(self._dial, peer, place)
+                        nursery.start_soon(self._dial, peer, places)
                 if now_s >= next_exchange_s and peers:
                     is_lonely = len(peers) < limits.peers_wanted
                     next_exchange_s = now_s + limits.exchange_interval_s / (6.0 if is_lonely else 1.0)
@@ -76,20 +79,36 @@ class Finder:
                         nursery.start_soon(self._ask, peer)
                 await trio.sleep(0.25 * limits.redial_min_s)
 
-    async def _dial(self, peer: PublicKey, place: str) -> None:
+    async def _dial(self, peer: PublicKey, places: list[str]) -> None:
+        """Try to reach a peer at any of ``places``; an attempt takes no longer than a handshake may."""
+        begun_s, failures = trio.current_time(), list[str]()
+        is_admitted = self._gate.admits(peer, time.time())
+        if is_admitted:
+            with trio.move_on_after(self._limits.handshake_timeout_s):
+                async with trio.open_nursery() as nursery:
+                    for number, place in enumerate(places):
+                        nursery.start_soon(self._try, peer, place, number * NEXT_ADDRESS_S, nursery, failures)
+        self._dialling.discard(peer)
+        if peer in self._peers():
+            return
+        wait_s = self._book.on_failure(peer, begun_s) - trio.current_time()
+        if is_admitted:
+            why = "; ".join(failures) or f"no answer within {self._limits.handshake_timeout_s:.0f} s"
+            text = "%s cannot be reached at %s (next attempt in %.0f s): %s"
+            log.warning("dial", text, peer_id(peer), ", ".join(places), max(0.0, wait_s), why)
+
+    async def _try(
+        self, peer: PublicKey, place: str, delay_s: float, others: trio.Nursery, failures: list[str]
+    ) -> None:
+        """Dial one address, and leave the others be where that succeeds."""
+        await trio.sleep(delay_s)
         swarm: Any = self._host.get_network()
         try:
-            if not self._gate.admits(peer, time.time()):
-                self._book.on_failure(peer, trio.current_time())
-                return
-            with trio.fail_after(2 * self._limits.handshake_timeout_s):
-                await swarm.dial_addr(Multiaddr(place), peer_id(peer))
+            await swarm.dial_addr(Multiaddr(place), peer_id(peer))
         except Exception as error:
-            pause_s = self._book.on_failure(peer, trio.current_time())
-            text = "%s cannot be reached at %s (next attempt in %.0f s): %s"
-            log.warning("dial", text, peer_id(peer), place, pause_s, _cause(error))
-        finally:
-            self._dialling.discard(peer)
+            failures.append(_cause(error))
+        else:
+            others.cancel_scope.cancel()
 
     def _next_asked(self, peers: Collection[PublicKey], count: int) -> list[PublicKey]:
         """Those that were asked longest ago, or never."""

@@ -26,7 +26,7 @@ from fedchain.network.admission import Gate
 from fedchain.network.libp2p.bounds import RPC_SIZE_MAX, BoundedCache, BoundedQueue, SeenIds
 from fedchain.network.libp2p.identity import public_key_of
 from fedchain.network.libp2p.log import log
-from fedchain.network.libp2p.messenger import Blame
+from fedchain.network.libp2p.messenger import Blame, Hearing
 from fedchain.network.libp2p.streams import BATCH_SIZE, FrameReader, FrameTooLarge, NewestStream
 from fedchain.network.libp2p.swarm import reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
@@ -145,6 +145,7 @@ class GuardedPubsub(Pubsub):
         router: the mesh.
         topic: the only topic there is.
         gate: members and their budgets.
+        hearing: when each peer was heard last.
         judge: says what to do with a message.
         blame: holds something against a peer.
         limits: of sizes and times.
@@ -157,6 +158,7 @@ class GuardedPubsub(Pubsub):
         topic: str,
         *,
         gate: Gate,
+        hearing: Hearing,
         judge: Judge,
         blame: Blame,
         limits: Limits,
@@ -174,7 +176,7 @@ class GuardedPubsub(Pubsub):
         self.seen_messages = SeenIds()  # type: ignore[assignment]
         self.counter = time.time_ns()  # seconds would repeat ids after a restart, and the network stay deaf to us
         self._topic, self._gate, self._judge, self._blame, self._limits = topic, gate, judge, blame, limits
-        self._newest = NewestStream()
+        self._hearing, self._newest = hearing, NewestStream()
 
     async def stream_handler(self, stream: INetStream) -> None:
         """Read a neighbour's gossip until its stream ends; nothing that it sends can raise."""
@@ -194,7 +196,7 @@ class GuardedPubsub(Pubsub):
         peer_id = stream.muxed_conn.peer_id
         peer = public_key_of(peer_id)
         assert peer is not None, "only members are admitted"
-        reader = FrameReader(stream, RPC_SIZE_MAX, self._limits)
+        reader = FrameReader(stream, RPC_SIZE_MAX, self._limits, lambda: self._hearing.note(peer))
         await reader.open()
         while self.manager.is_running:
             frame = await reader.varint_frame()
@@ -283,6 +285,8 @@ class GuardedPubsub(Pubsub):
         queue = self.peer_queues[peer_id] = BoundedQueue()
         self.manager.run_task(self.handle_sending_messages, peer_id, stream, queue)
         await self._send_recent_messages_to_new_peer(peer_id)
+        if peer_id in self.peer_topics.get(self._topic, ()):
+            await self.router.on_peer_subscribed(peer_id, self._topic)
 
     async def handle_sending_messages(self, peer_id: ID, stream: INetStream, queue: BoundedQueue) -> None:  # type: ignore[override]
         """Write what waits for a neighbour, many frames at once in a burst, until its queue is closed."""
@@ -296,13 +300,25 @@ class GuardedPubsub(Pubsub):
             log.debug("gossip out", "gossip to %s ended: %r", peer_id, error)
             self._handle_dead_peer(peer_id)
 
+    def on_connection_closed(self, muxed: Any) -> None:
+        """Open a neighbour's stream anew where it was on a connection that closed, and another one is left."""
+        stream = self.peers.get(muxed.peer_id)
+        if stream is not None and stream.muxed_conn is muxed:
+            self._handle_dead_peer(muxed.peer_id)
+
     def _handle_dead_peer(self, peer_id: ID) -> None:
-        """Forget a neighbour whose stream broke, and the stream."""
-        stream = self.peers.get(peer_id)
+        """Forget a neighbour whose stream broke, and the stream.
+
+        As long as the neighbour is connected, what it subscribed to holds: it said so on a stream of its own, which
+        did not break, and will not say it again.
+        """
+        stream, subscribed = self.peers.get(peer_id), peer_id in self.peer_topics.get(self._topic, ())
         try:
             super()._handle_dead_peer(peer_id)
             if stream is not None and self.manager.is_running:
                 self.manager.run_task(reset_quietly, stream)
+            if subscribed and self._peer_is_connected(peer_id):
+                self.handle_subscription(peer_id, rpc_pb2.RPC.SubOpts(subscribe=True, topicid=self._topic))
         except Exception as error:
             log.debug("dead", "forgetting %s failed: %r", peer_id, error)
 

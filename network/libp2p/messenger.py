@@ -23,6 +23,10 @@ from fedchain.network.verdict import Verdict
 OPEN_TIMEOUT_S = 10.0
 """How long opening a stream may take."""
 
+LOOKS = 10
+"""How often somebody is looked after within ``idle_timeout_s``. Who was quiet at all of them in a row is gone; a loop
+that was stuck itself missed some looks, and nobody suffers for it."""
+
 Receive = Callable[[PublicKey, Message, int], Verdict]
 """Called with the sender, the message and its size in bytes."""
 
@@ -44,6 +48,21 @@ class Counters:
     """Times that a peer was blamed."""
 
 
+class Hearing:
+    """When each peer was heard last, on the loop's clock. Only members are connected, so there are few."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[PublicKey, float] = {}
+
+    def note(self, peer: PublicKey) -> None:
+        """Something of the peer's has come."""
+        self._last_s[peer] = trio.current_time()
+
+    def last_s(self, peer: PublicKey) -> float | None:
+        """When the peer was heard last; None: never."""
+        return self._last_s.get(peer)
+
+
 class Messenger:
     """Writes each peer's outbox to its stream and reads the streams that peers open.
 
@@ -55,6 +74,7 @@ class Messenger:
         counters: what went through.
         receive: takes messages.
         blame: holds something against a peer.
+        hearing: when each peer was heard last.
         disconnect: closes the connection to a peer.
     """
 
@@ -68,25 +88,26 @@ class Messenger:
         counters: Counters,
         receive: Receive,
         blame: Blame,
+        hearing: Hearing,
         disconnect: Callable[[PublicKey], None],
     ) -> None:
         self._host, self._protocol, self._gate, self._limits = host, protocol, gate, limits
-        self._counters, self._receive, self._blame, self._disconnect = counters, receive, blame, disconnect
-        self._heard_s: dict[PublicKey, float] = {}
+        self._counters, self._receive, self._blame = counters, receive, blame
+        self._hearing, self._disconnect = hearing, disconnect
         self._newest = NewestStream()
         host.set_stream_handler(protocol, self._read)
 
     async def serve(self, peer: PublicKey, outbox: Outbox) -> None:
         """Write what is put into ``outbox`` until cancelled, and disconnect a peer that says nothing for too long."""
-        self._heard_s[peer] = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, peer, outbox)
-            while True:
-                silence_s = trio.current_time() - self._heard_s[peer]
-                if silence_s >= self._limits.idle_timeout_s:
-                    log.info("silent", "%s was silent for %.0f s", peer_id(peer), silence_s)
-                    self._disconnect(peer)
-                await trio.sleep(max(self._limits.idle_timeout_s - silence_s, 0.1 * self._limits.idle_timeout_s))
+            heard_s, quiet = self._hearing.last_s(peer), 0
+            while quiet < LOOKS:
+                await trio.sleep(self._limits.idle_timeout_s / LOOKS)
+                last_s, heard_s = heard_s, self._hearing.last_s(peer)
+                quiet = quiet + 1 if heard_s == last_s else 0
+            log.info("silent", "%s was silent for %.0f s", peer_id(peer), self._limits.idle_timeout_s)
+            self._disconnect(peer)
 
     async def _write(self, peer: PublicKey, outbox: Outbox) -> None:
         """Write to a stream; one that breaks is opened again."""
@@ -117,7 +138,7 @@ class Messenger:
         assert peer is not None, "only members are admitted"
         try:
             with self._newest.of(peer):
-                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits)
+                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits, lambda: self._hearing.note(peer))
                 await reader.open()
                 while self._take(peer, data := await reader.frame()):
                     # It sleeps even for no time: frames that are there already would keep others waiting.
@@ -134,7 +155,7 @@ class Messenger:
 
     def _take(self, peer: PublicKey, data: bytes) -> bool:
         """Take a frame; False: its sender is not wanted any more."""
-        now_s, self._heard_s[peer] = time.time(), trio.current_time()
+        now_s = time.time()
         if not self._gate.pays(peer, now_s):
             self._counters.dropped += 1
             self._blame(peer, 0.0, "over its budget")

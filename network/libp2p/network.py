@@ -25,7 +25,7 @@ from fedchain.network.libp2p.finder import Finder
 from fedchain.network.libp2p.gossip import GuardedPubsub, GuardedRouter
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log, quieten_library
-from fedchain.network.libp2p.messenger import Counters, Messenger
+from fedchain.network.libp2p.messenger import Counters, Hearing, Messenger
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.libp2p.swarm import ConnectionWatch, build_host, close_quietly
 from fedchain.network.limits import Limits
@@ -127,10 +127,18 @@ class Libp2pNetwork:
         self.book = AddressBook(key.public_key, self.gate.members, limits, folder)
         self.host = build_host(key, self._admits, limits)
         self.host.pays = self._pays
+        self._hearing = Hearing()
         self.topic = f"/fedchain/{chain_id.hex()}/gossip/1"
         self.router = GuardedRouter(self.topic, limits)
         self.pubsub = GuardedPubsub(
-            self.host, self.router, self.topic, gate=self.gate, judge=self._judge, blame=self.blame, limits=limits
+            self.host,
+            self.router,
+            self.topic,
+            gate=self.gate,
+            hearing=self._hearing,
+            judge=self._judge,
+            blame=self.blame,
+            limits=limits,
         )
         self._messenger = Messenger(
             self.host,
@@ -140,6 +148,7 @@ class Libp2pNetwork:
             counters=self.counters,
             receive=self._receive,
             blame=self.blame,
+            hearing=self._hearing,
             disconnect=self.disconnect,
         )
         self._finder = Finder(
@@ -151,7 +160,8 @@ class Libp2pNetwork:
             blame=self.blame,
             peers=self.peers,
         )
-        self.host.get_network().register_notifee(ConnectionWatch(self._on_connected, self._on_disconnected))
+        watch = ConnectionWatch(self._on_connected, self._on_disconnected, self.pubsub.on_connection_closed)
+        self.host.swarm.register_notifee(watch)
         self._limits = limits
         self._receiver: Receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer: Callable[[PublicKey, bool], None] = lambda peer, connected: None
@@ -209,9 +219,13 @@ class Libp2pNetwork:
             self.disconnect(peer)
 
     def disconnect(self, peer: PublicKey) -> None:
-        """Close the connections to a peer."""
-        if self._nursery is not None:
-            self._nursery.start_soon(self._close, peer_id(peer))
+        """End the connections to a peer now, and forget it, whatever becomes of them."""
+        self.host.swarm.drop(peer_id(peer))
+        self._on_disconnected(peer_id(peer))
+
+    def last_heard(self, peer: PublicKey) -> float | None:
+        """When a peer was heard last, in seconds on the loop's clock; None: never since the start."""
+        return self._hearing.last_s(peer)
 
     async def start(self, nursery: trio.Nursery, announce: list[str]) -> None:
         """Begin to gossip, to dial and to publish; called once, when the host listens."""
@@ -234,11 +248,13 @@ class Libp2pNetwork:
         self._receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer = lambda peer, connected: None
         self._save_book()
-        swarm = self.host.get_network()
+        swarm = self.host.swarm
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
-                for opened in [*swarm.listeners.values(), *swarm.get_connections()]:
-                    nursery.start_soon(close_quietly, opened)
+                for listener in swarm.listeners.values():
+                    nursery.start_soon(close_quietly, listener)
+                for connection in swarm.get_connections():
+                    nursery.start_soon(connection.muxed_conn.leave)  # type: ignore[attr-defined]
 
     def _admits(self, peer: ID) -> bool:
         key = public_key_of(peer)
@@ -257,6 +273,7 @@ class Libp2pNetwork:
         if key is None or key in self._peers:
             return
         self._peers[key] = Outbox(self._limits), trio.CancelScope()
+        self._hearing.note(key)
         self.book.on_connected(key)
         log.debug("connected", "%s is connected", peer)
         if self._nursery is not None:
@@ -284,10 +301,6 @@ class Libp2pNetwork:
             outbox, scope = known
             with scope:
                 await self._messenger.serve(peer, outbox)
-
-    async def _close(self, peer: ID) -> None:
-        with trio.move_on_after(self._limits.handshake_timeout_s):
-            await self.host.get_network().close_peer(peer)
 
     async def _publish_all(self) -> None:
         """Publish what waits, and pause while a neighbour's queue is long, lest a burst overflow it."""

@@ -5,7 +5,7 @@ big-endian) and one encoded message; a frame of length 0 says only that its send
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,11 +38,17 @@ class FrameReader:
 
     It reads past :class:`NetStream`, whose reads cost a window update each: three encrypted frames for one message.
     Here a window update is sent when half the window was used.
+
+    Args:
+        stream: where the frames come from.
+        size_max: bytes of a frame.
+        limits: of times.
+        on_data: called whenever something came, be it a part of a frame.
     """
 
-    def __init__(self, stream: Any, size_max: int, limits: Limits) -> None:
+    def __init__(self, stream: Any, size_max: int, limits: Limits, on_data: Callable[[], None] = lambda: None) -> None:
         self._stream = stream.muxed_stream
-        self._size_max, self._limits = size_max, limits
+        self._size_max, self._limits, self._on_data = size_max, limits, on_data
         self._buffer = bytearray()
         self._owed = 0
 
@@ -100,6 +106,7 @@ class FrameReader:
             data = await self._stream.conn.read_stream(self._stream.stream_id, READ_SIZE)
             if not data:
                 raise StreamEnded
+            self._on_data()
             self._buffer += data
             self._owed += len(data)
             if self._owed >= WINDOW_SIZE // 2:

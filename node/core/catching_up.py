@@ -10,6 +10,7 @@ from fedchain.chain.state import decode_state
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Status
+from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Refuse
@@ -38,10 +39,12 @@ class CatchingUp:
         context: the node's memory.
         blocks: takes blocks.
         replays: whether every missed aggregate is recomputed. Nothing is joined then.
+        backfills: whether older blocks are fetched after joining.
     """
 
-    def __init__(self, context: Context, blocks: BlockImport, *, replays: bool) -> None:
+    def __init__(self, context: Context, blocks: BlockImport, *, replays: bool, backfills: bool) -> None:
         self._context, self._blocks, self._replays = context, blocks, replays
+        self._backfill = Backfill(context, is_wanted=backfills)
         self._joinings: dict[Hash, _Joining] = {}  # by the root of the state that is awaited
         self._replaying: tuple[PublicKey, Block, Certificate] | None = None
 
@@ -58,6 +61,7 @@ class CatchingUp:
         """Ask again, and for what else is missing."""
         context = self._context
         self._ask()
+        self._backfill.on_tick()
         if context.knowledge() is None and context.peers:
             peer = next(iter(context.peers))
             context.send(context.contents.fetch(context.head.knowledge_root, peer, context.now.ms))
@@ -65,6 +69,8 @@ class CatchingUp:
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
         """A final block; whether it moved our head. Raises Refused."""
         context, height = self._context, block.header.height
+        if self._backfill.on_block(block):
+            return False
         if height <= context.head.height:
             raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
         if block.header.parent_hash == context.head.block_hash:
@@ -94,6 +100,7 @@ class CatchingUp:
         except Refused as error:
             context.emit(Refuse(joining.peer, error))
             return False
+        self._backfill.on_joined()
         context.catch_up.delivered(joining.peer, joining.block.header.height, context.now.ms)
         return True
 

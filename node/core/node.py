@@ -80,6 +80,7 @@ class Node:
         journal: what this key signed last.
         intern: the copy of a content to hold, where many nodes share a process.
         replays: whether every aggregate that was missed is recomputed, instead of joining at the head.
+        backfills: whether older blocks are fetched in the background after joining.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Node:
         intern: Intern = lambda _, data: data,
         *,
         replays: bool = False,
+        backfills: bool = False,
     ) -> None:
         self.genesis = genesis
         contents = ContentCache(genesis, storage.content, storage.content_part, intern)
@@ -113,7 +115,7 @@ class Node:
         self._voting = Voting(context, self._crimes, self._blocks)
         self._production = Production(context, self._crimes, self._blocks)
         self._twins = Twins(context)
-        self._catching_up = CatchingUp(context, self._blocks, replays=replays)
+        self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
         self._answers = Answers(context)
         self.observations = Observations(context)
         context.silent = self._twins.is_silent

@@ -1,8 +1,8 @@
 """Worker processes: one trains, one mines, so that the node's loop always answers.
 
-``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK`` and ``… mine FUNCTION``. They read frames
-from standard input and answer on standard output. A trainer stores each contribution before it answers: started
-again, it gives the same bytes for the same phase.
+``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK`` and ``… mine FUNCTION``. They
+read frames from standard input and answer on standard output. A trainer stores each contribution before it answers:
+started again, it gives the same bytes for the same phase.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import random
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from queue import Queue
 from typing import Any, BinaryIO
@@ -22,7 +22,9 @@ from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.learning.exceptions import LearningError
+from fedchain.node.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, to_frame, write_frame
+from fedchain.node.workers.niceness import be_nice
 
 TRAIN_NICE, MINE_NICE = 10, 19
 """Niceness: the node goes first, then training, then mining."""
@@ -80,7 +82,7 @@ class Trainer:
 
 def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str = "") -> None:
     """Say whether the data can be used, then serve contributions until the node closes the pipe."""
-    os.nice(TRAIN_NICE)
+    be_nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
     import torch
 
@@ -105,7 +107,7 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
 
 def mine(function: str) -> None:
     """Search nonces for the newest header that the node sent, slice by slice; for none after an empty order."""
-    os.nice(MINE_NICE)
+    be_nice(MINE_NICE)
     answers, orders = _take_stdout(), _orders()
     draw, slice_size = random.SystemRandom(), 64
     header: Header | None = None
@@ -114,7 +116,6 @@ def mine(function: str) -> None:
             order = orders.get()
             header = Header.from_record(order) if order else None
         begun = time.perf_counter()
-        header = replace(header, timestamp_ms=max(header.timestamp_ms, time.time_ns() // 1_000_000))
         sealed = search_nonce(function, header, draw.randrange(NONCE_MAX), slice_size)
         if sealed is not None:
             write_frame(answers, sealed.to_record())
@@ -159,6 +160,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 def main(arguments: list[str]) -> None:
     """Run one worker until the node is gone."""
+    os.umask(UMASK)
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         if arguments[0] == "train":
             train(*arguments[1:])

@@ -151,7 +151,8 @@ class WorkerProcess:
     async def start(cls, arguments: list[str]) -> Self:
         """Start ``python -m fedchain.node.workers.process`` with ``arguments``."""
         command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
-        # A session of its own: Ctrl-C in the terminal is the node's to handle, and it ends its workers itself.
+        # A session of its own: Ctrl-C in the terminal is the node's to handle, and it ends its workers itself. What
+        # that does to a worker's niceness, and what the worker does about it, is in ``niceness.py``.
         pipe = subprocess.PIPE
         return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=None, start_new_session=True))
 

@@ -1,5 +1,6 @@
 """Worker processes: they answer, they are replaced when they die, and they end when nobody needs them."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -23,10 +24,21 @@ from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers.frames import read_frame, write_frame
+from fedchain.node.workers.niceness import AUTOGROUP, lower_session
 from fedchain.node.workers.process import TRAINING
-from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
+from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed, WorkerProcess
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
-from tests.node.shell import DIGITS, TIMEOUT_S, is_worker, kill_worker, on_trio, until, workers_of, write_genesis
+from tests.node.shell import (
+    DIGITS,
+    TIMEOUT_S,
+    is_worker,
+    kill_worker,
+    on_trio,
+    until,
+    wait_until,
+    workers_of,
+    write_genesis,
+)
 
 HEADER = ChainBuilder(genesis(2)).extend().header
 HARD_BITS = bits_from_attempts(2**60)
@@ -76,6 +88,7 @@ async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     assert 0.0 <= answers[0].measured["local_accuracy"] <= 1.0
     assert not is_worker(process, "train")
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", "training.msgpack"]
+    assert (tmp_path / TRAINING).stat().st_mode & 0o777 == 0o600
 
 
 @on_trio
@@ -204,3 +217,91 @@ def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) 
         orders.close()
         assert process.wait(TIMEOUT_S) == 0
     assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
+
+
+NODE = """
+import sys
+import anyio
+from fedchain.node.workers.supervisor import WorkerProcess
+
+async def main():
+    process = await WorkerProcess.start(sys.argv[1:])
+    print("started", flush=True)
+    await anyio.sleep_forever()
+
+anyio.run(main, backend="trio")
+"""
+
+
+@pytest.mark.parametrize("kind", ["mine", "train"])
+def test_a_node_that_is_killed_leaves_no_worker(tmp_path: Path, kind: str) -> None:
+    path = write_genesis(tmp_path / "genesis")
+    arguments = ["mine", "sha256d"] if kind == "mine" else ["train", str(path), str(tmp_path), "0", ""]
+    with subprocess.Popen([sys.executable, "-c", NODE, *arguments], stdout=subprocess.PIPE) as node:
+        assert node.stdout is not None
+        assert node.stdout.readline() == b"started\n"
+        wait_until(lambda: workers_of(node.pid, kind), "a worker")
+        (worker,) = workers_of(node.pid, kind)
+        assert os.getsid(worker) == worker, "Ctrl-C in the node's terminal is not for its workers"
+        node.kill()
+        node.wait()
+    wait_until(lambda: not is_worker(worker, kind), "the worker's end")
+
+
+# niceness
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="no autogroups in this kernel")
+@on_trio
+async def test_a_worker_goes_behind_everything_else_on_the_machine() -> None:
+    ours = AUTOGROUP.read_text()
+    process = await WorkerProcess.start(["mine", "sha256d"])
+    try:
+        (worker,) = workers_of(os.getpid(), "mine")
+        await until(lambda: Path(f"/proc/{worker}/autogroup").read_text().endswith("nice 19\n"), "a nicer session")
+        assert os.getpriority(os.PRIO_PROCESS, worker) == 19
+    finally:
+        await process.close()
+    assert AUTOGROUP.read_text() == ours
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="no autogroups in this kernel")
+def test_a_worker_that_is_started_by_hand_does_not_slow_its_user_s_shell_down() -> None:
+    before = AUTOGROUP.read_text()
+    with started("mine", "sha256d") as (process, orders, answers):
+        write_frame(orders, replace(HEADER, bits=EASY_BITS).to_record())
+        assert read_frame(answers)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+        assert Path(f"/proc/{process.pid}/autogroup").read_text() == before
+        orders.close()
+
+
+@pytest.mark.parametrize(
+    ("refusals", "lowered", "waited"),
+    [([], True, 0), ([errno.EAGAIN] * 3, True, 3), ([errno.ENOENT], False, 0), ([errno.EROFS], False, 0)],
+)
+def test_a_system_that_lets_one_session_at_a_time_go_behind_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, refusals: list[int], lowered: bool, waited: int
+) -> None:
+    written: list[str] = []
+    pauses: list[float] = []
+
+    def write(text: str) -> None:
+        if len(written) + len(pauses) < len(refusals):
+            raise OSError(refusals[len(pauses)], "refused")
+        written.append(text)
+
+    monkeypatch.setattr("time.sleep", pauses.append)
+    assert lower_session(19, write) is lowered
+    assert written == (["19"] if lowered else [])
+    assert len(pauses) == waited
+
+
+def test_a_system_that_never_lets_us_go_behind_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(text: str) -> None:
+        raise OSError(errno.EAGAIN, "refused")
+
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    assert not lower_session(19, write)
+    assert len(pauses) == 100
