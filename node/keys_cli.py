@@ -1,9 +1,8 @@
-"""``fedchain keys``: what is done with a key file once it is made. Nothing heavy is imported before a command runs."""
+"""``fedchain keys``: key files, and what a key has signed. Nothing heavy is imported before a command runs."""
 
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,6 @@ from fedchain.node.command import clear_errors
 
 if TYPE_CHECKING:
     from fedchain.crypto.keys import PrivateKey
-    from fedchain.node.journal_transfer import IsBehind
 
 log = logging.getLogger("fedchain.keys")
 
@@ -23,6 +21,37 @@ NEW_PASSPHRASE_VARIABLE = "FEDCHAIN_NEW_PASSPHRASE"
 """What ``protect`` encrypts with; without it, with the old passphrase or one that is asked for."""
 
 
+keys_app = typer.Typer(help="Make and show key files.", no_args_is_help=True)
+
+
+@keys_app.command("new")
+def new_key(
+    path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Do not encrypt it; for machines without an operator.")
+    ] = False,
+) -> None:
+    """Make a key and write it, encrypted with a passphrase that is asked for (or taken from FEDCHAIN_PASSPHRASE)."""
+    from fedchain.crypto.address import address
+    from fedchain.crypto.keys import PrivateKey
+
+    with clear_errors():
+        passphrase = None if plain else _new_passphrase()
+        key = PrivateKey.generate()
+        key.save(path, passphrase)
+        typer.echo(address(key.public_key))
+
+
+@keys_app.command("show")
+def show_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
+    """Show the address of a key, which is also its libp2p peer id."""
+    from fedchain.crypto.address import address
+
+    with clear_errors():
+        typer.echo(address(load_key(path).public_key))
+
+
+@keys_app.command("protect")
 def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
     """Encrypt a key file anew: one that is plain, that an older version wrote, or whose passphrase is to change.
 
@@ -43,6 +72,7 @@ def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None
         typer.echo(address(key.public_key))
 
 
+@keys_app.command("export-journal")
 def export_signing_journal(
     path: Annotated[Path, typer.Argument(help="Key file.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
@@ -55,31 +85,24 @@ def export_signing_journal(
         typer.echo(export_journal(journal_path(path, _chain_id(genesis))), nl=False)
 
 
-def import_journal_command(is_behind: "IsBehind") -> Callable[..., None]:
-    """The command that takes over an exported journal.
+@keys_app.command("import-journal")
+def import_signing_journal(
+    path: Annotated[Path, typer.Argument(help="Key file.")],
+    exported: Annotated[Path, typer.Argument(help="What `fedchain keys export-journal` printed elsewhere.")],
+    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
+) -> None:
+    """Take over what a key has signed on another machine, before its node starts here."""
+    with clear_errors():
+        from fedchain.node.core.journal import is_behind
+        from fedchain.node.journal_file import JournalError, journal_path
+        from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, import_journal
 
-    Args:
-        is_behind: whether its second argument would allow to sign what its first forbids.
-    """
-
-    def import_signing_journal(
-        path: Annotated[Path, typer.Argument(help="Key file.")],
-        exported: Annotated[Path, typer.Argument(help="What `fedchain keys export-journal` printed elsewhere.")],
-        genesis: Annotated[Path, typer.Option(help="Genesis document.")],
-    ) -> None:
-        """Take over what a key has signed on another machine, before its node starts here."""
-        with clear_errors():
-            from fedchain.node.journal_file import JournalError, journal_path
-            from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, import_journal
-
-            try:
-                with exported.open(encoding="utf-8") as file:
-                    text = file.read(EXPORT_SIZE_MAX + 1)
-            except ValueError:
-                raise JournalError(f"{exported} is no exported journal: it is not text") from None
-            import_journal(journal_path(path, _chain_id(genesis)), text, is_behind)
-
-    return import_signing_journal
+        try:
+            with exported.open(encoding="utf-8") as file:
+                text = file.read(EXPORT_SIZE_MAX + 1)
+        except ValueError:
+            raise JournalError(f"{exported} is no exported journal: it is not text") from None
+        import_journal(journal_path(path, _chain_id(genesis)), text, is_behind)
 
 
 def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
@@ -110,6 +133,10 @@ def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:
     """Ask on the terminal, without showing what is typed."""
     passphrase: str = typer.prompt(text, hide_input=True, confirmation_prompt=twice, err=True)
     return passphrase
+
+
+def _new_passphrase() -> str:
+    return os.environ.get(PASSPHRASE_VARIABLE) or ask_passphrase(twice=True)
 
 
 def _chain_id(genesis: Path) -> bytes:

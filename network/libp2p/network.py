@@ -22,22 +22,15 @@ from fedchain.network.admission import Gate
 from fedchain.network.libp2p.addresses import AddressBook, check_free, is_address, parse_bootstrap
 from fedchain.network.libp2p.addresses import ListenError as ListenError  # part of this module's interface
 from fedchain.network.libp2p.finder import Finder
-from fedchain.network.libp2p.gossip import GuardedPubsub, GuardedRouter
+from fedchain.network.libp2p.gossip import GuardedPubsub
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log, quieten_library
+from fedchain.network.libp2p.mesh import GuardedRouter
 from fedchain.network.libp2p.messenger import Counters, Hearing, Messenger
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.libp2p.swarm import ConnectionWatch, build_host, close_quietly
 from fedchain.network.limits import Limits
-from fedchain.network.messages import (
-    BlockMessage,
-    GossipMessage,
-    Message,
-    PostMessage,
-    VoteMessage,
-    decode_message,
-    encode_message,
-)
+from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 
@@ -128,7 +121,7 @@ class Libp2pNetwork:
         self.host = build_host(key, self._admits, limits)
         self.host.pays = self._pays
         self._hearing = Hearing()
-        self.topic = f"/fedchain/{chain_id.hex()}/gossip/1"
+        self.topic = f"/fedchain/{chain_id.hex()}/gossip/2"
         self.router = GuardedRouter(self.topic, limits)
         self.pubsub = GuardedPubsub(
             self.host,
@@ -142,7 +135,7 @@ class Libp2pNetwork:
         )
         self._messenger = Messenger(
             self.host,
-            TProtocol(f"/fedchain/{chain_id.hex()}/messages/1"),
+            TProtocol(f"/fedchain/{chain_id.hex()}/messages/2"),
             gate=self.gate,
             limits=limits,
             counters=self.counters,
@@ -153,7 +146,7 @@ class Libp2pNetwork:
         )
         self._finder = Finder(
             self.host,
-            TProtocol(f"/fedchain/{chain_id.hex()}/addresses/1"),
+            TProtocol(f"/fedchain/{chain_id.hex()}/addresses/2"),
             book=self.book,
             gate=self.gate,
             limits=limits,
@@ -329,14 +322,10 @@ class Libp2pNetwork:
             log.warning("addresses", "known addresses could not be saved: %s", error)
 
     def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
-        """What to do with gossip."""
-        try:
-            message = decode_message(data)
-        except InvalidEncoding as error:
-            log.info("encoding", "gossip of %s: %s", peer_id(peer), error)
-            return Verdict.REJECT
-        if not isinstance(message, PostMessage | BlockMessage | VoteMessage):
-            return Verdict.REJECT
+        """What to do with gossip; raises InvalidEncoding where it is none."""
+        message = decode_message(data)
+        if not isinstance(message, GossipMessage):
+            raise InvalidEncoding("gossip", f"a {type(message).__name__} found, which goes from one peer to another")
         return self._receive(peer, message, len(data))
 
     def _receive(self, peer: PublicKey, message: Message, size: int) -> Verdict:

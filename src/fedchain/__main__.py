@@ -7,8 +7,10 @@ import typer
 
 import fedchain
 from fedchain.chain.explorer.cli import explorer_app
-from fedchain.node.cli import genesis_app, keys_app, node_app
+from fedchain.node.cli import node_app
 from fedchain.node.data_cli import data
+from fedchain.node.genesis_cli import genesis_app
+from fedchain.node.keys_cli import keys_app
 from fedchain.simulator.cli import plan, reproduce, simulate_command
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ LOCAL_STEPS = 20
 class TrivialRules:
     """Adds up what was posted since the first round."""
 
-    def check(self, phase: str, payload: bytes) -> None:
+    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
         if len(payload) != _PAYLOAD.size:
             raise ValueError(f"{len(payload)} bytes found, {phase} has {_PAYLOAD.size}")
 
