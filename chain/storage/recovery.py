@@ -215,6 +215,8 @@ def _read_block(connection: sqlite3.Connection, height: int) -> Block | None:
 
 def _read_certificate(record: list[Any]) -> Certificate:
     kind, height, attempt, block_hash, entries = record
+    if not entries:
+        raise ValueError("a certificate without votes has no medians")
     votes = (
         Vote(kind, height, attempt, block_hash, clock, mining, voter, signature)
         for voter, clock, mining, signature in entries

@@ -25,11 +25,12 @@ from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State
 from fedchain.chain.storage.content_files import make_folder, sync_folder, take_lock
-from fedchain.chain.storage.contents import Contents
+from fedchain.chain.storage.contents import ROW_SIZE_MAX, Contents
 from fedchain.chain.storage.damage import find_damage
 from fedchain.chain.storage.database import (
     DATABASE,
     REPAIRED,
+    STORE_VERSION,
     build_database,
     connect,
     disk_errors,
@@ -65,6 +66,8 @@ from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
+
+__all__ = ["DATABASE", "ROW_SIZE_MAX", "STORE_VERSION", "Outline", "Store"]
 
 log = logging.getLogger("fedchain.store")
 

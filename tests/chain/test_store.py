@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError, StoreMismatch
 from fedchain.chain.state import State
 from fedchain.chain.storage import recovery, sqlite
@@ -427,6 +428,32 @@ def test_blocks_that_no_state_leads_to_wait_for_the_head_that_is_joined(
         assert (store.final(4), store.final(8)) == ((records[3].block, records[3].certificate), None)
         store.append(records[7:])
         assert (store.head(), store.base()) == (records[8], 4)
+
+
+@pytest.mark.parametrize("bits", [2**63 - 1, 0x1F7FFFFF])
+def test_a_block_of_another_difficulty_is_not_replayed(folder: Path, chain: ChainBuilder, bits: int) -> None:
+    tip = chain.blocks[chain.tip]
+    wrong = replace(tip, header=replace(tip.header, bits=bits))
+    with closing(recovery_connection(folder)) as connection:
+        FINALS.insert(connection, to_row(Final(wrong, chain.certificate(tip), b""))[1])
+    with Store.open(folder) as store:
+        assert store.head() == finals_of(chain)[-1]
+
+
+def test_a_row_that_holds_no_block_is_damaged_whatever_its_checksum(folder: Path, chain: ChainBuilder) -> None:
+    records = finals_of(chain)
+    for height, no_block in ((9, encode([1, 2])), (8, b"\xc1"), (7, encode([[], b"", [], [], []]))):
+        values = to_row(records[height - 1])[1]
+        with closing(recovery_connection(folder)) as connection:
+            FINALS.insert(connection, (*values[:-2], no_block, values[-1]), replace=True)
+            connection.execute("DELETE FROM states")
+        with Store.open(folder) as store:
+            assert store.head() == records[height - 2]
+    values = to_row(records[1])[1]
+    with closing(recovery_connection(folder)) as connection:
+        FINALS.insert(connection, (*values[:-2], records[2].block.encode(), values[-1]), replace=True)
+    with Store.open(folder) as store:
+        assert store.final(2) is None
 
 
 def test_a_reader_refuses_a_damaged_head_and_changes_nothing(folder: Path) -> None:
