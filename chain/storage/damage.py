@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt
 from fedchain.chain.storage.content_files import read_content
+from fedchain.chain.storage.database import snapshot
 from fedchain.chain.storage.recovery import is_whole
 from fedchain.chain.storage.rows import RECORD_TABLES, STATES
 from fedchain.crypto.hashing import sha256
@@ -16,7 +17,9 @@ def find_damage(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     for (verdict,) in connection.execute("PRAGMA integrity_check(100)"):
         if verdict != b"ok":
             yield " ".join(verdict.decode(errors="replace").split())
-    if not is_whole(connection):
+    with snapshot(connection):
+        has_head = is_whole(connection)
+    if not has_head:
         yield "the head, or the state before it, is missing or damaged"
     for table in (*RECORD_TABLES, STATES):
         for row in connection.execute(table.select):

@@ -122,6 +122,16 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is read inside is of one moment, whatever another process writes in between."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
+
+
+@contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
     """Say whether the disk refuses or what is on it is wrong."""
     try:

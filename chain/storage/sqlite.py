@@ -36,6 +36,7 @@ from fedchain.chain.storage.database import (
     disk_errors,
     read_genesis,
     repair_hint,
+    snapshot,
     take_place,
     transaction,
 )
@@ -44,7 +45,6 @@ from fedchain.chain.storage.recovery import (
     STATE_INTERVAL,
     find_base,
     head_height,
-    is_whole,
     read_head,
     recover,
     state_before,
@@ -184,12 +184,12 @@ class Store:
     def head(self) -> Final | None:
         """See :class:`Storage`."""
         with disk_errors(self.folder):
-            if head_height(self._reader) == 0:
-                return None
-            if not is_whole(self._reader):  # who only reads could not mend it
+            try:
+                with snapshot(self._reader):
+                    return read_head(self._reader)
+            except StoreCorrupt as error:  # who only reads cannot mend it
                 place = self.folder / DATABASE
-                raise StoreCorrupt(f"{place}: the head is damaged; start the node, or {repair_hint(self.folder)}")
-            return read_head(self._reader)
+                raise StoreCorrupt(f"{place}: {error}; start the node, or {repair_hint(self.folder)}") from None
 
     def base(self) -> int:
         """See :class:`Storage`."""

@@ -669,7 +669,7 @@ def test_whole_chains_are_walked_and_not_held(explore: Explore, monkeypatch: pyt
 
 
 def test_a_head_that_cannot_be_read_is_corrupt(explorer: Explorer) -> None:
-    with pytest.raises(StoreCorrupt, match="head is damaged"):
+    with pytest.raises(StoreCorrupt, match="states row with height 4 was altered"):
         execute(explorer, "UPDATE states SET data = x'00' WHERE height = 4")
 
 

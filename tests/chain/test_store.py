@@ -403,6 +403,22 @@ def test_a_damaged_index_is_built_again(folder: Path, chain: ChainBuilder) -> No
         assert store.base() == 1
 
 
+def test_a_head_is_of_one_moment(folder: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    next_head = chain.final(chain.blocks[chain.tip])
+    with Store.open(folder) as writer, Store.open(folder, read_only=True) as reader:
+
+        def interrupt(connection: sqlite3.Connection) -> int:
+            height = recovery_head_height(connection)
+            writer.append([next_head])
+            return height
+
+        recovery_head_height = recovery.head_height
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery, "head_height", interrupt)
+            assert reader.head() == finals_of(chain)[-1]
+        assert reader.head() == next_head
+
+
 def test_who_joined_late_is_cut_back_to_what_its_first_state_leads_to(tmp_path: Path, chain: ChainBuilder) -> None:
     records = finals_of(chain)
     with Store.create(tmp_path, GENESIS) as store:
@@ -459,7 +475,7 @@ def test_a_row_that_holds_no_block_is_damaged_whatever_its_checksum(folder: Path
 def test_a_reader_refuses_a_damaged_head_and_changes_nothing(folder: Path) -> None:
     execute(folder, f"UPDATE finals SET {DAMAGE} WHERE height = {BLOCKS}")
     before = (folder / DATABASE).read_bytes()
-    advice = f"head is damaged; start the node, or run: fedchain node repair {folder}"
+    advice = f"finals row with height {BLOCKS} was altered: .*; start the node, or run: fedchain node repair {folder}"
     with Store.open(folder, read_only=True) as store, pytest.raises(StoreCorrupt, match=advice):
         store.head()
     assert (folder / DATABASE).read_bytes() == before
