@@ -212,6 +212,15 @@ def test_delays_are_kept_for_each_phase_and_for_the_last_rounds() -> None:
     assert len(first) == len(second) == DELAYS_MAX
 
 
+def test_the_setup_says_nothing_about_delays() -> None:
+    builder = ChainBuilder(genesis(2, setup=(KEY_SHARES, UPDATE), phases=(UPDATE, UPDATE)))
+    counts = []
+    for _ in range(5):
+        builder.extend()
+        counts.append([len(delays) for delays in builder.state.delays_ms])
+    assert counts == [[0, 0], [0, 0], [0, 0], [1, 0], [1, 1]]
+
+
 def test_a_phase_that_closed_empty_says_nothing_about_delays() -> None:
     builder = ChainBuilder(genesis(3, **FIXED))
     builder.extend()
