@@ -1,12 +1,12 @@
 """Tensors to bytes and back: the form in which payloads and knowledge are hashed, signed and sent.
 
 A document is a msgpack array of `[name, dtype, shape, data]`, sorted by name; `data` is the array in C order,
-little-endian. Exactly one encoding is valid, because a decoder encodes again and refuses bytes that differ.
-Everything is bounded by the receiver's own specs before any array exists.
+little-endian. Exactly one encoding is valid: a decoder refuses every other spelling of the same tensors. Everything is
+bounded by the receiver's own specs before any array exists, and then the numbers are (`learning/numbers.py`).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -17,6 +17,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.numbers import MAGNITUDE_MAX, clip_elements, replace_tiny, validate_elements
 
 _WIRE_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({"float32": np.dtype("<f4"), "int64": np.dtype("<i8")})
 _ENTRY_OVERHEAD_BYTES_MAX = 96
@@ -25,7 +26,7 @@ _NAME_LENGTH_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What one tensor must be."""
+    """What one tensor must be. Its floats are 0 or normal numbers: never subnormal, and never -0."""
 
     name: str
     """Name in the document."""
@@ -45,6 +46,9 @@ class TensorSpec:
     maximum: int | None = None
     """Largest allowed element; None is no bound."""
 
+    magnitude_max: float = MAGNITUDE_MAX
+    """Largest allowed absolute value of a float32 element."""
+
     @property
     def size_bytes_max(self) -> int:
         """Bytes that the encoded tensor cannot exceed."""
@@ -54,18 +58,23 @@ class TensorSpec:
 
 
 def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the one valid encoding of float32 and int64 arrays. The arrays must be finite; it is ours to know."""
-    entries = []
-    for name, tensor in sorted(tensors.items()):
-        wire = _WIRE_DTYPES[tensor.dtype.name]
-        data = np.ascontiguousarray(tensor, dtype=wire).tobytes()
-        entries.append([name, tensor.dtype.name, list(tensor.shape), data])
-    packed: bytes = msgpack.packb(entries, use_bin_type=True)
-    return packed
+    """Return the one valid encoding of float32 and int64 arrays; -0 and subnormal numbers are written as 0.
+
+    That the arrays are finite and within the bounds of their specs is ours to know.
+    """
+    return b"".join(part for entry in _entries(canonical(tensors)) for part in entry)
+
+
+def canonical(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays as who decodes them finds them."""
+    return {name: replace_tiny(tensor) if tensor.dtype.kind == "f" else tensor for name, tensor in tensors.items()}
 
 
 def decode(data: bytes, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
-    """Return the named read-only arrays, or raise `InvalidPayload` if the bytes break any rule of the specs."""
+    """Return the named read-only arrays, or raise `InvalidPayload` if the bytes break any rule of the specs.
+
+    For numbers that a training may come to by itself, such as too large ones, that is `UnsoundNumbers`.
+    """
     limit = size_bytes_max(specs)
     if len(data) > limit:
         raise InvalidPayload(f"size: at most {limit} bytes expected, found {len(data)}")
@@ -76,9 +85,21 @@ def decode(data: bytes, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
         raise InvalidPayload(f"names: {expected} expected in this order, found {names}")
     by_name = {spec.name: spec for spec in specs}
     tensors = {entry[0]: _read_tensor(by_name[entry[0]], *entry[1:]) for entry in entries}
-    if encode(tensors) != data:
-        raise InvalidPayload(f"canonical form: another encoding of the same {len(data)} bytes' tensors found")
+    _validate_spelling(data, tensors)
     return tensors
+
+
+def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
+    """Return an aggregate with every element within the bounds of its spec. Its names and shapes must fit already."""
+    by_name = {spec.name: spec for spec in specs}
+    assert tensors.keys() == by_name.keys(), f"{sorted(tensors)} aggregated, {sorted(by_name)} stated"
+    settled = canonical(tensors)
+    for name, tensor in settled.items():
+        try:
+            validate_elements(by_name[name], tensor)
+        except InvalidPayload:
+            settled[name] = clip_elements(by_name[name], tensor)
+    return settled
 
 
 def size_bytes_max(specs: Sequence[TensorSpec]) -> int:
@@ -134,15 +155,31 @@ def _read_tensor(spec: TensorSpec, dtype: str, shape: tuple[int, ...], data: byt
     if len(data) != size_bytes:
         raise InvalidPayload(f"data of {spec.name}: {size_bytes} bytes expected, found {len(data)}")
     tensor: NDArray[Any] = np.frombuffer(data, dtype=wire).astype(wire.newbyteorder("="), copy=False).reshape(shape)
-    _validate_elements(spec, tensor)
+    validate_elements(spec, tensor)
     return tensor
 
 
-def _validate_elements(spec: TensorSpec, tensor: NDArray[Any]) -> None:
-    if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
-        found = tensor[~np.isfinite(tensor)][0]
-        raise InvalidPayload(f"elements of {spec.name}: finite numbers expected, found {found}")
-    if spec.minimum is not None and (tensor < spec.minimum).any():
-        raise InvalidPayload(f"elements of {spec.name}: at least {spec.minimum} expected, found {tensor.min()}")
-    if spec.maximum is not None and (tensor > spec.maximum).any():
-        raise InvalidPayload(f"elements of {spec.name}: at most {spec.maximum} expected, found {tensor.max()}")
+def _validate_spelling(data: bytes, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Check that the document is the one that would be written. The arrays' bytes are its own already."""
+    position = 0
+    for structure, contents in _entries(tensors):
+        if not data.startswith(structure, position):
+            raise InvalidPayload(f"canonical form: another encoding of the same {len(data)} bytes' tensors found")
+        position += len(structure) + len(contents)
+
+
+def _entries(tensors: Mapping[str, NDArray[Any]]) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the document in pairs: a piece of its structure, and the contents of the array that follow."""
+    array_header: bytes = msgpack.Packer().pack_array_header(len(tensors))
+    yield array_header, memoryview(b"")
+    for name, tensor in sorted(tensors.items()):
+        contents = np.ascontiguousarray(tensor, dtype=_WIRE_DTYPES[tensor.dtype.name]).reshape(-1).view(np.uint8).data
+        empty: bytes = msgpack.packb([name, tensor.dtype.name, list(tensor.shape), b""])
+        yield empty.removesuffix(_bytes_header(0)) + _bytes_header(len(contents)), contents
+
+
+def _bytes_header(size: int) -> bytes:
+    """Return what msgpack writes before so many bytes."""
+    if size < 1 << 8:
+        return b"\xc4" + size.to_bytes(1, "big")
+    return b"\xc5" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xc6" + size.to_bytes(4, "big")

@@ -139,7 +139,7 @@ async def _serve(
                     network,
                     training,
                     blame=blame,
-                    links=network,
+                    links=None,
                     replays=config.replay,
                 )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))

@@ -210,6 +210,11 @@ class Store:
         found: Iterator[Candidate] = self._read(CANDIDATES, where)
         return (candidate.block for candidate in found)
 
+    def own_candidates(self) -> Iterator[Block]:
+        """All blocks that this node mined, also those that did not become final."""
+        found: Iterator[Candidate] = self._read(CANDIDATES, "WHERE is_own = 1 ORDER BY sequence")
+        return (candidate.block for candidate in found)
+
     def votes(self, height: int) -> Iterator[Vote]:
         """See :class:`Storage`."""
         return self._read(VOTES, "WHERE height = ? ORDER BY attempt, kind, sequence", height)

@@ -9,7 +9,6 @@ from fedchain.chain.exceptions import Invalid, InvalidPayload, Refused
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.chain.storage.store import Content
 from fedchain.chain.transaction import Transaction, sign_transaction
-from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.block_import import BlockImport, recompute_job
@@ -17,7 +16,7 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.deadlines import patience_ms
 from fedchain.node.core.effects import Blame, Compute, Contribute, Mine, Persist, Publish
-from fedchain.node.core.jobs import CheckPost, Recompute
+from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.node.core.notices import TrainingFailed
 from fedchain.node.core.vote_policy import is_patience_over, is_time_to_close_empty
 
@@ -31,7 +30,7 @@ class Draft:
     evidence: tuple[Evidence, ...]
     header: Header | None = None
     """What is being mined; None: the knowledge is not there yet."""
-    knowledge: bytes = b""
+    knowledge: Knowledge | None = None
 
 
 class Production:
@@ -84,7 +83,7 @@ class Production:
         self._computed, self._is_checked = (post, payload), False
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
 
-    def on_checked(self, job: CheckPost, result: bytes | Refused) -> bool:
+    def on_checked(self, job: CheckPost, result: Refused | None) -> bool:
         """A payload was checked; whether it was our own that waits to be sent."""
         if self._computed is None or job.transaction != self._computed[0]:
             return False
@@ -190,7 +189,7 @@ class Production:
             self._draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
             context.emit(Compute(recompute_job(context, posts)))
 
-    def on_recomputed(self, job: Recompute, result: bytes | Refused) -> None:
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
         """The knowledge after our draft is there: search its nonce."""
         context, draft = self._context, self._draft
         if draft is None or draft.header is not None or job.state.block_hash != context.head.block_hash:
@@ -210,7 +209,7 @@ class Production:
             certificate_root=certificate_root(draft.certificate),
             evidence_root=evidence_root(draft.evidence),
             state_root=context.head.root,
-            knowledge_root=sha256(result),
+            knowledge_root=result.root,
             bits=context.head.bits,
             miner=context.me,
             nonce=0,
@@ -221,7 +220,9 @@ class Production:
     def on_mined(self, sealed: Header) -> None:
         """Our miner sealed a header: if it is still the one that we want, the block is ours to publish."""
         context, draft = self._context, self._draft
-        if draft is None or draft.header is None or not is_same_work(draft.header, sealed) or context.silent():
+        if draft is None or draft.header is None or draft.knowledge is None:
+            return
+        if not is_same_work(draft.header, sealed) or context.silent():
             return
         self._draft = None
         block = sign_block(

@@ -36,16 +36,16 @@ CRIME = THIRD.evidence[0]
 
 VECTORS = {
     "chain id": "f0b0098c060197c08c0ad49d3f9f63a49b88baa3121011afbd9e111c4bd70c74",
-    "post": "5c7e25ef121c1239d1fa2618f532efaf88e56b6d1191f6e5e192cbfda5178c6a",
-    "transactions root": "e31e615e317eb28532c9c5961e0eee42e1bacb687a5fe7b0e33d94a59dd6e743",
-    "first block": "d0019fecc99f9cfb6cc511b69fe1fe8e0f5d4dfdc5d934ebf67c9abbd19e29db",
-    "vote": "63d80fb3188f37f3de5b9d4671f028233c2b44c34de1a6ee46dd6031d64d4762",
-    "certificate": "dd29c71e12fda173db9503efec9c77f034278f30547c61b21a69e7c5b298266a",
-    "second block": "4b1c70f53e89eb29687450a1ae80cfd5387fa8f215e2421fe2f70a02bf3626d8",
-    "state": "9384386aeaaea3a97c4a5e1c103af560144576baff8d2bd45c7f9305e6ca1d83",
-    "crime": "29ebe40e0da6ebea6d3c825046c478a03979b361a4468befb33fbbfff9ffcdf0",
-    "evidence root": "0f078186cb68932659ce802cf7652cecd5e91e7266e7ac316e749d5cb3efa689",
-    "third block": "98e2edef955145eaee8af87e26e3b7f5c9f34b3fe7e1f1dd74e13f1bab474c48",
+    "post": "d46610ec95834c7be758f49e5edaadaccee5416583bd100587dd1055a1c6ea1f",
+    "transactions root": "ca7245da944f10db9a38353851dfaf7cb7b631da772ac4b8281f7b781a9ab515",
+    "first block": "ea772dabe2f710113d94ed09c042985893f58fa712a275e88af4853f7043e1ab",
+    "vote": "c0bccde59114d42a930e145d7c8e880dfe1fc1fe1d9f0d183f9b5821e03bca01",
+    "certificate": "db8cf63f38aefd9104d052ae35c142246b99f25158c675b61c5c172ce085702a",
+    "second block": "ed9963e44442f94aae3568786f4b7fc2f87a22310d8ea5f0f5670c608bb27ca3",
+    "state": "d0251ba5327ac78d12fdbdc17c175cf63b5abebccc8b074c1af2e3c3f23b264d",
+    "crime": "832a31ff9a823fa225f4d9a96c2a49b56998cc134d260d8a729e38f03591170e",
+    "evidence root": "b5d336e746873736b155f4639468ffc13d178c238c7e224787386c4286223eae",
+    "third block": "f97422953b09d96cd744a602e2b14543f168988f46690a2cd55f5510349546e7",
     "knowledge": "d05357017dc682ca93a31c020d9f4a35e1b25fd40a1b9972c64dd5de06d26693",
 }
 

@@ -11,6 +11,7 @@ from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models import describe_model
 from fedchain.learning.parameters import PREFIX
 from fedchain.learning.rules import Rules
+from tests.learning.federation import check
 
 INFO = describe_model("digits-mlp")
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
@@ -39,7 +40,7 @@ def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
     assert rules.phases == (("update", "participant"),)
     assert rules.setup_phases == ()
     for _, payload in posts:
-        rules.check("update", payload)
+        check(rules, payload)
         assert len(payload) <= rules.payload_size_bytes_max("update")
     knowledge = rules.aggregate("update", 1, b"", posts)
     assert rules.read_knowledge(knowledge) is not None
@@ -92,7 +93,7 @@ def test_inconsistent_prototypes_are_refused(labels: list[int], counts: list[int
     payload = encode({"labels": np.array(labels), "counts": np.array(counts), "prototypes": prototypes})
     rules = Rules(LearningConfig())
     with pytest.raises(InvalidPayload, match=message):
-        rules.check("update", payload)
+        check(rules, payload)
     with pytest.raises(InvalidPayload, match=message):
         rules.aggregate("update", 1, b"", [(b"sender", payload)])
 
@@ -101,12 +102,12 @@ def test_inconsistent_prototypes_are_refused(labels: list[int], counts: list[int
 def test_a_boastful_number_of_examples_is_refused(examples: int) -> None:
     tensors = {PREFIX + name: np.zeros(shape, np.float32) for name, shape in INFO.parameters}
     with pytest.raises(InvalidPayload, match="elements of examples"):
-        Rules(LearningConfig(method="fedavg")).check("update", encode(tensors | {"examples": np.array([examples])}))
+        check(Rules(LearningConfig(method="fedavg")), encode(tensors | {"examples": np.array([examples])}))
 
 
 def test_a_solo_post_must_be_empty() -> None:
     with pytest.raises(InvalidPayload):
-        Rules(LearningConfig(method="solo")).check("update", encode({"x": np.zeros(1, np.float32)}))
+        check(Rules(LearningConfig(method="solo")), encode({"x": np.zeros(1, np.float32)}))
 
 
 def test_the_summary_describes_the_prototypes() -> None:
