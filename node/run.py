@@ -147,7 +147,7 @@ async def _serve(
                 tasks.start_soon(training.prepare)
                 tasks.start_soon(answer_status, folder, service)
                 if config.metrics:
-                    tasks.start_soon(answer_metrics, config.metrics, service, network.counters, network.bans)
+                    tasks.start_soon(answer_metrics, config.metrics, service, network.counters, lambda: len(network.bans()))
                 if watch is not None:
                     tasks.start_soon(watch, service)
                 await service.run()

@@ -71,8 +71,6 @@ def simulate(
     """
     rules, keys = Rules(scenario.learning_config()), simulation_keys(scenario)
     genesis = found_federation(scenario, rules, keys)
-    if rules.check.__code__.co_argcount == 3:
-        rules = _WithShortCheck(rules)  # type: ignore[assignment]
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     pool = TrainingPool(learner, min(scenario.workers, scenario.peers), clients_max)
     store: Storage | None = None
@@ -93,14 +91,3 @@ def load_learner(scenario: Scenario) -> Learner:
     learner = Learner(scenario.learning_config(), test_local=scenario.test_local)
     learner.histogram()
     return learner
-
-
-class _WithShortCheck:
-    """Rules whose check looks at the payload alone."""
-
-    def __init__(self, rules: Rules) -> None:
-        self.aggregate, self._rules = rules.aggregate, rules
-
-    def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
-        """Ask with what is understood."""
-        self._rules.check(phase, payload)

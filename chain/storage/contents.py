@@ -62,6 +62,12 @@ class Contents:
         row = self._reader.execute(query, (content_hash,)).fetchone()
         return row is not None and (not row[1] or has_content(self._folder, content_hash, row[0]))
 
+    def file_bytes(self) -> int:
+        """Bytes of the contents in files."""
+        query = "SELECT coalesce(sum(size), 0) FROM contents WHERE data IS NULL"
+        (size,) = self._reader.execute(query).fetchone()
+        return int(size)
+
     def write_file(self, content: Content) -> None:
         """Before its row: a crash between the two leaves a file without a row, which nobody asks for."""
         if len(content.data) > ROW_SIZE_MAX:

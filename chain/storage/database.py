@@ -24,6 +24,13 @@ COMPANIONS = ("-wal", "-shm")
 """What SQLite keeps beside a database: its log, and shared memory."""
 
 
+def chain_folder(folder: Path) -> Path:
+    """Where the chain is in a run's or a node's folder; ``folder`` itself if that is the chain's."""
+    inner, names = folder / "chain", (DATABASE, REPAIRED)
+    is_inner = inner.is_dir() and not any((folder / name).exists() for name in names)
+    return inner if is_inner else folder
+
+
 def repair_hint(folder: Path) -> str:
     """What the operator of a damaged folder does next."""
     return f"run: fedchain node repair {folder}"

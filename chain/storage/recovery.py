@@ -8,7 +8,7 @@ back is safe: whoever fetches its end again gets the same blocks, and a key's si
 import sqlite3
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
@@ -51,12 +51,30 @@ def head_height(connection: sqlite3.Connection) -> int:
 
 
 def is_whole(connection: sqlite3.Connection) -> bool:
-    """Whether the highest block is there as it was written, with the state before it."""
+    """Whether the highest block is there as it was written, with the state before it; or there is none at all."""
     (top,) = connection.execute("SELECT max(height) FROM finals").fetchone()
     head = head_height(connection)
     if head != (top or 0):
         return False
-    return head == 0 or _head_fits(connection, head)
+    try:
+        return head == 0 or read_head(connection) is not None
+    except StoreCorrupt:
+        return False
+
+
+def read_head(connection: sqlite3.Connection) -> Final | None:
+    """The head with the state before it; None where there is none. Raises StoreCorrupt."""
+    state = connection.execute(f"{STATES.select} ORDER BY height DESC LIMIT 1").fetchone()
+    if state is None:
+        return None
+    height, data = STATES.read(state)
+    row = connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
+    if row is None:
+        raise StoreCorrupt(f"there is a state before height {height}, but no block")
+    final: Final = from_row(FINALS, row)
+    if final.block.header.state_root != sha256(data):
+        raise StoreCorrupt(f"the state before height {height} is not the one that the block stands on")
+    return replace(final, state=data)
 
 
 def find_base(connection: sqlite3.Connection, height: int) -> int:
@@ -68,6 +86,18 @@ def find_base(connection: sqlite3.Connection, height: int) -> int:
             break
         base, parent = place, parent_hash
     return base
+
+
+def stored_state(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:
+    """The state before the block at ``height``, if it was kept and is sound."""
+    row = connection.execute(f"{STATES.select} WHERE height = ?", (height,)).fetchone()
+    if row is None:
+        return None
+    try:
+        state = decode_state(genesis, STATES.read(row)[1])
+    except (StoreCorrupt, InvalidEncoding):
+        return None
+    return state if state.height == height - 1 else None
 
 
 def state_before(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:
@@ -146,28 +176,11 @@ def _mend_links(connection: sqlite3.Connection, head: int) -> list[str]:
     return []
 
 
-def _head_fits(connection: sqlite3.Connection, head: int) -> bool:
-    """Whether the head's row and the state before it are sound and belong together."""
-    row = connection.execute(f"{FINALS.select} WHERE height = ?", (head,)).fetchone()
-    state = connection.execute(f"{STATES.select} WHERE height = ?", (head,)).fetchone()
-    try:
-        _, data = STATES.read(state)
-        final: Final = from_row(FINALS, row)
-    except StoreCorrupt:
-        return False
-    return final.block.header.state_root == sha256(data)
-
-
 def _starts(connection: sqlite3.Connection, genesis: Genesis, height: int) -> Iterator[State]:
     """States from which the one before ``height`` may be reached: the nearest stored one first, the founding last."""
     query = "SELECT height FROM states WHERE height <= ? ORDER BY height DESC"
     for (place,) in connection.execute(query, (height,)).fetchall():
-        row = connection.execute(f"{STATES.select} WHERE height = ?", (place,)).fetchone()
-        try:
-            state = decode_state(genesis, STATES.read(row)[1])
-        except (StoreCorrupt, InvalidEncoding):
-            continue
-        if state.height == place - 1:
+        if (state := stored_state(connection, genesis, place)) is not None:
             yield state
     yield genesis_state(genesis)
 

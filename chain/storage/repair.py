@@ -17,6 +17,7 @@ from fedchain.chain.block import Block, block_signing_message
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, NotFound, StoreCorrupt, StoreMismatch
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import content_files, content_path, read_content, sync_folder, take_lock
+from fedchain.chain.storage.damage import find_damage
 from fedchain.chain.storage.database import (
     COMPANIONS,
     DATABASE,
@@ -28,7 +29,7 @@ from fedchain.chain.storage.database import (
     transaction,
 )
 from fedchain.chain.storage.pages import find_rows
-from fedchain.chain.storage.recovery import STATE_INTERVAL, find_base, head_height, is_whole, recover
+from fedchain.chain.storage.recovery import STATE_INTERVAL, find_base, head_height, recover
 from fedchain.chain.storage.rows import (
     CANDIDATES,
     FINALS,
@@ -136,31 +137,6 @@ def _find_faults(folder: Path, genesis: Genesis | None) -> Iterator[str]:
         raise
     except (sqlite3.DatabaseError, UnicodeDecodeError, StoreCorrupt) as error:
         yield " ".join(str(error).split())
-
-
-def find_damage(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
-    """Read all rows and files, and name what is not as it was written."""
-    for (verdict,) in connection.execute("PRAGMA integrity_check(100)"):
-        if verdict != b"ok":
-            yield " ".join(verdict.decode(errors="replace").split())
-    if not is_whole(connection):
-        yield "the head, or the state before it, is missing or damaged"
-    for table in (*RECORD_TABLES, STATES):
-        for row in connection.execute(table.select):
-            try:
-                table.read(row)
-            except StoreCorrupt as error:
-                yield str(error)
-    for content_hash, size, data in connection.execute("SELECT hash, size, data FROM contents"):
-        if not isinstance(content_hash, bytes) or not isinstance(size, int) or not isinstance(data, bytes | None):
-            yield f"content row {content_hash!r:.40} is not one"
-        elif data is not None and (sha256(data), len(data)) != (content_hash, size):
-            yield f"content {content_hash.hex()} was altered"
-        elif data is None:
-            try:
-                read_content(folder, content_hash, size)
-            except StoreCorrupt as error:
-                yield str(error)
 
 
 # --- the new database

@@ -26,6 +26,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State
 from fedchain.chain.storage.content_files import make_folder, sync_folder, take_lock
 from fedchain.chain.storage.contents import Contents
+from fedchain.chain.storage.damage import find_damage
 from fedchain.chain.storage.database import (
     DATABASE,
     REPAIRED,
@@ -37,7 +38,17 @@ from fedchain.chain.storage.database import (
     take_place,
     transaction,
 )
-from fedchain.chain.storage.recovery import STATE_INTERVAL, find_base, head_height, is_whole, recover, state_before
+from fedchain.chain.storage.pages import PAGE_SIZE
+from fedchain.chain.storage.recovery import (
+    STATE_INTERVAL,
+    find_base,
+    head_height,
+    is_whole,
+    read_head,
+    recover,
+    state_before,
+    stored_state,
+)
 from fedchain.chain.storage.rows import (
     CANDIDATES,
     FINALS,
@@ -98,13 +109,6 @@ class Store:
         self._base = find_base(self._writer, head_height(self._writer))
         self._damaged: set[Key] = set()  # rows that count as not held until they are written again
 
-    def size_bytes(self) -> int:
-        """Bytes of the database, and of the contents that lie beside it."""
-        (pages,) = self._reader.execute("PRAGMA page_count").fetchone()
-        (page_size,) = self._reader.execute("PRAGMA page_size").fetchone()
-        (files,) = self._reader.execute("SELECT coalesce(sum(size), 0) FROM contents WHERE data IS NULL").fetchone()
-        return int(pages * page_size + files)
-
     @classmethod
     def create(cls, folder: Path, genesis: Genesis) -> Self:
         """Make ``folder`` if needed and begin a chain in it.
@@ -155,8 +159,6 @@ class Store:
                 writer.execute("PRAGMA temp_store = MEMORY")
                 for line in recover(writer, found):
                     log.warning("%s: %s", folder, line)
-            elif head_height(reader) and not is_whole(reader):
-                raise StoreCorrupt(f"{folder / DATABASE}: the head is damaged; {repair_hint(folder)}")
             store = cls(folder, reader, writer, found, lock)
             undo.pop_all()
             return store
@@ -179,15 +181,12 @@ class Store:
     def head(self) -> Final | None:
         """See :class:`Storage`."""
         with disk_errors(self.folder):
-            query = f"{STATES.select} WHERE height = (SELECT max(height) FROM states)"
-            row = self._reader.execute(query).fetchone()
-            if row is None:
+            if head_height(self._reader) == 0:
                 return None
-            height, state = STATES.read(row)
-            found = self.final(height)
-            if found is None:
-                raise StoreCorrupt(f"{self.folder / DATABASE}: the head is damaged; {repair_hint(self.folder)}")
-            return Final(*found, state)
+            if not is_whole(self._reader):  # who only reads could not mend it
+                place = self.folder / DATABASE
+                raise StoreCorrupt(f"{place}: the head is damaged; start the node, or {repair_hint(self.folder)}")
+            return read_head(self._reader)
 
     def base(self) -> int:
         """See :class:`Storage`."""
@@ -240,6 +239,12 @@ class Store:
                 self._contents.delete_rows(needed)
             self._contents.delete_files(needed)
 
+    def size_bytes(self) -> int:
+        """See :class:`Storage`."""
+        with disk_errors(self.folder):
+            (pages,) = self._reader.execute("PRAGMA page_count").fetchone()
+            return int(pages) * PAGE_SIZE + self._contents.file_bytes()
+
     # What people ask, beyond what a node needs.
 
     def holds_content(self, content_hash: Hash) -> bool:
@@ -255,10 +260,30 @@ class Store:
             for row in self._reader.execute(query, (first, last)):
                 yield Outline(*row)
 
+    def encoded(self, height: int) -> tuple[bytes, bytes] | None:
+        """The final block at ``height`` and its certificate as they are stored, for who needs little of them."""
+        with disk_errors(self.folder):
+            row = self._reader.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
+            try:
+                return None if row is None else FINALS.read(row)[-2:]
+            except StoreCorrupt as error:
+                self._report(FINALS.key(row), error)
+                return None
+
     def state_before(self, height: int) -> State | None:
         """The state that the block at ``height`` stands on; None where no stored one leads there."""
         with disk_errors(self.folder):
             return state_before(self._reader, self.genesis, height)
+
+    def stored_state(self, height: int) -> State | None:
+        """The same, if nothing has to be computed for it."""
+        with disk_errors(self.folder):
+            return stored_state(self._reader, self.genesis, height)
+
+    def damage(self) -> Iterator[str]:
+        """Read all that is here, and name what is not as it was written."""
+        with disk_errors(self.folder):
+            yield from find_damage(self.folder, self._reader)
 
     def close(self) -> None:
         """Hand back the files and the lock; closing twice is harmless."""

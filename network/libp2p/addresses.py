@@ -203,6 +203,11 @@ class AddressBook:
         if (contact := self._contacts.get(peer)) is not None:
             contact.due_s = now_s + self._limits.redial_min_s * self._random.uniform(0.25, 1.0)
 
+    def hurry(self, peer: PublicKey) -> None:
+        """Dial the member at the next opportunity, whatever failed before."""
+        if (contact := self._contacts.get(peer)) is not None:
+            contact.failures, contact.due_s = 0, 0.0
+
     def sample(self, asker: PublicKey) -> list[Entry]:
         """Up to ``ENTRIES_MAX`` members with addresses, for ``asker``."""
         known = [(peer, places) for peer, places in self._known().items() if peer != asker]

@@ -1,6 +1,5 @@
 """Keeps a peer connected: dials who is due, asks neighbours where others are, and answers the same question."""
 
-import time
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -82,7 +81,7 @@ class Finder:
     async def _dial(self, peer: PublicKey, places: list[str]) -> None:
         """Try to reach a peer at any of ``places``; an attempt takes no longer than a handshake may."""
         begun_s, failures = trio.current_time(), list[str]()
-        is_admitted = self._gate.admits(peer, time.time())
+        is_admitted = self._gate.admits(peer, begun_s)
         if is_admitted:
             with trio.move_on_after(self._limits.handshake_timeout_s):
                 async with trio.open_nursery() as nursery:

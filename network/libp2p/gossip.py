@@ -25,7 +25,7 @@ from fedchain.network.libp2p.bounds import RPC_SIZE_MAX, BoundedQueue, Judged, m
 from fedchain.network.libp2p.identity import public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.mesh import CONTROLS_MAX, GuardedRouter
-from fedchain.network.libp2p.messenger import Blame, Hearing
+from fedchain.network.libp2p.messenger import Blame, Hearing, rest
 from fedchain.network.libp2p.streams import BATCH_SIZE, FrameReader, FrameTooLarge, NewestStream
 from fedchain.network.libp2p.swarm import reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, Limits
@@ -50,6 +50,7 @@ class GuardedPubsub(Pubsub):
         topic: the only topic there is.
         gate: members and their budgets.
         hearing: when each peer was heard last.
+        judged: what became of messages.
         judge: says what to do with a message.
         blame: holds something against a peer.
         limits: of sizes and times.
@@ -63,6 +64,7 @@ class GuardedPubsub(Pubsub):
         *,
         gate: Gate,
         hearing: Hearing,
+        judged: Judged,
         judge: Judge,
         blame: Blame,
         limits: Limits,
@@ -78,7 +80,7 @@ class GuardedPubsub(Pubsub):
             allowed_topics=frozenset({topic}),
         )
         self.seen_messages.stop()  # it has a thread, and no bound
-        self.judged = Judged()
+        self.judged = judged
         self._topic, self._gate, self._judge, self._blame, self._limits = topic, gate, judge, blame, limits
         self._hearing, self._newest = hearing, NewestStream()
 
@@ -104,31 +106,37 @@ class GuardedPubsub(Pubsub):
         await reader.open()
         while self.manager.is_running:
             frame = await reader.varint_frame()
-            if self._gate.pays(peer, time.time()):
-                rpc = rpc_pb2.RPC()
-                rpc.ParseFromString(frame)
-                if len(rpc.publish) > MESSAGES_MAX:
-                    raise FrameTooLarge(f"{len(rpc.publish)} messages in a frame, at most {MESSAGES_MAX} are allowed")
-                await self._on_frame(peer_id, peer, rpc)
-            elif not self._gate.admits(peer, time.time()):
+            if self._gate.pays(peer, trio.current_time()):
+                await self._on_frame(peer_id, peer, frame)
+            if not self._gate.admits(peer, trio.current_time()):
                 self._accuse(peer_id, 0.0, "over its budget")
                 return
-            await trio.sleep(self._gate.pause_s(peer, len(frame), time.time()))
+            await rest(self._gate, self._hearing, peer, len(frame))
 
-    async def _on_frame(self, peer_id: ID, peer: PublicKey, rpc: rpc_pb2.RPC) -> None:
+    async def _on_frame(self, peer_id: ID, peer: PublicKey, frame: bytes) -> None:
+        """Take a frame that was paid for, and have its sender pay for the time that takes."""
+        begun_s = time.perf_counter()
+        rpc = rpc_pb2.RPC.FromString(frame)
+        if len(rpc.publish) > MESSAGES_MAX:
+            raise FrameTooLarge(f"{len(rpc.publish)} messages in a frame, at most {MESSAGES_MAX} are allowed")
         for subscription in rpc.subscriptions[:CONTROLS_MAX]:
             if subscription.topicid == self._topic:
                 self.handle_subscription(peer_id, subscription)
         for place, message in enumerate(rpc.publish):
             # The frame has paid for its first message.
-            if place == 0 or self._gate.pays(peer, time.time()):
+            if place == 0 or self._gate.pays(peer, trio.current_time()):
                 await self.push_msg(peer_id, message)
-            elif not self._gate.admits(peer, time.time()):
-                self._accuse(peer_id, 0.0, "over its budget")
+            elif not self._gate.admits(peer, trio.current_time()):
                 return
-            await trio.lowlevel.checkpoint()
+            self._charge(peer, begun_s)
+            await trio.lowlevel.checkpoint()  # others' time is not charged
+            begun_s = time.perf_counter()
         if rpc.HasField("control"):
             await self.router.handle_rpc(rpc, peer_id)
+        self._charge(peer, begun_s)
+
+    def _charge(self, peer: PublicKey, begun_s: float) -> None:
+        self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=trio.current_time())
 
     async def publish(self, topic_id: str | list[str], data: bytes) -> None:
         """Spread a message of our own; said again, it is sent again, for those who missed it."""

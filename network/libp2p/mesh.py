@@ -10,7 +10,9 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 
-from fedchain.network.libp2p.bounds import ID_SIZE, BoundedQueue, RecentMessages
+from fedchain.network.admission import Gate
+from fedchain.network.libp2p.bounds import ID_SIZE, BoundedQueue, Judged, RecentMessages
+from fedchain.network.libp2p.identity import public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.limits import Limits
 
@@ -24,9 +26,16 @@ CONTROLS_MAX = 8
 
 
 class GuardedRouter(GossipSub):
-    """Gossipsub that keeps nothing about topics which are not ours."""
+    """Gossipsub that keeps nothing about topics which are not ours.
 
-    def __init__(self, topic: str, limits: Limits) -> None:
+    Args:
+        topic: the only topic there is.
+        gate: what each neighbour may ask for.
+        judged: what became of messages.
+        limits: of numbers and sizes.
+    """
+
+    def __init__(self, topic: str, *, gate: Gate, judged: Judged, limits: Limits) -> None:
         degree = limits.gossip_degree
         super().__init__(
             protocols=[TProtocol(PROTOCOL_ID_V11)],
@@ -44,7 +53,7 @@ class GuardedRouter(GossipSub):
             eclipse_protection_enabled=False,
         )
         self.mcache: RecentMessages = RecentMessages(3, 5)
-        self._topic = topic
+        self._topic, self._gate, self._judged = topic, gate, judged
 
     async def heartbeat(self) -> None:
         """Keep the mesh, whatever happens in one beat."""
@@ -96,23 +105,26 @@ class GuardedRouter(GossipSub):
 
     async def handle_ihave(self, ihave_msg: rpc_pb2.ControlIHave, sender_peer_id: ID) -> None:
         """Ask a neighbour for messages that it has and that we would judge; for the rest after the next heartbeat."""
-        assert self.pubsub is not None, "attached when it is made"
-        judged = self.pubsub.judged  # type: ignore[attr-defined]
         wanted = [
             message_id
             for message_id in ihave_msg.messageIDs
-            if len(message_id) == ID_SIZE and judged.may_judge(message_id, sender_peer_id)
+            if len(message_id) == ID_SIZE and self._judged.may_judge(message_id, sender_peer_id)
         ]
         if wanted:
             await self.emit_iwant(wanted[:IWANT_IDS_MAX], sender_peer_id)
 
     async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
         """Give a neighbour the recent messages that it asks for, each once: the library copies as many as are named."""
+        peer, now_s = public_key_of(sender_peer_id), trio.current_time()
+        assert peer is not None, "only members are admitted"
         for message_id in iwant_msg.messageIDs:
             message = self.mcache.get(message_id)
             if message is None or sender_peer_id in self.mcache.given[message_id]:
                 continue
+            if not self._gate.may_ask(peer, now_s):
+                return
             if self._push(sender_peer_id, rpc_pb2.RPC(publish=[message])):
+                self._gate.charge(peer, bytes_out=len(message.data), now_s=now_s)
                 self.mcache.given[message_id].add(sender_peer_id)
 
     async def emit_control_message(self, control_msg: rpc_pb2.ControlMessage, to_peer: ID) -> None:

@@ -19,14 +19,16 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.admission import Gate
+from fedchain.network.bans import Ban
 from fedchain.network.libp2p.addresses import AddressBook, check_free, is_address, parse_bootstrap
 from fedchain.network.libp2p.addresses import ListenError as ListenError  # part of this module's interface
+from fedchain.network.libp2p.bounds import Judged
 from fedchain.network.libp2p.finder import Finder
 from fedchain.network.libp2p.gossip import GuardedPubsub
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log, quieten_library
 from fedchain.network.libp2p.mesh import GuardedRouter
-from fedchain.network.libp2p.messenger import Counters, Hearing, Messenger
+from fedchain.network.libp2p.messenger import Counters, Hearing, Messenger, is_answer
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.libp2p.swarm import ConnectionWatch, build_host, close_quietly
 from fedchain.network.limits import Limits
@@ -116,19 +118,21 @@ class Libp2pNetwork:
         self, key: PrivateKey, chain_id: Hash, members: Collection[PublicKey], limits: Limits, folder: Path | None
     ) -> None:
         self.counters = Counters()
-        self.gate = Gate(members, limits, folder)
+        self.gate = Gate(members, limits, folder, wall=time.time, now_s=trio.current_time())
         self.book = AddressBook(key.public_key, self.gate.members, limits, folder)
         self.host = build_host(key, self._admits, limits)
         self.host.pays = self._pays
         self._hearing = Hearing()
         self.topic = f"/fedchain/{chain_id.hex()}/gossip/2"
-        self.router = GuardedRouter(self.topic, limits)
+        judged = Judged()
+        self.router = GuardedRouter(self.topic, gate=self.gate, judged=judged, limits=limits)
         self.pubsub = GuardedPubsub(
             self.host,
             self.router,
             self.topic,
             gate=self.gate,
             hearing=self._hearing,
+            judged=judged,
             judge=self._judge,
             blame=self.blame,
             limits=limits,
@@ -183,8 +187,11 @@ class Libp2pNetwork:
     def send(self, peer: PublicKey, message: Message) -> None:
         """Send a message to a connected peer; nothing happens if it is not connected, or too much waits for it."""
         known = self._peers.get(peer)
-        if known is None or not known[0].put(message):
+        size = known[0].put(message) if known is not None else 0
+        if not size:
             self.counters.dropped += 1
+        elif is_answer(message):
+            self.gate.charge(peer, bytes_out=size, now_s=trio.current_time())
 
     def watch(self, on_peer: Callable[[PublicKey, bool], None]) -> None:
         """Call ``on_peer(peer, is_connected)`` for each peer that comes or goes, and now for those that are here."""
@@ -201,15 +208,26 @@ class Libp2pNetwork:
         return [str(address) for address in self.host.get_addrs()]
 
     def blame(self, peer: PublicKey, amount: float, reason: str) -> None:
-        """Hold something against a peer; too much of it disconnects and bans it."""
-        now_s = time.time()
+        """Hold something against a peer; too much of it disconnects and bans it, for the last reason."""
+        now_s = trio.current_time()
         if amount:
             self.counters.rejected += 1
             log.info("blame", "%s: %s", peer_id(peer), reason)
-            self.gate.blame(peer, amount, now_s)
+            self.gate.blame(peer, amount, reason, now_s)
         if not self.gate.admits(peer, now_s):
             log.warning("ban", "%s is banned for %.0f s: %s", peer_id(peer), self._limits.ban_s, reason)
             self.disconnect(peer)
+
+    def bans(self) -> tuple[Ban, ...]:
+        """The bans that hold now, the oldest first."""
+        return self.gate.bans(trio.current_time())
+
+    def pardon(self, peer: PublicKey) -> bool:
+        """Lift a ban, and dial the peer at once; whether there was one."""
+        was_banned = self.gate.pardon(peer, trio.current_time())
+        if was_banned:
+            self.book.hurry(peer)
+        return was_banned
 
     def disconnect(self, peer: PublicKey) -> None:
         """End the connections to a peer now, and forget it, whatever becomes of them."""
@@ -251,12 +269,12 @@ class Libp2pNetwork:
 
     def _admits(self, peer: ID) -> bool:
         key = public_key_of(peer)
-        return key is not None and peer != self.host.get_id() and self.gate.admits(key, time.time())
+        return key is not None and peer != self.host.get_id() and self.gate.admits(key, trio.current_time())
 
     def _pays(self, peer: ID) -> bool:
         """Whether a peer may open another stream; it pays for each as for a message."""
         key = public_key_of(peer)
-        if key is None or self.gate.pays(key, time.time()):
+        if key is None or self.gate.pays(key, trio.current_time()):
             return key is not None
         self.blame(key, 0.0, "over its budget")
         return False

@@ -160,8 +160,8 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._frames) + (self._status is not None)
 
-    def put(self, message: Message) -> bool:
-        """Add a message; False: it did not fit."""
+    def put(self, message: Message) -> int:
+        """Add a message; the bytes that it takes, or 0 if it did not fit."""
         data = encode_message(message)
         frame = len(data).to_bytes(LENGTH_SIZE, "big") + data
         if isinstance(message, Status):
@@ -171,12 +171,12 @@ class Outbox:
             or len(self._frames) >= self._limits.outbox_messages_max
             or self._size + len(frame) > self._limits.outbox_bytes_max
         ):
-            return False
+            return 0
         else:
             self._frames.append(frame)
             self._size += len(frame)
         self._filled.set()
-        return True
+        return len(frame)
 
     async def take(self) -> tuple[bytes, int]:
         """Frames to be written now, and their number, once there are some; a keepalive if there are none for long."""

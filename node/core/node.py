@@ -11,7 +11,7 @@ from typing import assert_never
 
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import Refused
+from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Storage
@@ -29,7 +29,7 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.node.core.answers import Answers
+from fedchain.node.core.answers import Answers, ChainQuestion
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.catching_up import CatchingUp
 from fedchain.node.core.checks import Checks
@@ -198,6 +198,10 @@ class Node:
                     self._on_message(peer, message)
                 except Refused as error:
                     context.emit(Refuse(peer, error))
+                    if isinstance(error, AlreadyKnown):
+                        return context.effects
+                if isinstance(message, PostMessage | GetContent | ChainQuestion):
+                    return context.effects  # nothing follows before a job is done, and timeouts have ticks of their own
             case PeerConnected(peer):
                 context.peers[peer] = None
                 # The first few tell us at once what we lack; the others hear from us at the ticks.

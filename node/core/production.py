@@ -1,6 +1,7 @@
 """Production: what this peer owes the open phase. It contributes once, and mines while it could count more posts."""
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
@@ -44,7 +45,8 @@ class Production:
         self._is_checked = False  # whether others will take it
         self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
         self._missing: set[PublicKey] = set()
-        self._seen_changes = -1
+        self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when we looked at it last
+        self._sorted: tuple[int, tuple[Transaction, ...]] = -1, ()  # what a block would count, and as of which change
 
     @property
     def missing(self) -> frozenset[PublicKey]:
@@ -59,6 +61,7 @@ class Production:
         """Another phase is open."""
         self._draft = self._computed = None
         self._seen_changes = -1
+        self._sorted = -1, ()
 
     def advance(self) -> None:
         """Do what the open phase asks of this peer now."""
@@ -103,7 +106,7 @@ class Production:
 
     def _contribute(self) -> None:
         context = self._context
-        if not self._owes_post():
+        if self._published == context.phase or not self._owes_post():
             return
         own = context.journal.post(*context.phase)
         if own is None and self._computed is not None:
@@ -128,9 +131,7 @@ class Production:
     def _publish_again(self, own: Transaction) -> None:
         """After a restart: say once more what was said, if its payload is still there."""
         context = self._context
-        if self._published == context.phase or context.silent():
-            return
-        payload = context.content(own.payload_hash)
+        payload = None if context.silent() else context.content(own.payload_hash)
         if payload is None:
             return
         context.mempool.add(own, context.now.ms)
@@ -165,29 +166,47 @@ class Production:
 
     def _look_at_posts(self) -> None:
         """Note who is missing and when there were enough, if the mempool has changed."""
-        context, head = self._context, self._context.head
-        if self._seen_changes == context.mempool.changes:
+        context, head, changes = self._context, self._context.head, self._context.mempool.changes
+        if self._seen_changes == changes:
             return
-        self._seen_changes = context.mempool.changes
         posts = context.mempool.posts(context.phase)
-        self._missing = {member for member in expected_contributors(head) if member not in posts}
-        enough = len(posts.keys() & head.contributors) >= posts_required(context.genesis, head)
-        if enough and context.clock.quorum_ms is None:
-            context.clock.quorum_ms = context.now.ms
+        added = len(posts) - self._seen_posts
+        if self._seen_changes >= 0 and changes - self._seen_changes == added:  # nothing but so many new ones
+            self._missing.difference_update(islice(reversed(posts), added))
+        else:
+            self._missing = set(expected_contributors(head)) - posts.keys()
+        self._seen_changes, self._seen_posts = changes, len(posts)
+        required = posts_required(context.genesis, head)
+        if context.clock.quorum_ms is None and len(posts) >= required:
+            if len(posts.keys() & head.contributors) >= required:
+                context.clock.quorum_ms = context.now.ms
 
     def _mine(self) -> None:
-        """Draft a block and have its nonce searched, unless a candidate counts as many posts already."""
+        """Draft a block and have its nonce searched, unless a candidate counts all that it could."""
         context = self._context
         posts = self._posts_to_count()
         if posts is None:
             return
-        best = max((entry.posts for entry in context.ledger.entries.values() if entry.is_valid), default=-1)
-        if best >= len(posts) or not context.head.is_active(context.me) or context.silent():
+        if self._is_counted(posts) or not context.head.is_active(context.me) or context.silent():
             self._draft = None
             return
         if self._draft is None or self._draft.transactions != posts:
             self._draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
             context.emit(Compute(recompute_job(context, posts)))
+
+    def _is_counted(self, posts: tuple[Transaction, ...]) -> bool:
+        """Whether a valid candidate counts everybody that ``posts`` are of.
+
+        As many posts are not enough: who shows its own post in its own block alone could leave out another's instead.
+        """
+        rivals = [entry for entry in self._context.ledger.entries.values() if entry.is_valid]
+        if any(entry.posts == len(self._context.head.contributors) for entry in rivals):
+            return True
+        senders = {post.sender for post in posts} if rivals else set()
+        return any(
+            entry.posts >= len(posts) and senders <= {post.sender for post in entry.block.transactions}
+            for entry in rivals
+        )
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
         """The knowledge after our draft is there: search its nonce."""
@@ -246,8 +265,11 @@ class Production:
         if (is_ready or is_empty) and context.clock.mining_ms is None:
             context.clock.mining_ms = context.now.ms
         if is_ready and is_producer:
-            posts = context.mempool.posts(context.phase)
-            return tuple(posts[member] for member in sorted(posts) if member in head.contributors)
+            if self._sorted[0] != context.mempool.changes:
+                posts = context.mempool.posts(context.phase)
+                counted = tuple(posts[member] for member in sorted(posts) if member in head.contributors)
+                self._sorted = context.mempool.changes, counted
+            return self._sorted[1]
         return () if is_empty else None
 
     def _drop_bad_posts(self, draft: Draft) -> None:

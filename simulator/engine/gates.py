@@ -49,16 +49,16 @@ class Gates:
 
     def rejected(self, number: int, neighbour: int) -> None:
         """A neighbour passed on what it could have known to be bad."""
-        self._blame(number, neighbour)
+        self._blame(number, neighbour, "it passed on what it could have known to be bad")
 
     def wrote(self, number: int, author: int, error: Refused) -> None:
         """A member signed what breaks a rule."""
         if verdict(error) is Verdict.REJECT:
-            self._blame(number, author)
+            self._blame(number, author, str(error))
 
-    def _blame(self, number: int, neighbour: int) -> None:
+    def _blame(self, number: int, neighbour: int, reason: str) -> None:
         gate = self._gates[number] or self._open(number)
-        gate.blame(self._members[neighbour], BLAME_REJECTED, self._now_s())
+        gate.blame(self._members[neighbour], BLAME_REJECTED, reason, self._now_s())
         self._note_ban(gate, number, neighbour)
 
     def _note_ban(self, gate: Gate, number: int, neighbour: int) -> None:
@@ -66,5 +66,5 @@ class Gates:
             self._on_ban(number, neighbour)
 
     def _open(self, number: int) -> Gate:
-        gate = self._gates[number] = Gate(self._members, self.limits)
+        gate = self._gates[number] = Gate(self._members, self.limits, wall=self._now_s)
         return gate

@@ -93,6 +93,10 @@ class Reopening:
         with Store.open(self.folder, GENESIS) as store:
             store.retain(needed)
 
+    def size_bytes(self) -> int:
+        with Store.open(self.folder, GENESIS) as store:
+            return store.size_bytes()
+
 
 def test_an_empty_storage_holds_nothing(storage: Storage) -> None:
     assert (storage.head(), storage.base(), storage.final(0), storage.final(1)) == (None, 1, None, None)
@@ -270,6 +274,15 @@ def test_what_is_not_needed_is_dropped_and_the_rest_stays(storage: Storage, chai
     assert storage.head() == final
     storage.append([content(LARGE)])
     assert storage.content(sha256(LARGE)) == LARGE, "what was dropped can be stored again"
+
+
+def test_the_size_is_about_that_of_what_is_kept(storage: Storage) -> None:
+    before = storage.size_bytes()
+    storage.append([content(LARGE), content(b"x" * 50_000)])
+    grown = storage.size_bytes() - before
+    assert len(LARGE) + 45_000 <= grown <= 2 * (len(LARGE) + 50_000)
+    storage.retain(())
+    assert storage.size_bytes() <= before + grown - len(LARGE)
 
 
 # --- many storages in one process

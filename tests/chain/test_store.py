@@ -432,8 +432,9 @@ def test_blocks_that_no_state_leads_to_wait_for_the_head_that_is_joined(
 def test_a_reader_refuses_a_damaged_head_and_changes_nothing(folder: Path) -> None:
     execute(folder, f"UPDATE finals SET {DAMAGE} WHERE height = {BLOCKS}")
     before = (folder / DATABASE).read_bytes()
-    with pytest.raises(StoreCorrupt, match=f"head is damaged; run: fedchain node repair {folder}"):
-        Store.open(folder, read_only=True)
+    advice = f"head is damaged; start the node, or run: fedchain node repair {folder}"
+    with Store.open(folder, read_only=True) as store, pytest.raises(StoreCorrupt, match=advice):
+        store.head()
     assert (folder / DATABASE).read_bytes() == before
 
 

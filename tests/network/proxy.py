@@ -44,15 +44,21 @@ class Link:
 
 
 class Proxy:
-    """Relays to one target; ``place`` is its own address, with the target's peer id at the end."""
+    """Relays to one target; ``place`` is its own address, which the target should announce instead of its own."""
 
-    def __init__(self, place: str, target: tuple[str, int]) -> None:
+    def __init__(self, place: str) -> None:
         self.place = place
         self.there, self.back = Link(), Link()
         """Towards the target, and from it."""
         self.accepted = 0
-        self._target = target
+        self._target = ("", 0)
         self._open: set[trio.SocketStream] = set()
+
+    def aim(self, address: str) -> str:
+        """Relay to a peer's address (``/ip4/…/tcp/…/p2p/…``); the address by which it is reached through the relay."""
+        _, _, host, _, port, _, name = address.split("/")
+        self._target = (host, int(port))
+        return f"{self.place}/p2p/{name}"
 
     def silence(self, *, there: bool = True, back: bool = True) -> None:
         """Swallow what is sent, in one direction or in both."""
@@ -126,12 +132,10 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy(place: str) -> AsyncIterator[Proxy]:
-    """Relay to a peer's address (``/ip4/…/tcp/…/p2p/…``) for as long as the context lasts."""
-    _, _, host, _, port, _, name = place.split("/")
+async def proxy() -> AsyncIterator[Proxy]:
+    """A relay for as long as the context lasts."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    own_port = listener.socket.getsockname()[1]
-    relay = Proxy(f"/ip4/127.0.0.1/tcp/{own_port}/p2p/{name}", (host, int(port)))
+    relay = Proxy(f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, relay.handle, [listener])
         try:

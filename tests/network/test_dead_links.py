@@ -31,7 +31,7 @@ HASTY = Limits(
     redial_max_s=0.4,
     peers_wanted=0,
     handshake_timeout_s=1.0,
-    idle_timeout_s=1.0,
+    idle_timeout_s=1.5,
     keepalive_s=0.2,
     unacknowledged_s=0.5,
 )
@@ -43,9 +43,9 @@ PATIENT = Limits(redial_min_s=0.1, redial_max_s=0.5, peers_wanted=0, unacknowled
 async def linked(limits: Limits = HASTY) -> AsyncIterator[tuple[Libp2pNetwork, Libp2pNetwork, Proxy]]:
     """Two peers, the second of which reaches the first through a relay."""
     async with (
-        peer(0, limits=limits) as one,
-        proxy(one.listen_addresses()[0]) as link,
-        peer(1, link.place, limits=limits) as two,
+        proxy() as link,
+        peer(0, limits=limits, announce=[link.place]) as one,
+        peer(1, link.aim(one.listen_addresses()[0]), limits=limits) as two,
     ):
         await meshed(one, two)
         yield one, two, link

@@ -139,7 +139,8 @@ async def test_an_outbox_keeps_the_newest_status_and_gives_it_first() -> None:
 async def test_an_outbox_is_bounded_in_bytes_and_written_in_parts() -> None:
     outbox = Outbox(Limits(outbox_bytes_max=3 * CHUNK_SIZE))
     chunk = Chunk(bytes(32), 0, bytes(CHUNK_SIZE))
-    assert [outbox.put(chunk) for _ in range(4)] == [True, True, False, False]
+    size = 4 + len(encode_message(chunk))
+    assert [outbox.put(chunk) for _ in range(4)] == [size, size, 0, 0]
     assert outbox.put(Chunk(bytes(32), 0, bytes(CHUNK_SIZE // 2)))
     counts = [(await outbox.take())[1] for _ in range(3)]
     assert counts == [1, 1, 1]

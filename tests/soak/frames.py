@@ -226,10 +226,10 @@ class _Member:
         """Frames that are protobuf, or nearly."""
         stream, rng, frames = await self._stream("gossip", GOSSIP), self._rng, []
         for _ in range(8):
-            message = self._offender.gossip(self._damaged(self._valid), rng.getrandbits(63))
+            message = self._offender.gossip(self._damaged(self._valid))
             rpc = rpc_pb2.RPC(publish=[message])
             rpc.control.iwant.add(messageIDs=[rng.randbytes(20)])
-            rpc.control.ihave.add(topicID=self._offender.topic, messageIDs=[rng.randbytes(9).hex().encode()])
+            rpc.control.ihave.add(topicID=self._offender.topic, messageIDs=[rng.randbytes(rng.choice((9, 20)))])
             rpc.subscriptions.add(subscribe=rng.random() < 0.5, topicid=self._offender.topic)
             data = rpc.SerializeToString()
             frames.append(encode_varint_prefixed(mutate(data, data, rng) if rng.random() < 0.3 else data))
