@@ -1,7 +1,7 @@
 """Metrics for Prometheus, and whether the node is well, on an address that the operator chose."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
@@ -35,8 +35,19 @@ class Traffic(Protocol):
     """Messages that did not fit into a queue, or came over a peer's budget."""
 
 
-async def answer_metrics(place: str, service: Service, traffic: Traffic, bans: Callable[[], int]) -> None:
-    """Serve metrics on ``place`` (host:port) until cancelled; ``bans`` counts the members that are kept out.
+class CountingNetwork(Protocol):
+    """A network that knows its numbers."""
+
+    @property
+    def counters(self) -> Traffic:
+        """What went through."""
+
+    def bans(self) -> Sequence[object]:
+        """The bans that hold now."""
+
+
+async def answer_metrics(place: str, service: Service, network: CountingNetwork) -> None:
+    """Serve metrics on ``place`` (host:port) until cancelled.
 
     Each scrape is answered on the node's own loop: nobody reads its state while it changes.
 
@@ -45,7 +56,7 @@ async def answer_metrics(place: str, service: Service, traffic: Traffic, bans: C
     """
     host, port = _parse(place)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(NodeCollector(service, traffic, bans))
+    registry.register(NodeCollector(service, network))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
 
@@ -68,8 +79,8 @@ async def answer_metrics(place: str, service: Service, traffic: Traffic, bans: C
 class NodeCollector:
     """Reads a node's numbers when they are asked for."""
 
-    def __init__(self, service: Service, traffic: Traffic, bans: Callable[[], int]) -> None:
-        self._service, self._traffic, self._bans = service, traffic, bans
+    def __init__(self, service: Service, network: CountingNetwork) -> None:
+        self._service, self._counting = service, network
 
     def collect(self) -> Iterator[Metric]:
         """One metric after the other."""
@@ -125,9 +136,9 @@ class NodeCollector:
 
     def _network(self) -> Iterator[Metric]:
         """Messages, and who is kept out."""
-        traffic = self._traffic
+        traffic = self._counting.counters
         yield GaugeMetricFamily("fedchain_peers", "Connected peers.", len(self._service.peers))
-        yield GaugeMetricFamily("fedchain_bans", "Members that are kept out now.", self._bans())
+        yield GaugeMetricFamily("fedchain_bans", "Members that are kept out now.", len(self._counting.bans()))
         messages = CounterMetricFamily("fedchain_messages", "Messages.", labels=["direction"])
         messages.add_metric(["in"], traffic.messages_in)
         messages.add_metric(["out"], traffic.messages_out)

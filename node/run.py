@@ -139,15 +139,15 @@ async def _serve(
                     network,
                     training,
                     blame=blame,
-                    links=None,
+                    links=network,
                     replays=config.replay,
                 )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)
                 tasks.start_soon(training.prepare)
-                tasks.start_soon(answer_status, folder, service)
+                tasks.start_soon(answer_status, folder, service, network)
                 if config.metrics:
-                    tasks.start_soon(answer_metrics, config.metrics, service, network.counters, lambda: len(network.bans()))
+                    tasks.start_soon(answer_metrics, config.metrics, service, network)
                 if watch is not None:
                     tasks.start_soon(watch, service)
                 await service.run()

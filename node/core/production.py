@@ -177,9 +177,9 @@ class Production:
             self._missing = set(expected_contributors(head)) - posts.keys()
         self._seen_changes, self._seen_posts = changes, len(posts)
         required = posts_required(context.genesis, head)
-        if context.clock.quorum_ms is None and len(posts) >= required:
-            if len(posts.keys() & head.contributors) >= required:
-                context.clock.quorum_ms = context.now.ms
+        is_new = context.clock.quorum_ms is None and len(posts) >= required  # counting them costs more
+        if is_new and len(posts.keys() & head.contributors) >= required:
+            context.clock.quorum_ms = context.now.ms
 
     def _mine(self) -> None:
         """Draft a block and have its nonce searched, unless a candidate counts all that it could."""

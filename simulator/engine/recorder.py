@@ -8,9 +8,9 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.hashing import Hash
+from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
 from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Publish
 from fedchain.node.core.ledger import Ledger
-from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics, Span
 from fedchain.simulator.engine.peer import SimulatedPeer
