@@ -95,23 +95,30 @@ def found_federation(scenario: Scenario, rules: Rules, keys: list[PrivateKey]) -
         scenario.learning_config(),
         rules,
         [key.public_key for key in keys],
-        name=scenario.name,
-        created_ms=EPOCH_MS,
-        rounds=scenario.rounds,
-        aggregator=AggregatorRule(scenario.aggregator),
-        centralized=scenario.centralized,
-        proof_function=scenario.proof_function,
-        initial_bits=bits_from_attempts(scenario.mining_attempts),
-        target_mining_time_ms=round(scenario.mining_s * 1000),
-        fault_model=FaultModel(scenario.fault_model),
-        contribution_quorum=scenario.contribution_quorum,
-        phase_timeout_ms=round(scenario.phase_timeout_s * 1000),
-        phase_floor_ms=round(scenario.phase_floor_s * 1000),
-        vote_timeout_ms=round(scenario.vote_timeout_s * 1000),
-        retention_blocks=scenario.retention_blocks,
-        committee_size=scenario.committee_size,
-        contributors_per_round=scenario.contributors_per_round,
+        **consensus_of(scenario),
     )
+
+
+def consensus_of(scenario: Scenario) -> dict[str, Any]:
+    """What a scenario says of the genesis document, apart from the task and its members."""
+    return {
+        "name": scenario.name,
+        "created_ms": EPOCH_MS,
+        "rounds": scenario.rounds,
+        "aggregator": AggregatorRule(scenario.aggregator),
+        "centralized": scenario.centralized,
+        "proof_function": scenario.proof_function,
+        "initial_bits": bits_from_attempts(scenario.mining_attempts),
+        "target_mining_time_ms": round(scenario.mining_s * 1000),
+        "fault_model": FaultModel(scenario.fault_model),
+        "contribution_quorum": scenario.contribution_quorum,
+        "phase_timeout_ms": round(scenario.phase_timeout_s * 1000),
+        "phase_floor_ms": round(scenario.phase_floor_s * 1000),
+        "vote_timeout_ms": round(scenario.vote_timeout_s * 1000),
+        "retention_blocks": scenario.retention_blocks,
+        "committee_size": scenario.committee_size,
+        "contributors_per_round": scenario.contributors_per_round,
+    }
 
 
 def simulation_keys(scenario: Scenario) -> list[PrivateKey]:

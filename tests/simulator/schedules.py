@@ -15,7 +15,7 @@ from fedchain.simulator.adversaries.registry import BEHAVIOURS
 from fedchain.simulator.engine.network import Conditions
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Clock, Fault, Scenario, ScenarioError, Traitors
-from tests.simulator.trivial import trivial_scenario, trivial_simulation
+from tests.simulator.trivial import trivial_simulation
 
 SIZES = (4, 5, 7, 10, 13)
 CHAOS_S = 12.0
@@ -82,7 +82,10 @@ def draw_scenario(schedule: Schedule) -> Scenario:
     numbers = draw.sample(range(peers), peers)
     faulty = FaultModel.BYZANTINE.faulty(peers) + schedule.excess
     count = 0 if schedule.behaviour == NOBODY else faulty
-    return trivial_scenario(
+    return Scenario(
+        name="schedule",
+        proof_function="sha256d",
+        mining_attempts=4,
         peers=peers,
         rounds=1_000,
         seed=schedule.seed,
