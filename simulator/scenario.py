@@ -16,6 +16,7 @@ from typing import Any, cast, get_args, get_origin
 
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import read_toml
+from fedchain.simulator.adversaries.registry import BEHAVIOURS
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
 """Defaults of the learning fields, which a scenario has under the same names. Their help is found there, too."""
@@ -66,6 +67,18 @@ class Clock:
     """Seconds that they gain in each virtual second."""
     at_s: float = 0.0
     """From when on, in virtual seconds: later than 0 it is a jump."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traitors:
+    """Peers that do not follow the protocol. All traitors of a scenario know each other's keys."""
+
+    behaviour: str
+    """What they do: one of the behaviours in ``fedchain.simulator.adversaries``."""
+    peers: tuple[int, ...]
+    """Peer numbers, from 0."""
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    """What can be set of the behaviour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +170,8 @@ class Scenario:
     """Timed faults, as [[faults]] tables in the file."""
     clocks: tuple[Clock, ...] = ()
     """Wrong clocks, as [[clocks]] tables in the file."""
+    adversaries: tuple[Traitors, ...] = ()
+    """Peers that do not follow the protocol, as [[adversaries]] tables in the file."""
 
     def validate(self) -> None:
         """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value."""
@@ -194,6 +209,11 @@ class Scenario:
             _validate_fault(f"faults[{place}]", fault, self.peers)
         for place, clock in enumerate(self.clocks):
             _validate_clock(f"clocks[{place}]", clock, self.peers)
+        for place, traitors in enumerate(self.adversaries):
+            _validate_traitors(f"adversaries[{place}]", traitors, self.peers)
+        named = [number for traitors in self.adversaries for number in traitors.peers]
+        if len(set(named)) < len(named) or len(named) >= self.peers:
+            raise ScenarioError(f"adversaries names {len(named)} of {self.peers} peers, each may be named once, not all")
         self.learning_config().validate()
 
     def learning_config(self) -> LearningConfig:
@@ -206,8 +226,10 @@ class Scenario:
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
-        for name in ("faults", "clocks"):
+        for name in ("faults", "clocks", "adversaries"):
             values[name] = [{item.name: getattr(row, item.name) for item in fields(row)} for row in values[name]]
+        for row in values["adversaries"]:
+            row["parameters"] = dict(row["parameters"])
         return values
 
 
@@ -311,6 +333,14 @@ def _validate_clock(name: str, clock: Clock, peers: int) -> None:
     if not clock.peers:
         raise ScenarioError(f"{name} is of no peers")
     for number in clock.peers:
+        _expect_range(f"{name} peers", number, 0, peers - 1)
+
+
+def _validate_traitors(name: str, traitors: Traitors, peers: int) -> None:
+    _expect_choice(f"{name} behaviour", traitors.behaviour, tuple(BEHAVIOURS))
+    if not traitors.peers:
+        raise ScenarioError(f"{name} is of no peers")
+    for number in traitors.peers:
         _expect_range(f"{name} peers", number, 0, peers - 1)
 
 

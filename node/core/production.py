@@ -113,8 +113,10 @@ class Production:
             # Who asks for posts is told what is in the mempool, so it is not there before it is written down.
             if self._is_checked and not context.silent():
                 post, payload = self._computed
+                # A post that is promised and cannot be sent, because its payload is lost, would cost the phase.
+                context.emit(Persist((Content(post.payload_hash, payload),)))
                 context.write_journal(context.journal.with_post(post))
-                context.emit(Persist((Content(post.payload_hash, payload), post)))
+                context.emit(Persist((post,)))
                 context.mempool.add(post, context.now.ms)
                 context.contents.put(post.payload_hash, payload)
                 self._look_at_posts()

@@ -18,6 +18,9 @@ from fedchain.node.core.notices import SilenceOver, TwinHeard
 SILENT_HEIGHTS = 2
 """Heights for which a node is silent; one that has spoken for less than that waits twice as long."""
 
+LISTENING_MS = 5_000
+"""How long a node listens for more before the few that it has heard are enough."""
+
 SILENT_TIMEOUTS = 4
 """Phase timeouts without another statement after which a node speaks again, should the federation wait for it."""
 
@@ -40,6 +43,7 @@ class Twins:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._is_listening = True
+        self._listens_since_ms: int | None = None
         self._speaks_since: int | None = None  # height at which this process said something first
         self._alarm: _Alarm | None = None
 
@@ -107,10 +111,17 @@ class Twins:
         context.tell(TwinHeard(said, until))
 
     def _has_heard_others(self) -> bool:
-        """Whether enough peers said where they are, and we are as far as one of them that is honest."""
+        """Whether enough peers said where they are, and we are as far as one of them that is honest.
+
+        Who is connected to few, or to some that say nothing, cannot wait for more: after a while one is enough.
+        """
         context = self._context
-        enough = self._enough()
-        return context.catch_up.heard() >= enough and context.head.height >= context.catch_up.claimed_by(enough)
+        enough, heard = self._enough(), context.catch_up.heard()
+        if self._listens_since_ms is None:
+            self._listens_since_ms = context.now.ms
+        if 0 < heard < enough and context.now.ms - self._listens_since_ms >= LISTENING_MS:
+            enough = heard
+        return heard >= enough and context.head.height >= context.catch_up.claimed_by(enough)
 
     def _enough(self) -> int:
         """Peers of which one is honest; all others, where they are fewer."""

@@ -179,6 +179,10 @@ class SimulatedPeer:
         """Whether it follows the protocol."""
         return self.behaviour is None
 
+    def clock_ms(self) -> int:
+        """What its clock on the wall shows."""
+        return self._clock.read_ms(self._around.loop.now_ms())
+
     def start(self) -> None:
         """Start or restart the node from what it had persisted."""
         if self.node is not None or self.stopped:
@@ -235,20 +239,21 @@ class SimulatedPeer:
             return None  # it crashed on an event before this one
         old, now_ms = node.head, self._around.loop.now_ms()
         effects = node.handle(event, Moment(now_ms, self._clock.read_ms(now_ms)))
+        is_killed = self.kill_pending and len(effects) > 1
+        if is_killed:
+            effects = effects[: self._draw.randrange(len(effects))]
         self._around.observer.on_event(self, event, effects)
         refused: Refused | None = None
-        torn = self._draw.randrange(len(effects)) if self.kill_pending and len(effects) > 1 else None
-        for place, effect in enumerate(effects):
-            if place == torn:
-                self.crash()
-                return None
+        for effect in effects:
             if isinstance(effect, Refuse):
                 refused = effect.error
             for meant in (effect,) if self.behaviour is None else self.behaviour.say(effect):
                 self.carry_out(meant)
             if self.node is None:
                 return None
-        if node.head is not old:
+        if is_killed:
+            self.crash()
+        elif node.head is not old:
             self._around.observer.on_head(self, old)
         return refused
 

@@ -26,12 +26,14 @@ from fedchain.node import task
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Effect
 from fedchain.node.core.events import Contributed, Event, Mined, PeerConnected, PeerDisconnected
+from fedchain.simulator.adversaries.adversary import Coalition
+from fedchain.simulator.adversaries.registry import build_adversary
 from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
-from fedchain.simulator.engine.peer import Pace, SimulatedPeer, Surroundings
+from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Compute
@@ -93,23 +95,30 @@ def found_federation(scenario: Scenario, rules: Rules, keys: list[PrivateKey]) -
         scenario.learning_config(),
         rules,
         [key.public_key for key in keys],
-        name=scenario.name,
-        created_ms=EPOCH_MS,
-        rounds=scenario.rounds,
-        aggregator=AggregatorRule(scenario.aggregator),
-        centralized=scenario.centralized,
-        proof_function=scenario.proof_function,
-        initial_bits=bits_from_attempts(scenario.mining_attempts),
-        target_mining_time_ms=round(scenario.mining_s * 1000),
-        fault_model=FaultModel(scenario.fault_model),
-        contribution_quorum=scenario.contribution_quorum,
-        phase_timeout_ms=round(scenario.phase_timeout_s * 1000),
-        phase_floor_ms=round(scenario.phase_floor_s * 1000),
-        vote_timeout_ms=round(scenario.vote_timeout_s * 1000),
-        retention_blocks=scenario.retention_blocks,
-        committee_size=scenario.committee_size,
-        contributors_per_round=scenario.contributors_per_round,
+        **consensus_of(scenario),
     )
+
+
+def consensus_of(scenario: Scenario) -> dict[str, Any]:
+    """What a scenario says of the genesis document, apart from the task and its members."""
+    return {
+        "name": scenario.name,
+        "created_ms": EPOCH_MS,
+        "rounds": scenario.rounds,
+        "aggregator": AggregatorRule(scenario.aggregator),
+        "centralized": scenario.centralized,
+        "proof_function": scenario.proof_function,
+        "initial_bits": bits_from_attempts(scenario.mining_attempts),
+        "target_mining_time_ms": round(scenario.mining_s * 1000),
+        "fault_model": FaultModel(scenario.fault_model),
+        "contribution_quorum": scenario.contribution_quorum,
+        "phase_timeout_ms": round(scenario.phase_timeout_s * 1000),
+        "phase_floor_ms": round(scenario.phase_floor_s * 1000),
+        "vote_timeout_ms": round(scenario.vote_timeout_s * 1000),
+        "retention_blocks": scenario.retention_blocks,
+        "committee_size": scenario.committee_size,
+        "contributors_per_round": scenario.contributors_per_round,
+    }
 
 
 def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
@@ -146,12 +155,14 @@ class Simulation:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
         self.loop = VirtualTimeLoop()
-        self.checker = Checker(genesis, rules, self.loop, self.peers)
+        self.traitors = frozenset(number for row in scenario.adversaries for number in row.peers)
+        self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
         self.recorder = Recorder(genesis, self.loop)
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round = on_round
         self._trace = hashlib.sha256()
         self._events = 0
+        self._is_stopped = False
         self._diverged: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
         self._done: asyncio.Future[None] = self.loop.create_future()
         self.network = SimulatedNetwork(
@@ -175,14 +186,41 @@ class Simulation:
             self,
         )
         shared = Checks(genesis, rules) if scenario.shared_verification else None
+        behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
         for number, key in enumerate(keys):
             storage = store if number == 0 and store is not None else MemoryStore(pool)
             clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
             draw = random.Random(derive(scenario.seed, "peer", number))
             self.peers.append(
-                SimulatedPeer(number, key, shared or Checks(genesis, rules), storage, clock, draw, around)
+                SimulatedPeer(
+                    number,
+                    key,
+                    shared or Checks(genesis, rules),
+                    storage,
+                    clock,
+                    draw,
+                    around,
+                    behaviours.get(number),
+                )
             )
+
+    def _build_behaviours(self, keys: Sequence[PrivateKey], rules: ChainRules) -> dict[int, Behaviour]:
+        """What the traitors do, by peer number."""
+        if not self.traitors:
+            return {}
+        honest = tuple(number for number in range(len(keys)) if number not in self.traitors)
+        known = tuple(keys[number] for number in sorted(self.traitors))
+        coalition = Coalition(self._genesis, rules, self.loop, known, honest)
+        built: dict[int, Behaviour] = {}
+        for row in self._scenario.adversaries:
+            for number in row.peers:
+                draw = random.Random(derive(self._scenario.seed, "adversary", number))
+                try:
+                    built[number] = build_adversary(row.behaviour, coalition, draw, row.parameters)
+                except ValueError as error:
+                    raise ScenarioError(str(error)) from None
+        return built
 
     def run(self) -> Outcome:
         """Run to the end of the last round.
@@ -207,8 +245,14 @@ class Simulation:
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
-        self.checker.check_end()
+        self.checker.check_end(is_settled=not self._is_stopped)
         return self._outcome()
+
+    def stop(self) -> None:
+        """End the run now, wherever it is; peers may then have different heads."""
+        self._is_stopped = True
+        if not self._done.done():
+            self._done.set_result(None)
 
     # what the peers report
 
