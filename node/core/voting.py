@@ -76,10 +76,15 @@ class Voting:
         self.agreement.ballots.add_certificate(certificate)
 
     def advance(self) -> Certificate | None:
-        """Cast the votes that are due; the certificate, once the height is decided."""
+        """Cast the votes that are due; the certificate, once the height is decided.
+
+        An own vote may complete a quorum, so it is counted before the next one is due. Who is silent takes no part: a
+        vote that it only believes to have cast would keep it from ever casting it.
+        """
         context = self._context
-        for cast in self.agreement.advance(context.now.ms):
-            self._cast(cast)
+        while not context.silent() and (due := self.agreement.advance(context.now.ms)):
+            for cast in due:
+                self._cast(cast)
         ballots = self.agreement.ballots
         named = (ballots.newest_polka, ballots.decision)
         self._blocks.wanted.update(item.block_hash for item in named if item is not None)
