@@ -1,5 +1,7 @@
 """Voting: this peer's part in deciding the open height. It counts votes, signs its own, and notices the decision."""
 
+from contextlib import suppress
+
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidVote, OutOfWindow, Refused
 from fedchain.chain.state import votes_required
@@ -12,6 +14,7 @@ from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Persist, Publish
+from fedchain.node.core.journal import Journal
 from fedchain.node.core.vote_policy import deserves_vote
 
 EARLY_MAX = 4
@@ -25,7 +28,6 @@ class Voting:
         self._context, self._crimes, self._blocks = context, crimes, blocks
         self._early: dict[PublicKey, list[Vote]] = {}
         self.agreement = self._open()
-        self._resume()
 
     # candidates, as the agreement sees them
 
@@ -103,36 +105,32 @@ class Voting:
                 except Refused:
                     continue  # it does not count, and its sender has been told before
 
-    def own_votes(self) -> list[Vote]:
-        """Our newest votes for the open height, to be sent again."""
-        journal = self._context.journal
-        return list(journal.votes) if journal.height == self._context.head.height + 1 else []
-
     def mining_time_ms(self, block_hash: Hash) -> int:
         """How long a block was mined as we saw it: from when we could have mined ourselves until it came."""
         entry, since_ms = self._context.ledger.entries.get(block_hash), self._context.clock.mining_ms
         return 0 if entry is None or since_ms is None else max(0, entry.arrived_ms - since_ms)
 
     def _open(self) -> Agreement:
+        """The agreement on the open height, where the journal says that we are in it."""
         context = self._context
-        electors, model = context.head.electors, context.genesis.fault_model
+        electors, model, journal = context.head.electors, context.genesis.fault_model, context.journal
         quorum, faulty = votes_required(context.genesis, electors), model.faulty(len(electors))
-        return Agreement(self, len(electors), quorum, faulty, context.genesis.vote_timeout_ms)
+        agreement = Agreement(self, len(electors), quorum, faulty, context.genesis.vote_timeout_ms)
+        if journal.height == context.head.height + 1 and journal.votes:
+            self._resume(agreement, journal)
+        return agreement
 
-    def _resume(self) -> None:
-        """Go on where the journal says that we were."""
-        journal = self._context.journal
-        height, attempt, _ = journal.slot
-        if height == self._context.head.height + 1 and journal.votes:
-            kinds = {vote.kind for vote in journal.votes}
-            self.agreement.resume(
-                attempt,
-                journal.lock,
-                prevoted=VoteKind.PREVOTE in kinds,
-                precommitted=VoteKind.PRECOMMIT in kinds,
-            )
-            for vote in journal.votes:
-                self.agreement.ballots.add(vote, attempt)
+    def _resume(self, agreement: Agreement, journal: Journal) -> None:
+        """Go on after a crash. All that we said at this height is shown to the others again, who may have forgotten."""
+        attempt, kinds = journal.slot[1], {vote.kind for vote in journal.votes}
+        agreement.resume(
+            attempt, journal.lock, prevoted=VoteKind.PREVOTE in kinds, precommitted=VoteKind.PRECOMMIT in kinds
+        )
+        if journal.proof is not None:
+            agreement.ballots.add_certificate(journal.proof)
+        for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
+            with suppress(Refused):  # it is there, or too old to matter
+                agreement.ballots.add(vote, attempt)
 
     def _cast(self, cast: Cast) -> None:
         """Sign a vote, write it down, and only then send it. Nothing that the journal forbids is signed."""
@@ -153,7 +151,7 @@ class Voting:
             clock_ms=max(0, context.now.clock_ms) if measures else 0,
             mining_ms=self.mining_time_ms(cast.block_hash) if measures else 0,
         )
-        context.write_journal(context.journal.with_vote(vote))
+        context.write_journal(context.journal.with_vote(vote, self.agreement.ballots.polka(cast.attempt)))
         context.emit(Persist((vote,)), Publish(VoteMessage(vote)))
         self.agreement.ballots.add(vote, self.agreement.attempt)
 

@@ -80,9 +80,7 @@ class BlobRules:
 class Peer:
     """A node with its storage and journal, and everything that happened to it."""
 
-    def __init__(
-        self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules, *, replays: bool = False
-    ) -> None:
+    def __init__(self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules, *, replays: bool = False) -> None:
         self.number, self.key, self.genesis, self.rules, self.replays = number, key, genesis, rules, replays
         self.store = MemoryStore()
         self.journal = Journal()

@@ -1,9 +1,10 @@
-"""One node on a stage: the test holds all keys, builds the chain around the node, and says anything in anyone's name."""
+"""One node on a stage: the test holds all keys, builds the chain around it, and says anything in anyone's name."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any, TypeVar
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
 from fedchain.chain.state import votes_required
@@ -21,10 +22,10 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.node.core.effects import Blame, Effect, Publish, Refuse, Send
-from fedchain.node.core.events import Event, PeerConnected, Tick
+from fedchain.node.core.effects import Blame, Contribute, Effect, Publish, Refuse, Send
+from fedchain.node.core.events import Contributed, Event, MessageReceived, PeerConnected, Tick
 from fedchain.node.core.node import Node
-from tests.chain.builders import CREATED_MS, ChainBuilder, keys
+from tests.chain.builders import CREATED_MS, ChainBuilder, keys, payload
 from tests.node.driver import Peer
 
 PREVOTE, PRECOMMIT = VoteKind.PREVOTE, VoteKind.PRECOMMIT
@@ -39,6 +40,7 @@ class Stage:
         victim: the node under test with its storage.
         chain: builds valid blocks, posts and votes.
         now_ms: the time.
+        contributes: whether the victim's trainer is done at once, with the payload that the builder has for it.
         others: the other members, by key.
     """
 
@@ -50,11 +52,13 @@ class Stage:
         *,
         is_heard: bool = True,
         replays: bool = False,
+        contributes: bool = True,
     ) -> None:
         self.genesis = genesis
         self.chain = ChainBuilder(genesis, rules)
         self.victim = Peer(number, keys(number + 1)[number], genesis, self.chain.rules, replays=replays)
         self.now_ms = CREATED_MS
+        self.contributes = contributes
         self.others = [member for member in genesis.members if member != self.victim.key.public_key]
         self.handle(Tick())
         for other in self.others:
@@ -79,7 +83,11 @@ class Stage:
 
     def handle(self, event: Event) -> list[Effect]:
         """Let something happen."""
-        return self.victim.handle(event, self.now_ms)
+        effects = self.victim.handle(event, self.now_ms)
+        for asked in [item for item in effects if isinstance(item, Contribute) and self.contributes]:
+            data = payload(self.genesis.index[self.me] + 1, asked.round, asked.phase, 7)
+            effects += self.victim.handle(Contributed(asked.round, asked.phase, data), self.now_ms)
+        return effects
 
     def tick(self, seconds: float = 0) -> list[Effect]:
         """Let time pass, and then tick."""
@@ -107,7 +115,7 @@ class Stage:
 
     def receive(self, message: Message, sender: PublicKey | None = None) -> list[Effect]:
         """A message, from the relay unless said otherwise."""
-        return self.victim.receive(sender or self.relay, message, self.now_ms)
+        return self.handle(MessageReceived(sender or self.relay, message))
 
     def hear(self) -> None:
         """All others say that they are where the node is."""
@@ -169,26 +177,40 @@ class Stage:
             mining_ms=self.genesis.target_mining_time_ms if measures else 0,
         )
 
+    def block(self, without: Iterable[PublicKey] = (), **changes: Any) -> Block:
+        """A block for the open height by the first of the others, without the posts of some."""
+        parent = self.node.head.block_hash
+        members = self.node.head.contributors - {*without}
+        settled = self.node.ledger.settled
+        fields: dict[str, Any] = {
+            "posts": self.chain.posts(parent, members=sorted(members)),
+            "certificate": None if settled is None else self.certificate(settled.block),
+            "miner": self.chain.key([*self.others, self.me][0]),
+        }
+        return self.chain.extend(parent, **(fields | changes))
+
+    def certificate(self, block: Block, kind: VoteKind = PRECOMMIT, attempt: int = 0) -> Certificate:
+        """Votes of a quorum without the victim, as long as the others are one."""
+        electors = self.chain.states[block.header.parent_hash].electors
+        voters = [member for member in (*self.others, self.me) if member in electors]
+        voters = voters[: votes_required(self.genesis, electors)]
+        return self.chain.certificate(block, voters, kind=kind, attempt=attempt)
+
     def final(self, block: Block) -> list[Effect]:
         """A final block with its certificate."""
-        return self.receive(FinalMessage(block, self.chain.certificate(block)))
+        return self.receive(FinalMessage(block, self.certificate(block)))
 
     def accept(self, count: int = 1) -> list[Block]:
         """Let blocks become final, one after the other, with all that they count."""
         blocks = []
         for _ in range(count):
-            block = self.chain.extend()
+            block = self.block()
             self.candidate(block)
             self.final(block)
             assert self.node.head.block_hash == block.hash
             blocks.append(block)
         self.hear()
         return blocks
-
-    def quorum(self) -> Sequence[PublicKey]:
-        """Other members, as many as a decision needs."""
-        electors = self.node.head.electors
-        return [other for other in self.others if other in electors][: votes_required(self.genesis, electors)]
 
     def holds(self, *members: PublicKey) -> bytes:
         """A bitmap of members."""
