@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidVote, OutOfWindow, Refused
+from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidSignature, InvalidVote, OutOfWindow, Refused
 from fedchain.chain.state import votes_required
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
@@ -50,7 +50,7 @@ class Voting:
     def on_vote(self, vote: Vote) -> None:
         """A member's vote. Raises Refused if it is not counted."""
         context, height = self._context, self._context.head.height + 1
-        if vote.height == height + 1:
+        if vote.height == height + 1 and not context.head.finished:
             self._keep_early(vote)
         if vote.height != height or context.head.finished:
             raise OutOfWindow("vote's height", f"{vote.height} found, {height} is open")
@@ -156,6 +156,12 @@ class Voting:
         self.agreement.ballots.add(vote, self.agreement.attempt)
 
     def _keep_early(self, vote: Vote) -> None:
-        votes = self._early.setdefault(vote.voter, [])
-        if vote.voter in self._context.head.index and len(votes) < EARLY_MAX and vote not in votes:
-            votes.append(vote)
+        """Keep a vote for the next height. Who votes there is not known yet, but who is a member and signed it is."""
+        context, kept = self._context, self._early.get(vote.voter, [])
+        if vote in kept:
+            raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")
+        if not context.head.is_active(vote.voter) or len(kept) >= EARLY_MAX:
+            return
+        if not context.checks.is_signed(vote.voter, vote):
+            raise InvalidSignature("signature", f"{vote.signature.hex()[:16]}… is not {vote.voter.hex()[:16]}…'s")
+        self._early[vote.voter] = [*kept, vote]

@@ -1,12 +1,17 @@
 """A node's own votes: when it casts them, what it writes down before, and what it says again after a crash."""
 
+from dataclasses import replace
+
 from fedchain.chain.storage.store import MemoryStore
-from fedchain.chain.vote import NIL
+from fedchain.chain.vote import NIL, sign_vote
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PrivateKey
 from fedchain.network.messages import CertificateMessage, GetCertificate, GetVotes, VoteMessage
 from fedchain.node.core.journal import Journal
+from fedchain.node.core.voting import EARLY_MAX
 from tests.chain.builders import genesis
 from tests.node.driver import check_promises
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, sent, votes
+from tests.node.stage import PRECOMMIT, PREVOTE, Stage, refused, sent, votes
 
 
 def test_who_is_alone_decides_at_once() -> None:
@@ -115,3 +120,52 @@ def test_what_is_stored_was_said_although_the_journal_is_lost() -> None:
     assert stage.node.journal.lock == (0, block.hash)
     assert votes(stage.wait(60)) == []
     check_promises(stage.victim)
+
+
+# --- votes that come early
+
+
+def _early(stage: Stage) -> int:
+    return sum(len(kept) for kept in stage.node.voting._early.values())
+
+
+def test_votes_for_the_next_height_are_counted_when_it_opens() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.candidate(block)
+    after = stage.chain.extend(block.hash, certificate=stage.certificate(block))
+    assert refused(stage.vote(after, stage.others, PREVOTE, height=2)) == ["OutOfWindow"] * 3
+    stage.final(block)
+    assert stage.node.voting.agreement.ballots.ballot(0, PREVOTE).tally == {after.hash: 3}
+    assert stage.node.voting.agreement.attempt == 0, "enough of the others are there"
+
+
+def test_early_votes_of_strangers_and_forged_ones_leave_no_trace() -> None:
+    stage = Stage(genesis(4))
+    before = stage.digest()
+    for number in range(100):
+        stranger = PrivateKey(sha256(b"stranger %d" % number))
+        vote = sign_vote(stranger, stage.genesis.chain_id, PREVOTE, 2, 0, NIL)
+        assert refused(stage.receive(VoteMessage(vote))) == ["OutOfWindow"]
+        forged = replace(vote, voter=stage.others[0], attempt=number)
+        assert refused(stage.receive(VoteMessage(forged))) == ["InvalidSignature"]
+    assert stage.digest() == before
+    assert _early(stage) == 0
+    stage.vote(NIL, stage.others, height=2)
+    assert _early(stage) == 3, "forged votes take nobody's place"
+
+
+def test_a_member_has_room_for_few_early_votes() -> None:
+    stage = Stage(genesis(4))
+    for attempt in range(50):
+        stage.vote(NIL, stage.others[:1], attempt=attempt, height=2)
+    assert _early(stage) == EARLY_MAX
+    stage.vote(NIL, stage.others, height=2)
+    assert _early(stage) == EARLY_MAX + 2
+
+
+def test_votes_beyond_the_next_height_are_not_kept() -> None:
+    stage = Stage(genesis(4))
+    before = stage.digest()
+    assert refused(stage.vote(NIL, stage.others, height=3)) == ["OutOfWindow"] * 3
+    assert (stage.digest(), _early(stage)) == (before, 0)
