@@ -1,14 +1,9 @@
 """Voting: this peer's part in deciding the open height. It counts votes, signs its own, and notices the decision."""
 
+from contextlib import suppress
+
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import (
-    AlreadyKnown,
-    Equivocation,
-    InvalidSignature,
-    InvalidVote,
-    OutOfWindow,
-    Refused,
-)
+from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidSignature, InvalidVote, OutOfWindow, Refused
 from fedchain.chain.state import votes_required
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
@@ -19,6 +14,7 @@ from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Persist, Publish
+from fedchain.node.core.journal import Journal
 from fedchain.node.core.vote_policy import deserves_vote
 
 EARLY_MAX = 4
@@ -32,7 +28,6 @@ class Voting:
         self._context, self._crimes, self._blocks = context, crimes, blocks
         self._early: dict[PublicKey, list[Vote]] = {}
         self.agreement = self._open()
-        self._resume()
 
     # candidates, as the agreement sees them
 
@@ -55,7 +50,7 @@ class Voting:
     def on_vote(self, vote: Vote) -> None:
         """A member's vote. Raises Refused if it is not counted."""
         context, height = self._context, self._context.head.height + 1
-        if vote.height == height + 1:
+        if vote.height == height + 1 and not context.head.finished:
             self._keep_early(vote)
         if vote.height != height or context.head.finished:
             raise OutOfWindow("vote's height", f"{vote.height} found, {height} is open")
@@ -83,10 +78,14 @@ class Voting:
         self.agreement.ballots.add_certificate(certificate)
 
     def advance(self) -> Certificate | None:
-        """Cast the votes that are due; the certificate, once the height is decided."""
+        """Cast the votes that are due; the certificate, once the height is decided.
+
+        An own vote may complete a quorum, so it is counted before the next one is due. Who is silent takes no part: a
+        vote that it only believes to have cast would keep it from ever casting it.
+        """
         context = self._context
-        if not context.silent():  # a vote that is due now is due later, too: who took it for cast would never cast it
-            for cast in self.agreement.advance(context.now.ms):
+        while not context.silent() and (due := self.agreement.advance(context.now.ms)):
+            for cast in due:
                 self._cast(cast)
         ballots = self.agreement.ballots
         named = (ballots.newest_polka, ballots.decision)
@@ -106,36 +105,32 @@ class Voting:
                 except Refused:
                     continue  # it does not count, and its sender has been told before
 
-    def own_votes(self) -> list[Vote]:
-        """Our newest votes for the open height, to be sent again."""
-        journal = self._context.journal
-        return list(journal.votes) if journal.height == self._context.head.height + 1 else []
-
     def mining_time_ms(self, block_hash: Hash) -> int:
         """How long a block was mined as we saw it: from when we could have mined ourselves until it came."""
         entry, since_ms = self._context.ledger.entries.get(block_hash), self._context.clock.mining_ms
         return 0 if entry is None or since_ms is None else max(0, entry.arrived_ms - since_ms)
 
     def _open(self) -> Agreement:
+        """The agreement on the open height, where the journal says that we are in it."""
         context = self._context
-        electors, model = context.head.electors, context.genesis.fault_model
+        electors, model, journal = context.head.electors, context.genesis.fault_model, context.journal
         quorum, faulty = votes_required(context.genesis, electors), model.faulty(len(electors))
-        return Agreement(self, len(electors), quorum, faulty, context.genesis.vote_timeout_ms)
+        agreement = Agreement(self, len(electors), quorum, faulty, context.genesis.vote_timeout_ms)
+        if journal.height == context.head.height + 1 and journal.votes:
+            self._resume(agreement, journal)
+        return agreement
 
-    def _resume(self) -> None:
-        """Go on where the journal says that we were."""
-        journal = self._context.journal
-        height, attempt, _ = journal.slot
-        if height == self._context.head.height + 1 and journal.votes:
-            kinds = {vote.kind for vote in journal.votes}
-            self.agreement.resume(
-                attempt,
-                journal.lock,
-                prevoted=VoteKind.PREVOTE in kinds,
-                precommitted=VoteKind.PRECOMMIT in kinds,
-            )
-            for vote in journal.votes:
-                self.agreement.ballots.add(vote, attempt)
+    def _resume(self, agreement: Agreement, journal: Journal) -> None:
+        """Go on after a crash. All that we said at this height is shown to the others again, who may have forgotten."""
+        attempt, kinds = journal.slot[1], {vote.kind for vote in journal.votes}
+        agreement.resume(
+            attempt, journal.lock, prevoted=VoteKind.PREVOTE in kinds, precommitted=VoteKind.PRECOMMIT in kinds
+        )
+        if journal.proof is not None:
+            agreement.ballots.add_certificate(journal.proof)
+        for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
+            with suppress(Refused):  # it is there, or too old to matter
+                agreement.ballots.add(vote, attempt)
 
     def _cast(self, cast: Cast) -> None:
         """Sign a vote, write it down, and only then send it. Nothing that the journal forbids is signed."""
@@ -156,15 +151,17 @@ class Voting:
             clock_ms=max(0, context.now.clock_ms) if measures else 0,
             mining_ms=self.mining_time_ms(cast.block_hash) if measures else 0,
         )
-        context.write_journal(context.journal.with_vote(vote))
+        context.write_journal(context.journal.with_vote(vote, self.agreement.ballots.polka(cast.attempt)))
         context.emit(Persist((vote,)), Publish(VoteMessage(vote)))
         self.agreement.ballots.add(vote, self.agreement.attempt)
 
     def _keep_early(self, vote: Vote) -> None:
-        """Keep a member's vote for the next height. Nobody can fill its place with what it did not sign."""
-        context, votes = self._context, self._early.get(vote.voter, [])
-        if vote in votes or len(votes) >= EARLY_MAX or vote.voter not in context.head.index:
+        """Keep a vote for the next height. Who votes there is not known yet, but who is a member and signed it is."""
+        context, kept = self._context, self._early.get(vote.voter, [])
+        if vote in kept:
+            raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")
+        if not context.head.is_active(vote.voter) or len(kept) >= EARLY_MAX:
             return
         if not context.checks.is_signed(vote.voter, vote):
-            raise InvalidSignature("signature", f"a vote at height {vote.height} is not {vote.voter.hex()[:16]}…'s")
-        self._early[vote.voter] = [*votes, vote]
+            raise InvalidSignature("signature", f"{vote.signature.hex()[:16]}… is not {vote.voter.hex()[:16]}…'s")
+        self._early[vote.voter] = [*kept, vote]

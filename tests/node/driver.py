@@ -80,8 +80,8 @@ class BlobRules:
 class Peer:
     """A node with its storage and journal, and everything that happened to it."""
 
-    def __init__(self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules) -> None:
-        self.number, self.key, self.genesis, self.rules = number, key, genesis, rules
+    def __init__(self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules, *, replays: bool = False) -> None:
+        self.number, self.key, self.genesis, self.rules, self.replays = number, key, genesis, rules, replays
         self.store = MemoryStore()
         self.journal = Journal()
         self.log: list[tuple[Event, Moment]] = []
@@ -95,7 +95,8 @@ class Peer:
 
     def new_node(self) -> Node:
         """A node as it starts from what is stored."""
-        return Node(self.genesis, self.key, Checks(self.genesis, self.rules), self.store, self.journal)
+        checks = Checks(self.genesis, self.rules)
+        return Node(self.genesis, self.key, checks, self.store, self.journal, replays=self.replays)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Feed the node, store what it asks to store, and do its jobs at once."""
