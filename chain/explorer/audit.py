@@ -6,11 +6,11 @@ its parent final, and its own certificate must make it final.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import ChainError, UnknownParent
+from fedchain.chain.explorer.ahead import SignaturesAhead
 from fedchain.chain.explorer.history import follow
 from fedchain.chain.knowledge import ContentLookup, Rules, missing_contents, recompute
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state
@@ -18,10 +18,6 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.transition import judge_final
 from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.signatures import is_valid_signature
-
-SIGNATURES_MAX = 4_096
-"""Signatures that are remembered: most votes for a block come twice, in its certificate and in the next block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,43 +68,45 @@ class _Audit:
         self._genesis = store.genesis
         self._rules = rules
         self._content = content
-        self._is_valid_signature = lru_cache(SIGNATURES_MAX)(is_valid_signature)
+        self._signatures = SignaturesAhead(store.genesis)
         self._state: State | None = None
+        self._parent: Hash | None = None
         self._knowledge = EMPTY_KNOWLEDGE  # of the last block for which it could be recomputed
 
     def check_all(self, base: int, height: int) -> Iterator[BlockCheck]:
         """The verdict on each block, oldest first."""
         if base == 1:
             self._state = genesis_state(self._genesis)
-        parent: Hash | None = None
-        for place in range(base, height + 1):
+        heights = range(base, height + 1)
+        for place, found in zip(heights, self._signatures.read(map(self._store.final, heights)), strict=True):
             if self._state is None:
                 self._state = self._store.stored_state(place)
-            found = self._store.final(place)
             if found is None:
                 # What stands on it is judged from the next state on that was kept.
-                self._state = parent = None
+                self._state = self._parent = None
                 yield BlockCheck(place, b"", "invalid", (), "StoreCorrupt: it is damaged, and not held any more")
-                continue
-            block, certificate = found
-            yield self._check(block, certificate, parent)
-            self._state, parent = follow(self._genesis, self._state, block), block.hash
+            else:
+                yield self._check(*found)
 
-    def _check(self, block: Block, certificate: Certificate, parent: Hash | None) -> BlockCheck:
+    def _check(self, block: Block, certificate: Certificate) -> BlockCheck:
+        height, state, parent = block.header.height, self._state, self._parent
+        self._state, self._parent = None, block.hash
         try:
             if parent is not None and block.header.parent_hash != parent:
                 raise UnknownParent("parent", f"{block.header.parent_hash.hex()} found, {parent.hex()} comes before it")
-            if self._state is None:
-                return BlockCheck(block.header.height, block.hash, "unchecked", (), "")
-            missing = self._judge(self._state, block, certificate)
+            if state is None:
+                return BlockCheck(height, block.hash, "unchecked", (), "")
+            self._state = judge_final(self._genesis, state, block, certificate, None, self._signatures.is_valid)
+            missing = self._recompute(state, block)
         except ChainError as error:
-            reason = f"{type(error).__name__}: {error}"
-            return BlockCheck(block.header.height, block.hash, "invalid", (), reason)
-        return BlockCheck(block.header.height, block.hash, "unchecked" if missing else "ok", missing, "")
+            # It leads to a state all the same, by which only what follows is judged.
+            self._state = self._state or follow(self._genesis, state, block)
+            return BlockCheck(height, block.hash, "invalid", (), f"{type(error).__name__}: {error}")
+        return BlockCheck(height, block.hash, "unchecked" if missing else "ok", missing, "")
 
-    def _judge(self, state: State, block: Block, certificate: Certificate) -> tuple[Hash, ...]:
-        """Raises if a rule is broken; what its knowledge could not be recomputed without."""
-        genesis, before = self._genesis, self._knowledge
+    def _recompute(self, state: State, block: Block) -> tuple[Hash, ...]:
+        """Compare the knowledge with the header's; what it could not be recomputed without. Raises as rules do."""
+        before = self._knowledge
         # Each content is read once: it is asked for by who looks what is missing, and by who computes.
         read: dict[Hash, bytes | None] = {sha256(before): before}
 
@@ -117,10 +115,9 @@ class _Audit:
                 read[content_hash] = self._content(content_hash)
             return read[content_hash]
 
-        judge_final(genesis, state, block, certificate, None, self._is_valid_signature)
         if missing := missing_contents(state, block.transactions, held):
             return tuple(missing)
-        after = recompute(genesis, self._rules, state, block.transactions, held)
+        after = recompute(self._genesis, self._rules, state, block.transactions, held)
         validate_knowledge(block.header, sha256(after))
         self._knowledge = after
         return ()
