@@ -122,13 +122,13 @@ def sign_message(chain_id: bytes, kind: str, body: bytes) -> bytes:
 
 def target_of(bits: int) -> int:
     exponent, mantissa = bits >> 24, bits & 0xFFFFFF
-    return mantissa * 256**exponent // 256**3
+    return (mantissa << 8 * exponent) >> 24
 
 
 def compact(target: int) -> int:
     """The canonical form: the shortest exponent for which the mantissa keeps its highest bit clear."""
     for exponent in range(1, 34):
-        mantissa = target * 256**3 // 256**exponent
+        mantissa = (target << 24) >> 8 * exponent
         if mantissa < 2**23:
             return exponent << 24 | mantissa
     raise ValueError(target)
