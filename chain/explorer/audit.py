@@ -109,10 +109,13 @@ class _Audit:
     def _judge(self, state: State, block: Block, certificate: Certificate) -> tuple[Hash, ...]:
         """Raises if a rule is broken; what its knowledge could not be recomputed without."""
         genesis, before = self._genesis, self._knowledge
-        root = sha256(before)
+        # Each content is read once: it is asked for by who looks what is missing, and by who computes.
+        read: dict[Hash, bytes | None] = {sha256(before): before}
 
         def held(content_hash: Hash) -> bytes | None:
-            return before if content_hash == root else self._content(content_hash)
+            if content_hash not in read:
+                read[content_hash] = self._content(content_hash)
+            return read[content_hash]
 
         judge_final(genesis, state, block, certificate, None, self._is_valid_signature)
         if missing := missing_contents(state, block.transactions, held):

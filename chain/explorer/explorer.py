@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fedchain.chain.block import Block, Header
 from fedchain.chain.difficulty import work_from_bits
-from fedchain.chain.exceptions import InvalidPayload, NotFound
+from fedchain.chain.exceptions import InvalidPayload, NotFound, StoreCorrupt
 from fedchain.chain.explorer.audit import ChainAudit, audit_chain
 from fedchain.chain.explorer.block_views import (
     phase_name,
@@ -94,7 +94,8 @@ class Explorer:
         state: State | None = genesis_state(self.genesis)
         if self._head is not None:
             state = follow(self.genesis, decode_state(self.genesis, self._head.state), self._head.block)
-        assert state is not None, "a store's head stands on the state that is kept with it"
+        if state is None:
+            raise StoreCorrupt(f"{store.folder}: the head does not stand on the state that is kept with it")
         self._state = state
 
     def status(self) -> ChainStatus:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt
 from fedchain.chain.storage.content_files import read_content
-from fedchain.chain.storage.recovery import is_whole
+from fedchain.chain.storage.database import snapshot
+from fedchain.chain.storage.recovery import head_height, is_whole
 from fedchain.chain.storage.rows import RECORD_TABLES, STATES
 from fedchain.crypto.hashing import sha256
 
@@ -16,7 +17,9 @@ def find_damage(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
     for (verdict,) in connection.execute("PRAGMA integrity_check(100)"):
         if verdict != b"ok":
             yield " ".join(verdict.decode(errors="replace").split())
-    if not is_whole(connection):
+    with snapshot(connection):  # without any head the node joins anew, whatever blocks lie there
+        is_broken = head_height(connection) > 0 and not is_whole(connection)
+    if is_broken:
         yield "the head, or the state before it, is missing or damaged"
     for table in (*RECORD_TABLES, STATES):
         for row in connection.execute(table.select):

@@ -122,20 +122,33 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is read inside is of one moment, whatever another process writes in between."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
+
+
+@contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
     """Say whether the disk refuses or what is on it is wrong."""
-    place = folder / DATABASE
     try:
         yield
     except sqlite3.OperationalError as error:
         if str(error).startswith("no such "):  # table, column or index
-            raise StoreCorrupt(f"{place}: {error}; {repair_hint(folder)}") from None
-        raise StoreError(f"{place}: {error}") from None
+            raise _corrupt(folder, error) from None
+        raise StoreError(f"{folder / DATABASE}: {error}") from None
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        # SQLite quotes what it found, which need not be UTF-8.
-        raise StoreCorrupt(f"{place}: {' '.join(str(error).split())}; {repair_hint(folder)}") from None
+        raise _corrupt(folder, error) from None
     except OSError as error:
         raise StoreError(f"{error.filename or folder}: {error.strerror}") from None
+
+
+def _corrupt(folder: Path, error: Exception) -> StoreCorrupt:
+    # SQLite quotes what it found, which need not be one line.
+    return StoreCorrupt(f"{folder / DATABASE}: {' '.join(str(error).split())}; {repair_hint(folder)}")
 
 
 def _expect_version(folder: Path, connection: sqlite3.Connection) -> None:

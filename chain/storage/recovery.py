@@ -52,28 +52,23 @@ def head_height(connection: sqlite3.Connection) -> int:
 
 def is_whole(connection: sqlite3.Connection) -> bool:
     """Whether the highest block is there as it was written, with the state before it; or there is none at all."""
-    (top,) = connection.execute("SELECT max(height) FROM finals").fetchone()
-    head = head_height(connection)
-    if head != (top or 0):
-        return False
     try:
-        return head == 0 or read_head(connection) is not None
+        return read_head(connection) is not None or _top_height(connection) == 0
     except StoreCorrupt:
         return False
 
 
 def read_head(connection: sqlite3.Connection) -> Final | None:
     """The head with the state before it; None where there is none. Raises StoreCorrupt."""
-    state = connection.execute(f"{STATES.select} ORDER BY height DESC LIMIT 1").fetchone()
-    if state is None:
+    head, top = head_height(connection), _top_height(connection)
+    if head == 0:
         return None
-    height, data = STATES.read(state)
-    row = connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
-    if row is None:
-        raise StoreCorrupt(f"there is a state before height {height}, but no block")
-    final: Final = from_row(FINALS, row)
+    if head != top:
+        raise StoreCorrupt(f"the highest block is at height {top}, the last state is the one before height {head}")
+    _, data = STATES.read(connection.execute(f"{STATES.select} WHERE height = ?", (head,)).fetchone())
+    final: Final = from_row(FINALS, connection.execute(f"{FINALS.select} WHERE height = ?", (head,)).fetchone())
     if final.block.header.state_root != sha256(data):
-        raise StoreCorrupt(f"the state before height {height} is not the one that the block stands on")
+        raise StoreCorrupt(f"the state before height {head} is not the one that its block stands on")
     return replace(final, state=data)
 
 
@@ -138,9 +133,15 @@ def replay(connection: sqlite3.Connection, genesis: Genesis, state: State, last:
         state = step.after
 
 
+def _top_height(connection: sqlite3.Connection) -> int:
+    """Height of the highest block; 0 where there is none."""
+    (height,) = connection.execute("SELECT max(height) FROM finals").fetchone()
+    return height or 0
+
+
 def _cut_back(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
-    (top,) = connection.execute("SELECT max(height) FROM finals").fetchone()
-    reached = (_last(replay(connection, genesis, start, top or 0)) for start in _starts(connection, genesis, top or 0))
+    top = _top_height(connection)
+    reached = (_last(replay(connection, genesis, start, top)) for start in _starts(connection, genesis, top))
     head = next((step for step in reached if step is not None), None)
     height = 0 if head is None else head.block.header.height
     with transaction(connection):
@@ -149,7 +150,7 @@ def _cut_back(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
             connection.execute("DELETE FROM finals WHERE height > ?", (height,))
             STATES.insert(connection, (height, head.before.encode()), replace=True)
         connection.execute("DELETE FROM states WHERE height > ?", (height,))
-    if top is None:
+    if top == 0:
         return ["a state without a block is dropped"]
     if head is None:
         return [f"no state leads to the stored blocks, the highest at height {top}: the chain is joined anew"]
@@ -215,6 +216,8 @@ def _read_block(connection: sqlite3.Connection, height: int) -> Block | None:
 
 def _read_certificate(record: list[Any]) -> Certificate:
     kind, height, attempt, block_hash, entries = record
+    if not entries:
+        raise ValueError("a certificate without votes has no medians")
     votes = (
         Vote(kind, height, attempt, block_hash, clock, mining, voter, signature)
         for voter, clock, mining, signature in entries

@@ -25,16 +25,18 @@ from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State
 from fedchain.chain.storage.content_files import make_folder, sync_folder, take_lock
-from fedchain.chain.storage.contents import Contents
+from fedchain.chain.storage.contents import ROW_SIZE_MAX, Contents
 from fedchain.chain.storage.damage import find_damage
 from fedchain.chain.storage.database import (
     DATABASE,
     REPAIRED,
+    STORE_VERSION,
     build_database,
     connect,
     disk_errors,
     read_genesis,
     repair_hint,
+    snapshot,
     take_place,
     transaction,
 )
@@ -43,7 +45,6 @@ from fedchain.chain.storage.recovery import (
     STATE_INTERVAL,
     find_base,
     head_height,
-    is_whole,
     read_head,
     recover,
     state_before,
@@ -65,6 +66,8 @@ from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
+
+__all__ = ["DATABASE", "ROW_SIZE_MAX", "STORE_VERSION", "Outline", "Store"]
 
 log = logging.getLogger("fedchain.store")
 
@@ -181,12 +184,12 @@ class Store:
     def head(self) -> Final | None:
         """See :class:`Storage`."""
         with disk_errors(self.folder):
-            if head_height(self._reader) == 0:
-                return None
-            if not is_whole(self._reader):  # who only reads could not mend it
+            try:
+                with snapshot(self._reader):
+                    return read_head(self._reader)
+            except StoreCorrupt as error:  # who only reads cannot mend it
                 place = self.folder / DATABASE
-                raise StoreCorrupt(f"{place}: the head is damaged; start the node, or {repair_hint(self.folder)}")
-            return read_head(self._reader)
+                raise StoreCorrupt(f"{place}: {error}; start the node, or {repair_hint(self.folder)}") from None
 
     def base(self) -> int:
         """See :class:`Storage`."""

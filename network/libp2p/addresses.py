@@ -13,7 +13,6 @@ import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from multiaddr import Multiaddr
 
@@ -33,6 +32,9 @@ ADDRESS_SIZE_MAX = 128
 
 ENTRIES_MAX = 16
 """Members whose addresses are told at a time."""
+
+VERSION_SIZE_MAX = 32
+"""Characters of a program's version."""
 
 EXCHANGE_SIZE_MAX = 2**15
 """Bytes of a question or an answer."""
@@ -245,20 +247,22 @@ class AddressBook:
         return places[first:] + places[:first]
 
 
-def encode_entries(entries: Iterable[Entry]) -> bytes:
-    """Addresses as they are told."""
-    return encode([[peer, addresses] for peer, addresses in entries])
+def encode_exchange(version: str, entries: Iterable[Entry]) -> bytes:
+    """What one peer tells another: its program's version, and where members are."""
+    return encode([version, [[peer, addresses] for peer, addresses in entries]])
 
 
-def decode_entries(data: bytes) -> list[Entry]:
-    """Read :func:`encode_entries`'s bytes; raises InvalidEncoding."""
-    value: Any = decode(data, EXCHANGE_SIZE_MAX)
-    if not isinstance(value, list) or len(value) > ENTRIES_MAX:
-        raise InvalidEncoding("addresses", f"a list of at most {ENTRIES_MAX} entries expected")
+def decode_exchange(data: bytes) -> tuple[str, list[Entry]]:
+    """Read :func:`encode_exchange`'s bytes; raises InvalidEncoding."""
+    version, items = expect_record(decode(data, EXCHANGE_SIZE_MAX), "addresses", (str, list))
+    if len(version) > VERSION_SIZE_MAX or not (version.isascii() and version.isprintable()):
+        raise InvalidEncoding("version", f"at most {VERSION_SIZE_MAX} printable characters expected")
+    if len(items) > ENTRIES_MAX:
+        raise InvalidEncoding("addresses", f"{len(items)} entries found, at most {ENTRIES_MAX} are allowed")
     entries = []
-    for item in value:
+    for item in items:
         peer, addresses = expect_record(item, "address entry", (bytes, list))
         if len(addresses) > ADDRESSES_PER_PEER:
             raise InvalidEncoding("addresses", f"{len(addresses)} found, at most {ADDRESSES_PER_PEER} are allowed")
         entries.append((peer, expect_record(addresses, "addresses", [str] * len(addresses))))
-    return entries
+    return version, entries

@@ -1,5 +1,6 @@
-"""Keeps a peer connected: dials who is due, asks neighbours where others are, and answers the same question."""
+"""Keeps a peer connected: dials who is due, asks neighbours who they are and where others are, and answers the same."""
 
+import time
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -11,7 +12,14 @@ from multiaddr import Multiaddr
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.admission import Gate
-from fedchain.network.libp2p.addresses import EXCHANGE_SIZE_MAX, AddressBook, decode_entries, encode_entries, seen_from
+from fedchain.network.libp2p.addresses import (
+    EXCHANGE_SIZE_MAX,
+    VERSION_SIZE_MAX,
+    AddressBook,
+    decode_exchange,
+    encode_exchange,
+    seen_from,
+)
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S, Blame
@@ -40,6 +48,7 @@ class Finder:
         limits: of numbers and times.
         blame: holds something against a peer.
         peers: those that are connected.
+        version: of our program, as others are told.
     """
 
     def __init__(
@@ -52,10 +61,14 @@ class Finder:
         limits: Limits,
         blame: Blame,
         peers: Callable[[], Collection[PublicKey]],
+        version: str,
     ) -> None:
         self.announced: list[str] = []
+        self.versions: dict[PublicKey, str] = {}
+        """Versions that members told last."""
         self._host, self._protocol, self._book, self._gate = host, protocol, book, gate
         self._limits, self._blame, self._peers = limits, blame, peers
+        self._version = version[:VERSION_SIZE_MAX]
         self._dialling: set[PublicKey] = set()
         self._asked: list[PublicKey] = []
         host.set_stream_handler(protocol, self._answer)
@@ -71,11 +84,13 @@ class Finder:
                     if peer not in self._dialling and len(self._dialling) < DIALS_MAX:
                         self._dialling.add(peer)
                         nursery.start_soon(self._dial, peer, places)
-                if now_s >= next_exchange_s and peers:
+                count = sum(peer not in self._asked for peer in peers)  # newcomers are asked at once
+                if now_s >= next_exchange_s:
                     is_lonely = len(peers) < limits.peers_wanted
                     next_exchange_s = now_s + limits.exchange_interval_s / (6.0 if is_lonely else 1.0)
-                    for peer in self._next_asked(peers, ASKED_AT_ONCE if is_lonely else 1):
-                        nursery.start_soon(self._ask, peer)
+                    count = max(count, ASKED_AT_ONCE if is_lonely else 1)
+                for peer in self._next_asked(peers, count):
+                    nursery.start_soon(self._ask, peer)
                 await trio.sleep(0.25 * limits.redial_min_s)
 
     async def _dial(self, peer: PublicKey, places: list[str]) -> None:
@@ -118,17 +133,18 @@ class Finder:
         return chosen
 
     async def _ask(self, peer: PublicKey) -> None:
-        """Tell a peer where we are, and learn where others are."""
+        """Tell a peer who and where we are, and learn who it is and where others are."""
         stream: Any = None
         try:
             with trio.fail_after(OPEN_TIMEOUT_S):
                 stream = await self._host.new_stream(peer_id(peer), [self._protocol])
-                await _write(stream, encode_entries([(b"", self.announced)]))
+                await _write(stream, encode_exchange(self._version, [(b"", self.announced)]))
                 reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
-                for other, addresses in decode_entries(await reader.frame()):
+                self.versions[peer], entries = decode_exchange(await reader.frame())
+                for other, addresses in entries:
                     self._book.add_told(other, addresses, by_itself=other == peer)
         except (InvalidEncoding, FrameTooLarge) as error:
-            self._blame(peer, BLAME_MALFORMED, str(error))
+            self._blame(peer, BLAME_MALFORMED, f"malformed addresses: {error}")
         except Exception as error:
             log.debug("ask", "asking %s for addresses failed: %r", peer_id(peer), error)
         finally:
@@ -141,18 +157,31 @@ class Finder:
         try:
             with trio.fail_after(OPEN_TIMEOUT_S):
                 reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
+                question = await reader.frame()
+                if not self._gate.may_ask(peer, trio.current_time()):
+                    return
                 host, _ = stream.get_remote_address() or ("", 0)
-                for _, addresses in decode_entries(await reader.frame())[:1]:  # it can only speak for itself
-                    self._book.add_told(peer, [seen_from(place, host) for place in addresses], by_itself=True)
-                await _write(stream, encode_entries(self._book.sample(peer)))
+                answer = self._reply(peer, host, question)
+                self._gate.charge(peer, bytes_out=len(answer), now_s=trio.current_time())
+                await _write(stream, answer)
                 await stream.close()
                 await reader.end()  # a reset would overtake the answer
         except (InvalidEncoding, FrameTooLarge) as error:
-            self._blame(peer, BLAME_MALFORMED, str(error))
+            self._blame(peer, BLAME_MALFORMED, f"malformed addresses: {error}")
         except Exception as error:
             log.debug("answer", "telling %s addresses failed: %r", peer_id(peer), error)
         finally:
             await reset_quietly(stream)
+
+    def _reply(self, peer: PublicKey, host: str, question: bytes) -> bytes:
+        """What to tell a peer that said who and where it is; raises InvalidEncoding."""
+        begun_s = time.perf_counter()
+        self.versions[peer], entries = decode_exchange(question)
+        for _, addresses in entries[:1]:  # it can only speak for itself
+            self._book.add_told(peer, [seen_from(place, host) for place in addresses], by_itself=True)
+        answer = encode_exchange(self._version, self._book.sample(peer))
+        self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=trio.current_time())
+        return answer
 
 
 def _cause(error: BaseException) -> str:

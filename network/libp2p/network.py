@@ -15,6 +15,7 @@ from libp2p.peer.id import ID
 from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
+from fedchain import __version__
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -59,6 +60,7 @@ async def open_network(
     announce: Iterable[str] = (),
     folder: Path | None = None,
     limits: Limits | None = None,
+    version: str = __version__,
 ) -> AsyncIterator["Libp2pNetwork"]:
     """Join the network of a chain for as long as the context lasts.
 
@@ -71,6 +73,7 @@ async def open_network(
         announce: addresses to tell others instead of the one we listen on.
         folder: where bans and known addresses are kept; None: nowhere.
         limits: of everything.
+        version: of our program, as others are told; up to 32 printable ASCII characters.
 
     Raises:
         ListenError: the port is in use, the address is not ours, or one to announce is none.
@@ -82,7 +85,7 @@ async def open_network(
     announced = list(announce)
     if wrong := [place for place in announced if not is_address(place)]:
         raise ListenError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
-    network = Libp2pNetwork(key, chain_id, members, limits or Limits(), folder)
+    network = Libp2pNetwork(key, chain_id, members, limits or Limits(), folder, version)
     for peer, place in starts:
         network.book.add_fixed(peer, place)
     failure: Exception | None = None
@@ -115,7 +118,13 @@ class Libp2pNetwork:
     """A peer's :class:`fedchain.network.network.Network` on real sockets."""
 
     def __init__(
-        self, key: PrivateKey, chain_id: Hash, members: Collection[PublicKey], limits: Limits, folder: Path | None
+        self,
+        key: PrivateKey,
+        chain_id: Hash,
+        members: Collection[PublicKey],
+        limits: Limits,
+        folder: Path | None,
+        version: str,
     ) -> None:
         self.counters = Counters()
         self.gate = Gate(members, limits, folder, wall=time.time, now_s=trio.current_time())
@@ -156,6 +165,7 @@ class Libp2pNetwork:
             limits=limits,
             blame=self.blame,
             peers=self.peers,
+            version=version,
         )
         watch = ConnectionWatch(self._on_connected, self._on_disconnected, self.pubsub.on_connection_closed)
         self.host.swarm.register_notifee(watch)
@@ -237,6 +247,10 @@ class Libp2pNetwork:
     def last_heard(self, peer: PublicKey) -> float | None:
         """When a peer was heard last, in seconds on the loop's clock; None: never since the start."""
         return self._hearing.last_s(peer)
+
+    def version_of(self, peer: PublicKey) -> str | None:
+        """The version of a peer's program, as it told it last; None: it has not yet."""
+        return self._finder.versions.get(peer)
 
     async def start(self, nursery: trio.Nursery, announce: list[str]) -> None:
         """Begin to gossip, to dial and to publish; called once, when the host listens."""

@@ -669,8 +669,15 @@ def test_whole_chains_are_walked_and_not_held(explore: Explore, monkeypatch: pyt
 
 
 def test_a_head_that_cannot_be_read_is_corrupt(explorer: Explorer) -> None:
-    with pytest.raises(StoreCorrupt, match="head is damaged"):
+    with pytest.raises(StoreCorrupt, match="states row with height 4 was altered"):
         execute(explorer, "UPDATE states SET data = x'00' WHERE height = 4")
+
+
+def test_a_head_of_astronomic_difficulty_is_corrupt(explore: Explore, chain: ChainBuilder) -> None:
+    *_, last = finals(chain)
+    header = replace(last.block.header, bits=2**63)
+    with pytest.raises(StoreCorrupt, match="does not stand on the state"):
+        explore(chain, [replace(last, block=replace(last.block, header=header))])
 
 
 def test_a_chain_of_another_shape_is_read_as_well(explore: Explore) -> None:

@@ -112,6 +112,15 @@ def test_the_federation_ends_with_its_last_round() -> None:
     assert builder.state.finished
 
 
+def test_the_setup_is_not_the_only_round_of_a_federation() -> None:
+    builder = ChainBuilder(genesis(2, setup=(KEY_SHARES,), rounds=1))
+    finished = [builder.state.finished]
+    for _ in range(2):
+        builder.extend()
+        finished.append(builder.state.finished)
+    assert finished == [False, False, True]
+
+
 def test_without_a_last_round_it_never_ends() -> None:
     builder = ChainBuilder(genesis(2, setup=(KEY_SHARES,)))
     builder.extend_many(5)
@@ -201,6 +210,15 @@ def test_delays_are_kept_for_each_phase_and_for_the_last_rounds() -> None:
     assert first == tuple(range(8, 40, 2))
     assert second == tuple(range(9, 41, 2))
     assert len(first) == len(second) == DELAYS_MAX
+
+
+def test_the_setup_says_nothing_about_delays() -> None:
+    builder = ChainBuilder(genesis(2, setup=(KEY_SHARES, UPDATE), phases=(UPDATE, UPDATE)))
+    counts = []
+    for _ in range(5):
+        builder.extend()
+        counts.append([len(delays) for delays in builder.state.delays_ms])
+    assert counts == [[0, 0], [0, 0], [0, 0], [1, 0], [1, 1]]
 
 
 def test_a_phase_that_closed_empty_says_nothing_about_delays() -> None:
@@ -337,7 +355,7 @@ def test_posts_required(overrides: dict[str, Any], required: int) -> None:
 
 def test_a_phase_may_close_empty_where_few_members_could_stop_it() -> None:
     centralized = genesis(3, centralized=True, aggregator=AggregatorRule.FIXED)
-    drawn, plain = genesis(3, contributors_per_round=2), genesis(3, phases=(UPDATE, UPDATE))
+    drawn, plain = genesis(3, contributors_per_round=1), genesis(3, phases=(UPDATE, UPDATE))
     assert may_close_empty(centralized, genesis_state(centralized))
     assert may_close_empty(drawn, genesis_state(drawn))
     assert not may_close_empty(plain, genesis_state(plain))

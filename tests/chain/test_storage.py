@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -283,6 +284,67 @@ def test_the_size_is_about_that_of_what_is_kept(storage: Storage) -> None:
     assert len(LARGE) + 45_000 <= grown <= 2 * (len(LARGE) + 50_000)
     storage.retain(())
     assert storage.size_bytes() <= before + grown - len(LARGE)
+
+
+# --- one storage like the other
+
+
+def answers(storage: Storage, contents: Sequence[bytes]) -> list[object]:
+    """All that a storage says."""
+    heights = range(STEPS + 2)
+    return [
+        storage.head(),
+        storage.base(),
+        *(storage.final(height) for height in heights),
+        list(storage.candidates()),
+        *(list(storage.votes(height)) for height in heights),
+        *(list(storage.posts(height)) for height in heights),
+        *(storage.content(sha256(data)) for data in contents),
+        *(storage.content_part(sha256(data), 1, 3) for data in contents),
+    ]
+
+
+STEPS = 12
+"""Heights of the chain of which random records are appended."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_disk_says_what_the_memory_says(tmp_path: Path, seed: int) -> None:
+    rng, chain = Random(seed), ChainBuilder(GENESIS)
+    blocks = chain.extend_many(STEPS)
+    rivals = [chain.extend(block.header.parent_hash, payload_of=50) for block in blocks]
+    data = [b"a", b"bb", LARGE, LARGE + b"2"]
+    memory = MemoryStore()
+    disk = Store.create(tmp_path / "chain", GENESIS)
+
+    def any_record() -> Record:
+        block = rng.choice(blocks)
+        match rng.randrange(6):
+            case 0 | 1:
+                return chain.final(block)
+            case 2:
+                return Candidate(rng.choice((block, rng.choice(rivals))), rng.random() < 0.5)
+            case 3:
+                return chain.vote(OWN, block, kind=rng.choice(list(VoteKind)), attempt=rng.randrange(3))
+            case 4:
+                return post(chain.key(OWN), GENESIS, rng.randint(1, STEPS), payload(rng.randrange(2)))
+            case _:
+                return content(rng.choice(data))
+
+    for _ in range(25):
+        if rng.random() < 0.2:
+            needed = {sha256(item) for item in data if rng.random() < 0.5}
+            memory.retain(needed)
+            disk.retain(needed)
+        else:
+            records = [any_record() for _ in range(rng.randint(1, 3))]
+            memory.append(records)
+            disk.append(records)
+        if rng.random() < 0.3:
+            disk.close()
+            disk = Store.open(tmp_path / "chain", GENESIS)
+        assert answers(disk, data) == answers(memory, data)
+    disk.close()
 
 
 # --- many storages in one process

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError, StoreMismatch
 from fedchain.chain.state import State
 from fedchain.chain.storage import recovery, sqlite
@@ -402,6 +403,22 @@ def test_a_damaged_index_is_built_again(folder: Path, chain: ChainBuilder) -> No
         assert store.base() == 1
 
 
+def test_a_head_is_of_one_moment(folder: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    next_head = chain.final(chain.blocks[chain.tip])
+    with Store.open(folder) as writer, Store.open(folder, read_only=True) as reader:
+
+        def interrupt(connection: sqlite3.Connection) -> int:
+            height = recovery_head_height(connection)
+            writer.append([next_head])
+            return height
+
+        recovery_head_height = recovery.head_height
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery, "head_height", interrupt)
+            assert reader.head() == finals_of(chain)[-1]
+        assert reader.head() == next_head
+
+
 def test_who_joined_late_is_cut_back_to_what_its_first_state_leads_to(tmp_path: Path, chain: ChainBuilder) -> None:
     records = finals_of(chain)
     with Store.create(tmp_path, GENESIS) as store:
@@ -429,10 +446,36 @@ def test_blocks_that_no_state_leads_to_wait_for_the_head_that_is_joined(
         assert (store.head(), store.base()) == (records[8], 4)
 
 
+@pytest.mark.parametrize("bits", [2**63 - 1, 0x1F7FFFFF])
+def test_a_block_of_another_difficulty_is_not_replayed(folder: Path, chain: ChainBuilder, bits: int) -> None:
+    tip = chain.blocks[chain.tip]
+    wrong = replace(tip, header=replace(tip.header, bits=bits))
+    with closing(recovery_connection(folder)) as connection:
+        FINALS.insert(connection, to_row(Final(wrong, chain.certificate(tip), b""))[1])
+    with Store.open(folder) as store:
+        assert store.head() == finals_of(chain)[-1]
+
+
+def test_a_row_that_holds_no_block_is_damaged_whatever_its_checksum(folder: Path, chain: ChainBuilder) -> None:
+    records = finals_of(chain)
+    for height, no_block in ((9, encode([1, 2])), (8, b"\xc1"), (7, encode([[], b"", [], [], []]))):
+        values = to_row(records[height - 1])[1]
+        with closing(recovery_connection(folder)) as connection:
+            FINALS.insert(connection, (*values[:-2], no_block, values[-1]), replace=True)
+            connection.execute("DELETE FROM states")
+        with Store.open(folder) as store:
+            assert store.head() == records[height - 2]
+    values = to_row(records[1])[1]
+    with closing(recovery_connection(folder)) as connection:
+        FINALS.insert(connection, (*values[:-2], records[2].block.encode(), values[-1]), replace=True)
+    with Store.open(folder) as store:
+        assert store.final(2) is None
+
+
 def test_a_reader_refuses_a_damaged_head_and_changes_nothing(folder: Path) -> None:
     execute(folder, f"UPDATE finals SET {DAMAGE} WHERE height = {BLOCKS}")
     before = (folder / DATABASE).read_bytes()
-    advice = f"head is damaged; start the node, or run: fedchain node repair {folder}"
+    advice = f"finals row with height {BLOCKS} was altered: .*; start the node, or run: fedchain node repair {folder}"
     with Store.open(folder, read_only=True) as store, pytest.raises(StoreCorrupt, match=advice):
         store.head()
     assert (folder / DATABASE).read_bytes() == before

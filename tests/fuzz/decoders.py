@@ -28,7 +28,7 @@ from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models import ModelInfo
 from fedchain.learning.registry import METHODS
 from fedchain.learning.rules import Rules
-from fedchain.network.libp2p.addresses import decode_entries, encode_entries, is_address, seen_from
+from fedchain.network.libp2p.addresses import decode_exchange, encode_exchange, is_address, seen_from
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
 from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
 from fedchain.simulator.scenario import FAULT_KINDS, Fault, Scenario, ScenarioError, load_scenario, scenario_from_dict
@@ -236,20 +236,21 @@ def _open_address() -> Session:
 
 
 def _open_entries() -> Session:
-    """Addresses as peers tell them; whatever text stands there is judged without harm."""
+    """Versions and addresses as peers tell them; whatever text stands there is judged without harm."""
     members = [key.public_key for key in keys(4)]
     texts = ["/ip4/127.0.0.1/tcp/4001", "/ip4/0.0.0.0/tcp/1", "/ip6/::1/tcp/9", "/dns4/a.example/tcp/80"]
     told: list[Any] = [[], [(b"", texts[:1])], [(item, texts) for item in members]]
 
     def read(data: bytes) -> Any:
-        entries = decode_entries(data)
+        version, entries = decode_exchange(data)
+        assert version.isprintable()
         for _, addresses in entries:
             for text in addresses:
                 assert not is_address(text) or text.count("/") == 4
                 seen_from(text, "192.0.2.1")
-        return entries
+        return version, entries
 
-    return _decoder([encode_entries(item) for item in told], read, encode_entries)
+    return _decoder([encode_exchange("1.0", item) for item in told], read, lambda value: encode_exchange(*value))
 
 
 def _open_scenario() -> Session:

@@ -1,12 +1,14 @@
 """What every registered method must do, on the digits: repeat itself, start again from a checkpoint, stay in bounds."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.learner import Learner
@@ -113,6 +115,18 @@ def test_equal_weights_are_a_choice_of_every_method_that_averages() -> None:
 
 def with_norm(method: str, **hyperparameters: HyperparameterValue) -> LearningConfig:
     return replace(config(method, **hyperparameters), model="digits-mlp-bn")
+
+
+@pytest.mark.parametrize("name", ["buffer.norms.0.running_var", "buffer.norms.0.num_batches_tracked"])
+def test_a_norms_state_that_would_make_no_number_is_refused(name: str) -> None:
+    federation = Federation(with_norm("fedavg"))
+    posted = dict(read_payload(federation.rules, federation.play()[0].payload))
+    assert (posted[name] >= 0).all()
+    for value in (0.0, 9.9e11):
+        check(federation.rules, encode(posted | {name: np.full_like(posted[name], value)}))
+    for value, message in ((-1.0, "at least 0 expected, found -1.0"), (2e12, "a magnitude of at most 1e+12")):
+        with pytest.raises(InvalidPayload, match=re.escape(message)):
+            check(federation.rules, encode(posted | {name: np.full_like(posted[name], value)}))
 
 
 def test_models_with_buffers_are_averaged_whole() -> None:

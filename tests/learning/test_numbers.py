@@ -66,7 +66,7 @@ def test_a_bound_between_two_numbers_holds_the_smaller_one() -> None:
     below = np.nextafter(nearest, np.float32(0))
     spec = TensorSpec("x", (1,), magnitude_max=0.1)
     validate_elements(spec, np.array([-below]))
-    with pytest.raises(UnsoundNumbers, match="a magnitude of at most 0.1 expected, found 0.1"):
+    with pytest.raises(UnsoundNumbers, match=r"a magnitude of at most 0\.1 expected"):
         validate_elements(spec, np.array([nearest]))
     assert clip_elements(spec, np.array([-nearest])).tolist() == [-below]
 

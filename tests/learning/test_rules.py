@@ -1,11 +1,13 @@
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
 
-from fedchain.learning.codec import encode
+from fedchain.learning.codec import TensorSpec, decode, encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models import describe_model
@@ -108,6 +110,27 @@ def test_a_boastful_number_of_examples_is_refused(examples: int) -> None:
 def test_a_solo_post_must_be_empty() -> None:
     with pytest.raises(InvalidPayload):
         check(Rules(LearningConfig(method="solo")), encode({"x": np.zeros(1, np.float32)}))
+
+
+def test_knowledge_is_decoded_once_for_all_posts_of_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, posts = Rules(LearningConfig(method="fedavg")), random_posts("fedavg", 2)
+    first, second = (rules.aggregate("update", 1, b"", posts[:count]) for count in (1, 2))
+    payload, decoded = posts[0][1], list[bytes]()
+
+    def counting(data: bytes, specs: Sequence[TensorSpec]) -> Any:
+        decoded.append(data)
+        return decode(data, specs)
+
+    monkeypatch.setattr("fedchain.learning.rules.decode", counting)
+    for _ in range(3):
+        rules.check("update", b"a", 2, bytes(bytearray(first)), payload)  # other bytes of the same value
+        rules.aggregate("update", 3, second, [(b"a", payload)])
+    assert [data for data in decoded if data != payload] == [first, second]
+    for knowledge in (b"damaged", b"damaged"):
+        with pytest.raises(InvalidPayload):
+            rules.read_knowledge(knowledge)
+    rules.read_knowledge(first)
+    assert [data for data in decoded if data != payload] == [first, second, b"damaged", b"damaged"]
 
 
 def test_the_summary_describes_the_prototypes() -> None:

@@ -30,7 +30,7 @@ from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
-from fedchain.network.libp2p.addresses import encode_entries
+from fedchain.network.libp2p.addresses import encode_exchange
 from fedchain.network.libp2p.bounds import message_id
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
@@ -293,7 +293,7 @@ async def oversize(offender: Offender) -> None:
 async def addresses(offender: Offender) -> None:
     """Questions for addresses, each with as many addresses as fit."""
     texts = [f"/dns4/{'a' * 100}.example/tcp/{number}" for number in range(4)]
-    question = framed(encode_entries([(offender.key.public_key, texts)] * 16))
+    question = framed(encode_exchange("1.0", [(offender.key.public_key, texts)] * 16))
 
     async def act(bad: Attacker) -> None:
         async def ask() -> None:

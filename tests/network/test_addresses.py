@@ -14,10 +14,11 @@ from fedchain.network.libp2p.addresses import (
     ENTRIES_MAX,
     EXCHANGE_SIZE_MAX,
     FILE_SIZE_PER_MEMBER_MAX,
+    VERSION_SIZE_MAX,
     AddressBook,
     InvalidBootstrap,
-    decode_entries,
-    encode_entries,
+    decode_exchange,
+    encode_exchange,
     is_address,
     parse_bootstrap,
     seen_from,
@@ -159,7 +160,7 @@ def test_what_is_remembered_and_told_is_bounded() -> None:
     assert ONE not in dict(told)
     assert ME not in dict(told)
     assert all(len(places) == ADDRESSES_PER_PEER for _, places in told)
-    assert len(encode_entries(told)) < EXCHANGE_SIZE_MAX
+    assert len(encode_exchange("x" * VERSION_SIZE_MAX, told)) < EXCHANGE_SIZE_MAX
 
 
 def test_newer_hearsay_takes_the_place_of_older() -> None:
@@ -239,15 +240,22 @@ def test_the_fullest_book_is_read_again(tmp_path: Path) -> None:
     assert all(len(places) == ADDRESSES_PER_PEER for places in again._known().values())
 
 
-def test_entries_travel() -> None:
+def test_entries_and_a_version_travel() -> None:
     entries = [(ONE, [at(1), at(2)]), (TWO, []), (b"", [at(3)])]
-    assert decode_entries(encode_entries(entries)) == entries
+    for version in ("", "1.2.3", "x" * VERSION_SIZE_MAX):
+        assert decode_exchange(encode_exchange(version, entries)) == (version, entries)
 
 
 @pytest.mark.parametrize(
-    "value",
-    [5, [5], [[ONE]], [[ONE, at(1)]], [[at(1), []]], [[ONE, [5]]], [[ONE, [at(1)] * 5]], [[ONE, []]] * 17],
+    "items",
+    [[5], [[ONE]], [[ONE, at(1)]], [[at(1), []]], [[ONE, [5]]], [[ONE, [at(1)] * 5]], [[ONE, []]] * 17],
 )
-def test_other_entries_are_refused(value: object) -> None:
+def test_other_entries_are_refused(items: object) -> None:
     with pytest.raises(InvalidEncoding):
-        decode_entries(encode(value))
+        decode_exchange(encode(["1.0", items]))
+
+
+@pytest.mark.parametrize("value", [5, [], ["1.0"], [5, []], ["1.0", 5], ["x" * 33, []], ["\x1b[2J", []], ["ü", []]])
+def test_other_versions_are_refused(value: object) -> None:
+    with pytest.raises(InvalidEncoding):
+        decode_exchange(encode(value))

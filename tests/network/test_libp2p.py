@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from fedchain import __version__
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.downloads import Downloads
@@ -221,6 +222,21 @@ async def test_peers_learn_of_each_other_from_a_third_one() -> None:
         peer(2, hub, limits=limits) as two,
     ):
         await until(lambda: MEMBERS[2] in one.peers() and MEMBERS[1] in two.peers(), "the third side")
+
+
+@on_trio
+async def test_both_sides_learn_the_others_version_as_soon_as_they_meet() -> None:
+    seldom = Limits(redial_min_s=0.1, peers_wanted=0, exchange_interval_s=1e6)
+    async with (
+        peer(0, limits=seldom, version="1.2") as one,
+        peer(1, one, limits=seldom, version="x" * 99) as two,
+        peer(2, one, limits=seldom) as three,
+    ):
+        assert one.version_of(MEMBERS[3]) is None
+        await until(lambda: one.version_of(MEMBERS[1]) and one.version_of(MEMBERS[2]))
+        await until(lambda: two.version_of(MEMBERS[0]) and three.version_of(MEMBERS[0]))
+        assert [one.version_of(MEMBERS[number]) for number in (1, 2)] == ["x" * 32, __version__]
+        assert two.version_of(MEMBERS[0]) == three.version_of(MEMBERS[0]) == "1.2"
 
 
 @on_trio

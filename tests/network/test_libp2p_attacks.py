@@ -122,7 +122,8 @@ MALFORMED: dict[str, tuple[TProtocol, bytes]] = {
     "a frame that is too large": (MESSAGES, (MESSAGE_SIZE_MAX + 1).to_bytes(4, "big")),
     "the largest length": (MESSAGES, b"\xff" * 4),
     "no addresses": (ADDRESSES, framed(b"garbage")),
-    "too many addresses": (ADDRESSES, framed(encode([[bytes(32), []]] * 17))),
+    "too many addresses": (ADDRESSES, framed(encode(["1.0", [[bytes(32), []]] * 17]))),
+    "a version that steers a terminal": (ADDRESSES, framed(encode(["\x1b[2J", []]))),
     "a question that is too large": (ADDRESSES, b"\xff" * 4),
 }
 
@@ -555,9 +556,22 @@ async def test_questions_for_addresses_are_paid_for() -> None:
         answers = 0
         for _ in range(6):
             with suppress(Exception):  # reset without an answer
-                stream = await bad.send(ADDRESSES, framed(encode([])))
+                stream = await bad.send(ADDRESSES, framed(encode(["1.0", []])))
                 answers += bool(await stream.read(100))
         assert answers == 3
+
+
+@on_trio
+async def test_addresses_are_an_answer_and_cost_what_answers_cost() -> None:
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
+    async with peer(0, limits=limits) as network, attacker(network) as bad:
+        answers = 0
+        for _ in range(4):
+            with suppress(Exception):  # reset without an answer
+                stream = await bad.send(ADDRESSES, framed(encode(["1.0", []])))
+                answers += bool(await stream.read(100))
+        assert answers == 1
+        assert blame_of(network) == 0
 
 
 @on_trio
@@ -637,7 +651,7 @@ async def test_only_a_peers_own_addresses_are_looked_at(monkeypatch: pytest.Monk
     async with peer(0) as network, attacker(network) as bad:
         told = list[object]()
         monkeypatch.setattr(network.book, "add_told", lambda *given, **_: told.append(given))
-        stream = await bad.send(ADDRESSES, framed(encode([[bytes(32), ["/ip4/127.0.0.1/tcp/1"]]] * 16)))
+        stream = await bad.send(ADDRESSES, framed(encode(["1.0", [[bytes(32), ["/ip4/127.0.0.1/tcp/1"]]] * 16])))
         assert await stream.read(1)
         assert len(told) == 1
 

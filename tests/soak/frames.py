@@ -24,7 +24,7 @@ from libp2p.utils import encode_varint_prefixed
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
-from fedchain.network.libp2p.addresses import encode_entries
+from fedchain.network.libp2p.addresses import encode_exchange
 from fedchain.network.libp2p.network import open_network
 from fedchain.network.messages import BlockMessage, Chunk, Message, PostMessage, VoteMessage, encode_message
 from fedchain.node.status import ask_status
@@ -174,7 +174,7 @@ class _Member:
         self._offender = Offender(victim.node.address, victim.genesis, key, head, int(status.get("height", 0)), root)
         self._valid = self._own_messages() + [encode_message(message) for message in foreign_messages()]
         texts = ["/ip4/127.0.0.1/tcp/4001", "/dns4/a.example/tcp/80"]
-        self._entries = [encode_entries([]), encode_entries([(key.public_key, texts)] * 3)]
+        self._entries = [encode_exchange("1.0", []), encode_exchange("1.0", [(key.public_key, texts)] * 3)]
         self._streams: dict[str, Any] = {}
 
     def _own_messages(self) -> list[bytes]:
