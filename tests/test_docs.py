@@ -145,3 +145,12 @@ def test_decisions_are_numbered_without_gaps() -> None:
     assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
     for path in DECISIONS:
         assert path.read_text(encoding="utf-8").startswith(f"# {int(path.name[:4])}. ")
+
+
+def test_guards_that_are_named_exist() -> None:
+    text = (ROOT / "docs" / "decisions" / "0010-libp2p-with-guards.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "network" / "libp2p").glob("*.py"))
+    guards = set(re.findall(r"`([A-Z][a-z]\w+)(?:\.\w+)?`", text))
+    assert len(guards) > 10
+    for guard in guards:
+        assert re.search(rf"\b{guard}\b", code), f"{guard} is named and not there"
