@@ -109,7 +109,8 @@ class Node:
             clock=PhaseClock(0),
         )
         contents.extra = context.ledger.state
-        for statement in (*storage.votes(context.head.height + 1), *storage.posts(context.head.round)):
+        said: list[Statement] = [*storage.votes(context.head.height + 1), *storage.posts(context.head.round)]
+        for statement in said:
             context.journal = context.journal.adopt(statement)  # what is stored was said, or nearly
         self._crimes = Crimes(context)
         self._blocks = BlockImport(context, self._crimes)
