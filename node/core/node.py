@@ -11,6 +11,7 @@ from typing import assert_never
 
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import Statement
 from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required, votes_required
