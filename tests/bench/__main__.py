@@ -66,17 +66,19 @@ IDLE = {
     "shared_verification": True,
     "proof_function": "sha256d",
 }
-"""As many, of which the twenty that are drawn in a round are awake."""
+"""As many, of which only those that are drawn in a round are awake."""
 
 WINDOWS = ((5, 25), (80, 100), (180, 200))
 """First and last rounds over which the CPU time of a round is averaged."""
 
-SIDES = """Training: whole processes, imports and reading of data included.
-Above the line: ``fedchain simulate``, that is training in two processes, and 20 peers' chains: posts, blocks and votes
-encoded, signed, sent, checked, mined (128 hashes of scrypt a block) and stored in memory, and every aggregate recomputed,
-by each of the 20 peers or once for all of them.
-Below: one process with one thread that takes the same local steps, makes and averages the same prototypes and measures
-the same on each client's own test set. Both sides leave the whole test set out."""
+SIDES = """\
+Training: whole processes, imports and reading of data included, nothing measured on the whole test set.
+  numerator    fedchain simulate: two training processes, and one with 20 peers' chains: posts, blocks and votes are
+               encoded, signed, sent, checked and kept in memory, blocks mined (128 hashes of scrypt on average), and
+               every aggregate is recomputed, by each peer or once for all
+  denominator  one process with one thread: the same local steps, prototypes and means, and the same measurements on the
+               clients' own test sets
+  wall         the numerator has two cores, the denominator one: with nothing but training it would be 0.5"""
 
 
 def bench_training(table: Table, data_dir: str, *, quick: bool) -> None:
@@ -106,7 +108,7 @@ def bench_idle(table: Table, *, quick: bool) -> None:
     means = [mean(spent[first - 2 : last - 1]) for first, last in windows]
     for (first, last), seconds in zip(windows, means, strict=True):
         target = "" if seconds == means[0] else "0.8 to 1.2"
-        label = f"{scenario['peers']:,} peers, 20 awake, rounds {first} to {last}: CPU of a round"
+        label = f"{scenario['peers']:,} peers, 20 drawn, rounds {first} to {last}: CPU of a round"
         table.add_row(label, f"{seconds:.2f} s", target, f"{seconds / means[0]:.2f}")
 
 
