@@ -223,7 +223,7 @@ class Stage:
     def digest(self) -> Hashable:
         """What the node holds: a refused message leaves it as it was."""
         context, agreement = self.node._context, self.node.voting.agreement
-        slots = tuple(agreement.ballots.slots())
+        slots = tuple(agreement.ballots.slots(agreement.attempt))
         return (
             context.head.block_hash,
             len(context.mempool),
