@@ -111,8 +111,8 @@ class Node:
         )
         contents.extra = context.ledger.state
         said: list[Statement] = [*storage.votes(context.head.height + 1), *storage.posts(context.head.round)]
-        for statement in said:
-            context.journal = context.journal.adopt(statement)  # what is stored was said, or nearly
+        for statement in said:  # it may be newer than the journal
+            context.journal = context.journal.adopt(statement)
         self._crimes = Crimes(context)
         self._blocks = BlockImport(context, self._crimes)
         self._posts = Posts(context, self._crimes)
