@@ -6,22 +6,21 @@ bounded by the receiver's own specs before any array exists, and then the number
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-import msgpack
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from fedchain.learning.document import Entry, read_entries, validate_spelling, write_entries
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.numbers import MAGNITUDE_MAX, clip_elements, replace_tiny, validate_elements
 
 _WIRE_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({"float32": np.dtype("<f4"), "int64": np.dtype("<i8")})
 _ENTRY_OVERHEAD_BYTES_MAX = 96
-_NAME_LENGTH_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
     That the arrays are finite and within the bounds of their specs is ours to know.
     """
-    return b"".join(part for entry in _entries(canonical(tensors)) for part in entry)
+    return b"".join(write_entries([_entry(name, tensor) for name, tensor in sorted(canonical(tensors).items())]))
 
 
 def canonical(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -78,15 +77,14 @@ def decode(data: bytes, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
     limit = size_bytes_max(specs)
     if len(data) > limit:
         raise InvalidPayload(f"size: at most {limit} bytes expected, found {len(data)}")
-    entries = _unpack(data, len(specs))
-    names = [entry[0] for entry in entries]
+    entries = read_entries(data, len(specs))
+    names = [entry.name for entry in entries]
     expected = sorted(spec.name for spec in specs)
     if names != expected:
         raise InvalidPayload(f"names: {expected} expected in this order, found {names}")
     by_name = {spec.name: spec for spec in specs}
-    tensors = {entry[0]: _read_tensor(by_name[entry[0]], *entry[1:]) for entry in entries}
-    _validate_spelling(data, tensors)
-    return tensors
+    validate_spelling(data, entries)
+    return {entry.name: _read_tensor(by_name[entry.name], entry) for entry in entries}
 
 
 def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
@@ -112,37 +110,15 @@ def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
     return safetensors.numpy.save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
 
 
-def _unpack(data: bytes, count: int) -> list[tuple[str, str, tuple[int, ...], bytes]]:
-    """Parse the outer structure, with types checked, so that what follows cannot trip over it."""
-    try:
-        document = msgpack.unpackb(
-            data,
-            raw=False,
-            use_list=True,
-            max_array_len=max(count, 8),
-            max_map_len=0,
-            max_ext_len=0,
-            max_str_len=_NAME_LENGTH_MAX,
-            max_bin_len=len(data),
-        )
-    except (ValueError, msgpack.UnpackException) as error:
-        raise InvalidPayload(f"msgpack: one document expected, found {type(error).__name__} ({error})") from error
-    if not isinstance(document, list) or len(document) != count:
-        found = len(document) if isinstance(document, list) else type(document).__name__
-        raise InvalidPayload(f"tensors: an array of {count} expected, found {found}")
-    entries = []
-    for entry in document:
-        if not isinstance(entry, list) or [type(part) for part in entry] != [str, str, list, bytes]:
-            raise InvalidPayload(f"entry: [name, dtype, shape, data] expected, found {type(entry).__name__}")
-        if any(type(size) is not int for size in entry[2]):
-            raise InvalidPayload(f"shape: integers expected, found {entry[2]!r:.80}")
-        entries.append((entry[0], entry[1], tuple(entry[2]), entry[3]))
-    return entries
+def _entry(name: str, tensor: NDArray[Any]) -> Entry:
+    flat = np.ascontiguousarray(tensor, dtype=_WIRE_DTYPES[tensor.dtype.name]).reshape(-1)
+    return Entry(name, tensor.dtype.name, tensor.shape, flat.view(np.uint8).data)
 
 
-def _read_tensor(spec: TensorSpec, dtype: str, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
-    if dtype != spec.dtype:
-        raise InvalidPayload(f"dtype of {spec.name}: {spec.dtype} expected, found {dtype!r:.40}")
+def _read_tensor(spec: TensorSpec, entry: Entry) -> NDArray[Any]:
+    if entry.dtype != spec.dtype:
+        raise InvalidPayload(f"dtype of {spec.name}: {spec.dtype} expected, found {entry.dtype!r:.40}")
+    shape = entry.shape
     fits = len(shape) == len(spec.shape) and all(
         1 <= size <= spec.free_max if wanted == -1 else size == wanted
         for size, wanted in zip(shape, spec.shape, strict=True)
@@ -152,34 +128,9 @@ def _read_tensor(spec: TensorSpec, dtype: str, shape: tuple[int, ...], data: byt
         raise InvalidPayload(f"shape of {spec.name}: {wanted_shape} expected, found {shape}")
     wire = _WIRE_DTYPES[spec.dtype]
     size_bytes = math.prod(shape) * wire.itemsize
-    if len(data) != size_bytes:
-        raise InvalidPayload(f"data of {spec.name}: {size_bytes} bytes expected, found {len(data)}")
-    tensor: NDArray[Any] = np.frombuffer(data, dtype=wire).astype(wire.newbyteorder("="), copy=False).reshape(shape)
+    if len(entry.data) != size_bytes:
+        raise InvalidPayload(f"data of {spec.name}: {size_bytes} bytes expected, found {len(entry.data)}")
+    tensor = np.frombuffer(entry.data, dtype=wire).astype(wire.newbyteorder("=")).reshape(shape)  # aligned, by copying
+    tensor.flags.writeable = False
     validate_elements(spec, tensor)
     return tensor
-
-
-def _validate_spelling(data: bytes, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Check that the document is the one that would be written. The arrays' bytes are its own already."""
-    position = 0
-    for structure, contents in _entries(tensors):
-        if not data.startswith(structure, position):
-            raise InvalidPayload(f"canonical form: another encoding of the same {len(data)} bytes' tensors found")
-        position += len(structure) + len(contents)
-
-
-def _entries(tensors: Mapping[str, NDArray[Any]]) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the document in pairs: a piece of its structure, and the contents of the array that follow."""
-    array_header: bytes = msgpack.Packer().pack_array_header(len(tensors))
-    yield array_header, memoryview(b"")
-    for name, tensor in sorted(tensors.items()):
-        contents = np.ascontiguousarray(tensor, dtype=_WIRE_DTYPES[tensor.dtype.name]).reshape(-1).view(np.uint8).data
-        empty: bytes = msgpack.packb([name, tensor.dtype.name, list(tensor.shape), b""])
-        yield empty.removesuffix(_bytes_header(0)) + _bytes_header(len(contents)), contents
-
-
-def _bytes_header(size: int) -> bytes:
-    """Return what msgpack writes before so many bytes."""
-    if size < 1 << 8:
-        return b"\xc4" + size.to_bytes(1, "big")
-    return b"\xc5" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xc6" + size.to_bytes(4, "big")

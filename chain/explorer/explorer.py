@@ -101,7 +101,7 @@ class Explorer:
     def status(self) -> ChainStatus:
         """The chain at a glance."""
         genesis, head, state = self.genesis, self._head, self._state
-        outlines = tuple(self._store.outlines(self._base, state.height))
+        posts, payload_bytes = self._store.totals(self._base, state.height)
         count = len(state.electors)
         return ChainStatus(
             chain_id=genesis.chain_id,
@@ -125,8 +125,8 @@ class Explorer:
             liars_max=genesis.fault_model.faulty(count),
             votes=0 if head is None else len(head.certificate.votes),
             candidates=len(self._candidates()),
-            posts=sum(outline.posts for outline in outlines),
-            payload_bytes=sum(outline.payload_bytes for outline in outlines),
+            posts=posts,
+            payload_bytes=payload_bytes,
             convictions=self._convictions(),
         )
 
@@ -143,7 +143,9 @@ class Explorer:
         if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
             raise NotFound(f"no block at height {name}: {heights}")
         known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self._candidates()}
-        known |= {outline.hash: outline.height for outline in self._store.outlines(self._base, self._state.height)}
+        prefix = read_prefix(name, "block")
+        hashes = self._store.hashes(self._base, self._state.height)
+        known |= {item: height for item, height in hashes if begins_with(item, prefix)}
         found = known[find_hash(name, known, "block")]
         if isinstance(found, Block):
             return view_candidate(self._store, found, self._state)
@@ -252,9 +254,9 @@ class Explorer:
 
     def _convictions(self) -> tuple[Conviction, ...]:
         heights = dict[Hash, int]()
-        for outline in self._store.outlines(self._base, self._state.height) if self._state.convicted else ():
-            if outline.crimes and (found := self._store.final(outline.height)) is not None:
-                heights |= {crime.hash: outline.height for crime in found[0].evidence}
+        for height in self._store.heights_of_crimes():
+            if (found := self._store.final(height)) is not None:
+                heights |= {crime.hash: height for crime in found[0].evidence}
         return tuple(view_conviction(crime, heights.get(crime.hash)) for crime in self._state.convicted)
 
     def _find_transaction(self, name: str) -> tuple[Transaction, int | Block]:
@@ -284,8 +286,8 @@ class Explorer:
         return header, data
 
     def _heights(self, round_number: int) -> tuple[int, ...]:
-        outlines = self._store.outlines(self._base, self._state.height)
-        return tuple(outline.height for outline in outlines if outline.round == round_number)
+        held = range(self._base, self._state.height + 1)
+        return tuple(height for height in self._store.heights_of_round(round_number) if height in held)
 
     def _progress(self) -> str:
         held = f", and blocks are held from height {self._base} on" if self._base > 1 else ""

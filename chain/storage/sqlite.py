@@ -14,7 +14,6 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, assert_never
@@ -67,27 +66,9 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 
-__all__ = ["DATABASE", "ROW_SIZE_MAX", "STORE_VERSION", "Outline", "Store"]
+__all__ = ["DATABASE", "ROW_SIZE_MAX", "STORE_VERSION", "Store"]
 
 log = logging.getLogger("fedchain.store")
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """A final block at a glance, from an index: the block itself is not read."""
-
-    height: int
-    """Blocks before it, the genesis document included."""
-    hash: Hash
-    """32 bytes: its identity."""
-    round: int
-    """Round that it belongs to."""
-    posts: int
-    """Posts that it counts."""
-    payload_bytes: int
-    """Bytes of their payloads."""
-    crimes: int
-    """Members that it convicts."""
 
 
 class Store:
@@ -255,13 +236,23 @@ class Store:
         with disk_errors(self.folder):
             return self._contents.holds(content_hash)
 
-    def outlines(self, first: int, last: int) -> Iterator[Outline]:
-        """Final blocks between two heights at a glance, oldest first."""
-        with disk_errors(self.folder):
-            names = "height, hash, round, posts, payload_bytes, crimes"
-            query = f"SELECT {names} FROM finals INDEXED BY outline WHERE height BETWEEN ? AND ? ORDER BY height"
-            for row in self._reader.execute(query, (first, last)):
-                yield Outline(*row)
+    def totals(self, first: int, last: int) -> tuple[int, int]:
+        """Posts in the final blocks between two heights, and the bytes of their payloads."""
+        sums = "coalesce(sum(posts), 0), coalesce(sum(payload_bytes), 0)"
+        ((posts, payload_bytes),) = self._outline(sums, "height BETWEEN ? AND ?", first, last)
+        return posts, payload_bytes
+
+    def hashes(self, first: int, last: int) -> Iterator[tuple[Hash, int]]:
+        """Hashes and heights of the final blocks between two heights."""
+        return self._outline("hash, height", "height BETWEEN ? AND ?", first, last)
+
+    def heights_of_round(self, round_number: int) -> tuple[int, ...]:
+        """Heights of the final blocks of a round."""
+        return tuple(height for (height,) in self._outline("height", "round = ?", round_number))
+
+    def heights_of_crimes(self) -> tuple[int, ...]:
+        """Heights of the final blocks that convict somebody."""
+        return tuple(height for (height,) in self._outline("height", "crimes > ?", 0))
 
     def encoded(self, height: int) -> tuple[bytes, bytes] | None:
         """The final block at ``height`` and its certificate as they are stored, for who needs little of them."""
@@ -353,6 +344,12 @@ class Store:
                 except StoreCorrupt as error:
                     self._report(table.key(row), error)
         return iter(found)
+
+    def _outline(self, columns: str, where: str, *parameters: int) -> Iterator[Any]:
+        """Columns of final blocks from their index, which is small: the blocks themselves are not read."""
+        with disk_errors(self.folder):
+            query = f"SELECT {columns} FROM finals INDEXED BY outline WHERE {where} ORDER BY height"
+            yield from self._reader.execute(query, parameters)
 
     def _forget_damage(self, records: Sequence[Record]) -> None:
         """What was damaged was written again."""

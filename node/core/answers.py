@@ -53,16 +53,23 @@ class Answers:
     def status(self, agreement: Agreement) -> Status:
         """What this node holds."""
         context, ballots = self._context, agreement.ballots
-        slots = [slot for _, slot in zip(range(HELD_VOTES_MAX), ballots.slots(), strict=False)]
+        slots = ballots.slots(agreement.attempt)[:HELD_VOTES_MAX]
         polka = ballots.newest_polka
         return Status(
             context.head.height,
             context.head.block_hash,
             self._mark(context.mempool.posts(context.phase)),
-            tuple(entry.hash for entry in context.ledger.valid()[:CANDIDATES_MAX]),
+            tuple(self._candidates(agreement)[:CANDIDATES_MAX]),
             tuple(HeldVotes(kind, attempt, self._mark(ballots.ballot(attempt, kind).first)) for attempt, kind in slots),
             None if polka is None else (polka.attempt, polka.block_hash),
         )
+
+    def _candidates(self, agreement: Agreement) -> list[Hash]:
+        """Blocks to tell of: first what a quorum voted for, which a peer may lack to go on, then the best."""
+        ballots, entries = agreement.ballots, self._context.ledger.entries
+        proofs = (ballots.decision, ballots.newest_polka)
+        named = [proof.block_hash for proof in proofs if proof is not None and proof.block_hash in entries]
+        return list(dict.fromkeys([*named, *(entry.hash for entry in self._context.ledger.valid())]))
 
     def questions(self, status: Status, agreement: Agreement, wanted: Collection[Hash]) -> Iterator[Message]:
         """What to ask a peer at our height that has this ``status``; ``wanted`` blocks come first."""

@@ -1,7 +1,5 @@
 """Ballots: the votes for one height, counted. Bounded, whatever anybody sends."""
 
-from collections.abc import Iterator
-
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.evidence import Evidence, evidence_of, excludes
 from fedchain.chain.exceptions import AlreadyKnown, LimitReached, OutOfWindow
@@ -62,9 +60,12 @@ class Ballots:
         """The votes of a kind in an attempt."""
         return self._ballots.get((attempt, kind), _EMPTY)
 
-    def slots(self) -> Iterator[Slot]:
-        """Attempts and kinds of which votes are held, newest first."""
-        return iter(sorted(self._ballots, reverse=True))
+    def slots(self, attempt_now: int) -> list[Slot]:
+        """Attempts and kinds of which votes are held: ours and those before, newest first, and then those ahead.
+
+        Votes ahead of everybody cost a single traitor nothing; they must not hide those that matter.
+        """
+        return sorted(self._ballots, key=lambda slot: (slot[0] > attempt_now, -slot[0], -slot[1]))
 
     @property
     def decision(self) -> Certificate | None:

@@ -34,7 +34,7 @@ class BlockImport:
         self.is_contradicted = False
         """Whether a quorum made final what is computed differently here."""
         self.wanted: set[Hash] = set()
-        """Blocks of the open height that a quorum of votes names."""
+        """Blocks of the open height that a quorum of votes names, or that we voted for."""
 
     def restore(self) -> None:
         """After a restart: candidates that we may be locked on, from the store."""
@@ -42,7 +42,7 @@ class BlockImport:
         for block in context.storage.candidates():
             if block.header.parent_hash == context.head.block_hash:
                 entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
-                context.ledger.add(entry, is_wanted=True)
+                context.ledger.add(entry, {block.hash})
 
     def on_candidate(self, peer: PublicKey, block: Block) -> None:
         """A block for the open height: check all but its knowledge, keep it, fetch what it needs.
@@ -64,7 +64,7 @@ class BlockImport:
         except Invalid as error:
             context.emit(Blame(block.header.miner, error))
             raise UnknownParent("candidate", str(error)) from None
-        ledger.add(Entry(block, after, context.now.ms), is_wanted=block.hash in self.wanted)
+        ledger.add(Entry(block, after, context.now.ms), self.wanted)
         for post in block.transactions:  # its miner may have been told another post than we were
             held = context.mempool.get((post.round, post.phase), post.sender)
             if held is not None:
@@ -75,7 +75,7 @@ class BlockImport:
         """Our own block, which needs no check, is a candidate and is stored before it is sent."""
         context = self._context
         entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
-        context.ledger.add(entry, is_wanted=True)
+        context.ledger.add(entry, {block.hash})
         self._validate(entry, knowledge, is_own=True)
 
     def advance(self) -> None:
@@ -126,9 +126,8 @@ class BlockImport:
         context.emit(Persist((*self._contents(entry.block), Candidate(entry.block, is_own=is_own))))
 
     def _refute(self, entry: Entry, error: Refused, recomputed: Hash = b"") -> None:
-        entry.is_refuted, entry.recomputed = True, recomputed
-        if isinstance(error, Invalid):
-            self._context.emit(Blame(entry.block.header.miner, error))
+        """Something else is computed here. Whether the miner or we are wrong is known when the height is decided."""
+        entry.refuted, entry.recomputed = error.with_traceback(None), recomputed
 
     def _contents(self, block: Block) -> list[Record]:
         """Contents of a block that are here and not in the store yet."""
@@ -184,6 +183,10 @@ class BlockImport:
         stands_on = context.head if before is None else before
         records = (*self._contents(block), Final(block, certificate, stands_on.encode()))
         context.emit(Persist(records))
+        if not self.is_contradicted:
+            for entry in context.ledger.entries.values():
+                if isinstance(entry.refuted, Invalid):
+                    context.emit(Blame(entry.block.header.miner, entry.refuted))
         context.ledger.advance(block, certificate, stands_on, after)
         self._stored.clear()
         self.wanted.clear()

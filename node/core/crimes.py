@@ -2,7 +2,6 @@
 
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, Statement, evidence_of, excludes
 from fedchain.chain.exceptions import AlreadyKnown
-from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import EvidenceMessage
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Publish
@@ -38,19 +37,16 @@ class Crimes:
         context.evidence[evidence.culprit] = evidence
 
     def on_head(self) -> None:
-        """A block became final: whom it convicts needs no evidence any more."""
+        """The head moved: who is convicted needs no evidence any more, also if we passed over the block that did it."""
         context, settled = self._context, self._context.ledger.settled
         if settled is None:
             return
         for evidence in settled.block.evidence:
-            context.evidence.pop(evidence.culprit, None)
             context.tell(Convicted(settled.block.header.height, evidence))
+        for culprit in [known for known in context.evidence if not context.head.is_active(known)]:
+            del context.evidence[culprit]
 
     def for_block(self) -> tuple[Evidence, ...]:
         """What the next block shall prove, in its order."""
         open_crimes = sorted(self._context.evidence.values(), key=lambda evidence: evidence.hash)
         return tuple(open_crimes[:EVIDENCE_MAX])
-
-    def culprits(self) -> set[PublicKey]:
-        """Members with an open accusation."""
-        return set(self._context.evidence)

@@ -3,23 +3,26 @@
 Final blocks live in the store. In memory are the last few, and the states before them, which others may ask for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import LimitReached, StoreCorrupt
+from fedchain.chain.exceptions import LimitReached, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
-from fedchain.crypto.keys import PublicKey
 
 WINDOW = 8
 """Final blocks below the head that are kept in memory, with their contents and the states before them."""
 
 CANDIDATES_OF_MINER_MAX = 4
-"""Blocks of one miner for the open height; its block with fewest posts goes when there are more."""
+"""Blocks of one miner for the open height; the one that is preferred least goes when there are more.
+
+Which ones stay does not depend on the order in which they came: a miner that tells everybody of others could otherwise
+have each prefer another one for ever.
+"""
 
 
 @dataclass(slots=True)
@@ -33,12 +36,17 @@ class Entry:
     """When it came, by the monotonic clock: what it should have counted is judged by this."""
     is_valid: bool = False
     """Whether its knowledge was recomputed and is right; until then nothing is said about it."""
-    is_refuted: bool = False
-    """Whether something else was recomputed."""
+    refuted: Refused | None = None
+    """Why its knowledge is not what was recomputed; None: it was not, or is."""
     recomputed: Hash = b""
     """32 bytes: what was; empty if nothing could be."""
     is_computing: bool = False
     """Whether its knowledge is being recomputed."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether something else was recomputed."""
+        return self.refuted is not None
 
     @property
     def hash(self) -> Hash:
@@ -125,36 +133,30 @@ class Ledger:
                 return settled.block, settled.certificate
         return self._storage.final(height) if 0 < height <= self.head.height else None
 
-    def final_state(self, height: int) -> State | None:
-        """The state before the final block at a height of the window."""
-        return next((item.before for item in self._window if item.block.header.height == height), None)
-
-    def add(self, entry: Entry, *, is_wanted: bool) -> None:
+    def add(self, entry: Entry, wanted: Collection[Hash]) -> None:
         """Keep a block for the open height.
 
         Args:
             entry: everything but its knowledge was checked.
-            is_wanted: whether a quorum of votes names it, so that no bound applies.
+            wanted: blocks that votes name. They stay whatever comes, and count towards no bound.
 
         Raises:
-            LimitReached: its miner has enough blocks that count no fewer posts.
+            LimitReached: its miner has enough blocks that are preferred to it.
         """
-        miner = entry.block.header.miner
-        others = [known for known in self.entries.values() if known.block.header.miner == miner]
-        if len(others) >= CANDIDATES_OF_MINER_MAX and not is_wanted:
-            smallest = min(others, key=lambda known: (known.posts, known.hash))
-            if entry.posts <= smallest.posts:
-                raise LimitReached(
-                    "candidates", f"{len(others)} blocks of its miner count {smallest.posts} posts or more"
-                )
-            del self.entries[smallest.hash]
+        miner, rivals = entry.block.header.miner, [entry] if entry.hash not in wanted else []
+        rivals += [e for e in self.entries.values() if e.block.header.miner == miner and e.hash not in wanted]
+        worst = max(rivals, key=_rank, default=None)
+        if worst is not None and len(rivals) > CANDIDATES_OF_MINER_MAX:
+            if worst is entry:
+                raise LimitReached("candidates", f"{len(rivals) - 1} blocks of its miner are preferred to it")
+            del self.entries[worst.hash]
         self.entries[entry.hash] = entry
 
     def valid(self) -> list[Entry]:
         """Blocks that may become final, best first: most posts, then the lowest hash."""
-        return sorted((e for e in self.entries.values() if e.is_valid), key=lambda entry: (-entry.posts, entry.hash))
+        return sorted((entry for entry in self.entries.values() if entry.is_valid), key=_rank)
 
-    def miner_of(self, block_hash: Hash) -> PublicKey | None:
-        """Who mined a block for the open height."""
-        entry = self.entries.get(block_hash)
-        return None if entry is None else entry.block.header.miner
+
+def _rank(entry: Entry) -> tuple[int, Hash]:
+    """Orders blocks as everybody prefers them, best first."""
+    return -entry.posts, entry.hash

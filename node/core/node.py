@@ -11,6 +11,7 @@ from typing import assert_never
 
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import Statement
 from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required, votes_required
@@ -109,8 +110,9 @@ class Node:
             clock=PhaseClock(0),
         )
         contents.extra = context.ledger.state
-        for statement in (*storage.votes(context.head.height + 1), *storage.posts(context.head.round)):
-            context.journal = context.journal.adopt(statement)  # what is stored was said, or nearly
+        said: list[Statement] = [*storage.votes(context.head.height + 1), *storage.posts(context.head.round)]
+        for statement in said:  # it may be newer than the journal
+            context.journal = context.journal.adopt(statement)
         self._crimes = Crimes(context)
         self._blocks = BlockImport(context, self._crimes)
         self._posts = Posts(context, self._crimes)

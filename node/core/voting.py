@@ -129,6 +129,7 @@ class Voting:
         if journal.proof is not None:
             agreement.ballots.add_certificate(journal.proof)
         for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
+            self._blocks.wanted.add(vote.block_hash)
             with suppress(Refused):  # it is there, or too old to matter
                 agreement.ballots.add(vote, attempt)
 
@@ -153,6 +154,7 @@ class Voting:
         )
         context.write_journal(context.journal.with_vote(vote, self.agreement.ballots.polka(cast.attempt)))
         context.emit(Persist((vote,)), Publish(VoteMessage(vote)))
+        self._blocks.wanted.add(vote.block_hash)
         self.agreement.ballots.add(vote, self.agreement.attempt)
 
     def _keep_early(self, vote: Vote) -> None:

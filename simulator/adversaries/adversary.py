@@ -78,9 +78,9 @@ class Adversary:
 
     def hear(self, event: Event) -> Sequence[Event]:
         """Its node is not told what others say in its name."""
-        if isinstance(event, MessageReceived) and isinstance(event.message, VoteMessage):
-            if event.message.vote.voter == self.key.public_key:
-                return ()
+        message = event.message if isinstance(event, MessageReceived) else None
+        if isinstance(message, VoteMessage) and message.vote.voter == self.key.public_key:
+            return ()
         return self.listen(event)
 
     def begin(self, peer: SimulatedPeer) -> None:

@@ -7,6 +7,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
+from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import votes_required
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
@@ -22,8 +23,8 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.node.core.effects import Blame, Contribute, Effect, Publish, Refuse, Send
-from fedchain.node.core.events import Contributed, Event, MessageReceived, PeerConnected, Tick
+from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Publish, Refuse, Send
+from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.core.node import Node
 from tests.chain.builders import CREATED_MS, ChainBuilder, keys, payload
 from tests.node.driver import Peer
@@ -111,6 +112,18 @@ class Stage:
         if is_heard:
             self.hear()
 
+    def mine(self, effects: Iterable[Effect]) -> list[Effect]:
+        """Let the victim's miner find what was asked for last."""
+        header = [item for item in effects if isinstance(item, Mine)][-1].header
+        sealed = search_nonce(self.genesis.proof_function, header, 0, 1_000_000)
+        assert sealed is not None, "tests use easy targets"
+        return self.handle(Mined(sealed))
+
+    def adopt(self, block: Block) -> Block:
+        """Let the builder go on from a block that the victim mined."""
+        self.chain.contents.update(self.victim.store._contents)
+        return self.chain.keep(block)
+
     # what the node receives
 
     def receive(self, message: Message, sender: PublicKey | None = None) -> list[Effect]:
@@ -196,9 +209,9 @@ class Stage:
         voters = voters[: votes_required(self.genesis, electors)]
         return self.chain.certificate(block, voters, kind=kind, attempt=attempt)
 
-    def final(self, block: Block) -> list[Effect]:
+    def final(self, block: Block, sender: PublicKey | None = None) -> list[Effect]:
         """A final block with its certificate."""
-        return self.receive(FinalMessage(block, self.certificate(block)))
+        return self.receive(FinalMessage(block, self.certificate(block)), sender)
 
     def accept(self, count: int = 1) -> list[Block]:
         """Let blocks become final, one after the other, with all that they count."""
@@ -223,7 +236,7 @@ class Stage:
     def digest(self) -> Hashable:
         """What the node holds: a refused message leaves it as it was."""
         context, agreement = self.node._context, self.node.voting.agreement
-        slots = tuple(agreement.ballots.slots())
+        slots = tuple(agreement.ballots.slots(agreement.attempt))
         return (
             context.head.block_hash,
             len(context.mempool),

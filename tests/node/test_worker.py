@@ -1,6 +1,5 @@
 """Worker processes: they answer, they are replaced when they die, and they end when nobody needs them."""
 
-import errno
 import os
 import signal
 import subprocess
@@ -24,9 +23,8 @@ from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers.frames import read_frame, write_frame
-from fedchain.node.workers.niceness import AUTOGROUP, lower_session
-from fedchain.node.workers.process import TRAINING
-from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed, WorkerProcess
+from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, TRAINING
+from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.node.shell import (
     DIGITS,
@@ -39,6 +37,8 @@ from tests.node.shell import (
     workers_of,
     write_genesis,
 )
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 HEADER = ChainBuilder(genesis(2)).extend().header
 HARD_BITS = bits_from_attempts(2**60)
@@ -220,88 +220,87 @@ def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) 
 
 
 NODE = """
-import sys
+import os, signal, sys
 import anyio
 from fedchain.node.workers.supervisor import WorkerProcess
+from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
+from dataclasses import replace
 
 async def main():
-    process = await WorkerProcess.start(sys.argv[1:])
-    print("started", flush=True)
-    await anyio.sleep_forever()
+    interrupted = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        async def wait():
+            with anyio.open_signal_receiver(signal.SIGINT) as signals:
+                print("listening", flush=True)
+                async for _ in signals:
+                    return interrupted.set()
+        tasks.start_soon(wait)
+        process = await WorkerProcess.start(sys.argv[1:])
+        print("started", flush=True)
+        await interrupted.wait()
+        await process.send(replace(ChainBuilder(genesis(2)).extend().header, bits=EASY_BITS).to_record())
+        await process.receive()
+        print("sealed", flush=True)
+        await anyio.sleep_forever()
 
 anyio.run(main, backend="trio")
 """
+
+
+@contextmanager
+def node(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process with a worker, in a session of its own as under a terminal."""
+    command = [sys.executable, "-c", NODE, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True) as process:
+        try:
+            assert {line_of(process), line_of(process)} == {b"listening\n", b"started\n"}
+            yield process
+        finally:
+            process.kill()
+
+
+def line_of(process: "subprocess.Popen[bytes]") -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def worker_of(process: "subprocess.Popen[bytes]", kind: str) -> int:
+    """Its worker, once it has left the node's process group."""
+    wait_until(
+        lambda: [os.getpgid(worker) for worker in workers_of(process.pid, kind)] == workers_of(process.pid, kind),
+        "a worker",
+    )
+    (worker,) = workers_of(process.pid, kind)
+    return worker
 
 
 @pytest.mark.parametrize("kind", ["mine", "train"])
 def test_a_node_that_is_killed_leaves_no_worker(tmp_path: Path, kind: str) -> None:
     path = write_genesis(tmp_path / "genesis")
     arguments = ["mine", "sha256d"] if kind == "mine" else ["train", str(path), str(tmp_path), "0", ""]
-    with subprocess.Popen([sys.executable, "-c", NODE, *arguments], stdout=subprocess.PIPE) as node:
-        assert node.stdout is not None
-        assert node.stdout.readline() == b"started\n"
-        wait_until(lambda: workers_of(node.pid, kind), "a worker")
-        (worker,) = workers_of(node.pid, kind)
-        assert os.getsid(worker) == worker, "Ctrl-C in the node's terminal is not for its workers"
-        node.kill()
-        node.wait()
-    wait_until(lambda: not is_worker(worker, kind), "the worker's end")
+    with node(*arguments) as process:
+        worker = worker_of(process, kind)
+        process.kill()
+        process.wait()
+        wait_until(lambda: not is_worker(worker, kind), "the worker's end")
 
 
-# niceness
+def test_ctrl_c_in_the_terminal_is_not_for_the_workers() -> None:
+    with node("mine", "sha256d") as process:
+        worker = worker_of(process, "mine")
+        os.killpg(process.pid, signal.SIGINT)
+        assert line_of(process) == b"sealed\n"
+        assert workers_of(process.pid, "mine") == [worker]
 
 
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="no autogroups in this kernel")
-@on_trio
-async def test_a_worker_goes_behind_everything_else_on_the_machine() -> None:
-    ours = AUTOGROUP.read_text()
-    process = await WorkerProcess.start(["mine", "sha256d"])
-    try:
-        (worker,) = workers_of(os.getpid(), "mine")
-        await until(lambda: Path(f"/proc/{worker}/autogroup").read_text().endswith("nice 19\n"), "a nicer session")
-        assert os.getpriority(os.PRIO_PROCESS, worker) == 19
-    finally:
-        await process.close()
-    assert AUTOGROUP.read_text() == ours
+def test_a_worker_s_niceness_counts_because_it_is_in_its_node_s_session() -> None:
+    with node("mine", "sha256d") as process:
+        worker = worker_of(process, "mine")
+        wait_until(lambda: os.getpriority(os.PRIO_PROCESS, worker) == MINE_NICE, "a nice worker")
+        assert os.getsid(worker) == os.getsid(process.pid)
+        group = Path(f"/proc/{worker}/autogroup")
+        assert not group.exists() or group.read_text() == Path(f"/proc/{process.pid}/autogroup").read_text()
 
 
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="no autogroups in this kernel")
-def test_a_worker_that_is_started_by_hand_does_not_slow_its_user_s_shell_down() -> None:
-    before = AUTOGROUP.read_text()
-    with started("mine", "sha256d") as (process, orders, answers):
-        write_frame(orders, replace(HEADER, bits=EASY_BITS).to_record())
-        assert read_frame(answers)
-        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
-        assert Path(f"/proc/{process.pid}/autogroup").read_text() == before
-        orders.close()
-
-
-@pytest.mark.parametrize(
-    ("refusals", "lowered", "waited"),
-    [([], True, 0), ([errno.EAGAIN] * 3, True, 3), ([errno.ENOENT], False, 0), ([errno.EROFS], False, 0)],
-)
-def test_a_system_that_lets_one_session_at_a_time_go_behind_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, refusals: list[int], lowered: bool, waited: int
-) -> None:
-    written: list[str] = []
-    pauses: list[float] = []
-
-    def write(text: str) -> None:
-        if len(written) + len(pauses) < len(refusals):
-            raise OSError(refusals[len(pauses)], "refused")
-        written.append(text)
-
-    monkeypatch.setattr("time.sleep", pauses.append)
-    assert lower_session(19, write) is lowered
-    assert written == (["19"] if lowered else [])
-    assert len(pauses) == waited
-
-
-def test_a_system_that_never_lets_us_go_behind_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(text: str) -> None:
-        raise OSError(errno.EAGAIN, "refused")
-
-    pauses: list[float] = []
-    monkeypatch.setattr("time.sleep", pauses.append)
-    assert not lower_session(19, write)
-    assert len(pauses) == 100
+def test_the_node_goes_first_then_training_then_mining() -> None:
+    assert 0 < TRAIN_NICE < MINE_NICE <= 19
