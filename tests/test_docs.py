@@ -12,6 +12,7 @@ import pytest
 from fedchain.chain import exceptions
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.network.messages import Message
+from fedchain.simulator.adversaries.registry import BEHAVIOURS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
@@ -154,3 +155,9 @@ def test_guards_that_are_named_exist() -> None:
     assert len(guards) > 10
     for guard in guards:
         assert re.search(rf"\b{guard}\b", code), f"{guard} is named and not there"
+
+
+def test_every_behaviour_of_adversaries_is_described() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split("| behaviour | |")[1].split("\n\n")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(BEHAVIOURS)
