@@ -303,6 +303,7 @@ class Node:
     def _advance(self) -> None:
         """Let everything happen that can happen now."""
         self._twins.advance()
+        self._posts.advance()
         self._blocks.advance()
         while (decision := self._voting.advance()) is not None:
             entry = self._context.ledger.entries.get(decision.block_hash)
