@@ -5,13 +5,12 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import (
     AlreadyKnown,
     Invalid,
-    InvalidBlock,
     InvalidSignature,
     Refused,
     UnknownParent,
 )
 from fedchain.chain.knowledge import EMPTY_ROOT, missing_contents
-from fedchain.chain.state import State, genesis_state
+from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import validate_knowledge
@@ -162,21 +161,16 @@ class BlockImport:
         self._settle(block, certificate, after)
         return True
 
-    def join(self, block: Block, certificate: Certificate, before: State) -> None:
-        """Stand on a final block above ours, by its certificate and the state that its header commits to.
+    def join(self, block: Block, certificate: Certificate, data: bytes, *, is_confirmed: bool) -> None:
+        """Stand on a final block above ours, by its certificate and the state ``data`` that its header commits to.
 
         Raises:
-            Refused: they do not belong together, or a quorum did not say so.
+            UnknownParent: only more peers that hand out the same block could tell.
+            Invalid: they do not belong together, or a quorum did not say so.
         """
         context = self._context
-        if before.root != block.header.state_root or before.height <= context.head.height:
-            raise InvalidBlock("state root", f"{before.root.hex()} found, {block.header.state_root.hex()} expected")
-        if before.members != context.head.members:
-            raise InvalidBlock("members", f"{len(before.members)} others found")
-        for crime in before.convicted:  # whoever is said to have no vote must have lost it by its own signatures
-            context.checks.evidence(genesis_state(context.genesis), crime)
-        after = context.checks.final(before, block, certificate)
-        self._settle(block, certificate, after, before)
+        after = context.checks.joined(data, block, certificate, is_confirmed=is_confirmed)
+        self._settle(block, certificate, after, decode_state(context.genesis, data))
 
     def _settle(self, block: Block, certificate: Certificate, after: State, before: State | None = None) -> None:
         context = self._context
