@@ -15,7 +15,7 @@ from fedchain.network.messages import (
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed
-from fedchain.node.core.jobs import CheckPost, Recompute
+from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from tests.chain.builders import UPDATE, genesis, payload, post
 from tests.node.driver import BlobRules
 from tests.node.stage import Stage, blamed, published, refused, sent
@@ -134,7 +134,8 @@ def test_posts_wait_for_the_knowledge_that_they_are_judged_by() -> None:
 def test_posts_wait_no_longer_when_the_knowledge_was_computed_here_after_all() -> None:
     stage, item = _without_knowledge()
     job = Recompute(stage.chain.states[stage.genesis.chain_id], (), {})
-    effects = stage.handle(Computed(job, stage.chain.contents[stage.node.head.knowledge_root]))
+    root = stage.node.head.knowledge_root
+    effects = stage.handle(Computed(job, Knowledge(root, stage.chain.contents[root])))
     assert [effect for effect in effects if isinstance(effect, Persist)]
     assert _held(stage, item)
 
