@@ -98,7 +98,7 @@ class Answers:
                 yield from self._finals(height, min(count, FINALS_MAX))
             case GetPosts(round_number, phase, members):
                 posts = context.mempool.posts((round_number, phase))
-                yield from (self.post(posts[member]) for member in self._marked(members, posts))
+                yield from self._posts([posts[member] for member in self._marked(members, posts)])
             case GetVotes(height, kind, attempt, members):
                 if height == is_open:
                     votes: Mapping[PublicKey, Vote] = agreement.ballots.ballot(attempt, kind).first
@@ -119,6 +119,16 @@ class Answers:
         context = self._context
         inline = transaction.payload_size <= context.genesis.inline_size_max
         return PostMessage(transaction, context.content(transaction.payload_hash) if inline else None)
+
+    def _posts(self, posts: Collection[Transaction]) -> Iterator[PostMessage]:
+        """Posts as they are sent, bounded in bytes as final blocks are."""
+        size = 0
+        for number, post in enumerate(posts):
+            message = self.post(post)
+            size += len(message.payload or b"")
+            if number and size > FINALS_SIZE_MAX:
+                return
+            yield message
 
     def _finals(self, height: int, count: int) -> Iterator[FinalMessage]:
         """Final blocks from ``height`` on, bounded in number and in bytes."""

@@ -24,6 +24,7 @@ class Posts:
         self._context, self._crimes = context, crimes
         self._checking: dict[Hash, Transaction] = {}  # posts of the open phase whose payloads are being checked
         self._early: dict[Hash, tuple[Transaction, bytes]] = {}  # posts of coming phases, with their payloads
+        self._awaits_knowledge = False  # whether posts of the open phase are among them
 
     def on_post(self, peer: PublicKey, post: Transaction, payload: bytes | None) -> None:
         """A member's post: check it, find its payload, keep it.
@@ -32,8 +33,8 @@ class Posts:
             Refused: it is not taken.
         """
         context = self._context
-        held = context.mempool.get((post.round, post.phase), post.sender)
-        if held == post or post.hash in self._checking or post.hash in self._early or post.hash in context.useless:
+        held = context.mempool.get((post.round, post.phase), post.sender) or context.useless.get(post.key)
+        if held == post or post.hash in self._checking or post.hash in self._early:
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
         validate_window(context.head, post)
         context.checks.transaction(context.head, post)
@@ -63,13 +64,12 @@ class Posts:
         context.emit(*(Send(asker, part) for asker, part in context.contents.take_askers(chunk.content_hash)))
         if chunk.content_hash == context.head.knowledge_root:
             context.emit(Persist((Content(chunk.content_hash, content),)))
-            self.on_head()
         for post in context.contents.take_waiting(chunk.content_hash):
             if len(content) == post.payload_size:
                 self._check(post, content)
             else:
                 found = f"{len(content)} bytes found, {post.payload_size} signed"
-                context.emit(Blame(post.sender, InvalidPayload("payload size", found)))
+                self._refuse(post, InvalidPayload("payload size", found))
         return True
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> None:
@@ -77,21 +77,25 @@ class Posts:
         context, post = self._context, job.transaction
         self._checking.pop(post.hash, None)
         if isinstance(result, Refused):
-            if isinstance(result, Invalid):
-                context.emit(Blame(post.sender, result))
-            return
-        if (post.round, post.phase) == context.phase and context.mempool.add(post, context.now.ms):
+            self._refuse(post, result)
+        elif (post.round, post.phase) == context.phase and context.mempool.add(post, context.now.ms):
             context.contents.put(post.payload_hash, job.payload)
 
     def on_head(self) -> None:
         """Another phase is open: check the posts that came early for it."""
         context, self._checking = self._context, {}
-        context.useless.clear()
-        if context.knowledge() is None:
-            return  # it is being fetched; then this is called again
-        early, self._early = self._early, {}
-        for post, payload in early.values():
-            if (post.round, post.phase) >= context.phase and context.head.is_active(post.sender):
+        context.useless = {key: post for key, post in context.useless.items() if key[:2] >= context.phase}
+        kept = ((post, data) for post, data in self._early.values() if (post.round, post.phase) >= context.phase)
+        self._early = {post.hash: (post, data) for post, data in kept if context.head.is_active(post.sender)}
+        self._awaits_knowledge = True
+        self.advance()
+
+    def advance(self) -> None:
+        """Check the early posts of the open phase, once the knowledge that they are judged by is here."""
+        if self._awaits_knowledge and self._context.knowledge() is not None:
+            self._awaits_knowledge = False
+            early, self._early = self._early, {}
+            for post, payload in early.values():
                 self._check(post, payload)
 
     def waiting_payloads(self) -> set[Hash]:
@@ -105,9 +109,16 @@ class Posts:
         context, knowledge = self._context, self._context.knowledge()
         if (post.round, post.phase) != context.phase or knowledge is None:
             self._early[post.hash] = post, payload
+            self._awaits_knowledge |= knowledge is None
             return
         self._checking[post.hash] = post
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
+
+    def _refuse(self, post: Transaction, error: Refused) -> None:
+        """Remember a bad post, so that passing it on again costs nobody a look at its payload."""
+        if isinstance(error, Invalid):
+            self._context.useless[post.key] = post
+            self._context.emit(Blame(post.sender, error))
 
     def _pending(self, post: Transaction) -> Transaction | None:
         """The post of the same member and phase that is being looked at."""

@@ -34,6 +34,16 @@ class Draft:
     knowledge: Knowledge | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OwnPost:
+    """Our post for the open phase, until it is said. Nobody hears of it before it is written down."""
+
+    post: Transaction
+    payload: bytes
+    is_checked: bool = False
+    """Whether others would take it."""
+
+
 class Production:
     """Contributes and mines."""
 
@@ -41,8 +51,8 @@ class Production:
         self._context, self._crimes, self._blocks = context, crimes, blocks
         self._draft: Draft | None = None
         self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
-        self._computed: tuple[Transaction, bytes] | None = None  # our post, until it may be said
-        self._is_checked = False  # whether others will take it
+        self._failed_ms: int | None = None  # when nothing came of it
+        self._computed: OwnPost | None = None
         self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
         self._missing: set[PublicKey] = set()
         self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when we looked at it last
@@ -59,7 +69,7 @@ class Production:
 
     def on_head(self) -> None:
         """Another phase is open."""
-        self._draft = self._computed = None
+        self._draft = self._computed = self._failed_ms = None
         self._seen_changes = -1
         self._sorted = -1, ()
 
@@ -78,57 +88,71 @@ class Production:
     # contributions
 
     def on_contributed(self, round_number: int, phase: int, payload: bytes) -> None:
-        """Our own payload is ready: sign it and have it checked as others will."""
+        """Our own payload is ready: sign it and have it checked as others will. The first one counts."""
         context, knowledge = self._context, self._context.knowledge()
-        if (round_number, phase) != context.phase or not self._owes_post() or knowledge is None:
+        if (round_number, phase) != context.phase or knowledge is None or self._computed is not None:
+            return
+        if not self._owes_post() or context.journal.post(round_number, phase) is not None:
             return
         post = sign_transaction(context.key, context.genesis.chain_id, round_number, phase, payload)
-        self._computed, self._is_checked = (post, payload), False
+        self._computed = OwnPost(post, payload)
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> bool:
         """A payload was checked; whether it was our own that waits to be sent."""
-        if self._computed is None or job.transaction != self._computed[0]:
+        if self._computed is None or job.transaction != self._computed.post:
             return False
         if isinstance(result, Refused):  # nobody would take it
             self._computed = None
-            self._context.tell(TrainingFailed(job.transaction.round, str(result)))
+            self._fail(job.transaction.round, str(result))
         else:
-            self._is_checked = True
+            self._computed = replace(self._computed, is_checked=True)
         return True
 
     def on_not_contributed(self, round_number: int, phase: int, reason: str) -> None:
-        """Nothing came of training. A phase that was over may open again for us; one that failed does not."""
+        """Nothing came of training. A phase that was over may open again for us."""
         if reason:
-            self._context.tell(TrainingFailed(round_number, reason))
+            self._fail(round_number, reason)
         elif self._asked == (round_number, phase):
             self._asked = None
+
+    def _fail(self, round_number: int, reason: str) -> None:
+        """Say so, and try once more if the phase is still open after a whole timeout: others may wait for us."""
+        self._failed_ms = self._context.now.ms
+        self._context.tell(TrainingFailed(round_number, reason))
 
     def _contribute(self) -> None:
         context = self._context
         if self._published == context.phase or not self._owes_post():
             return
         own = context.journal.post(*context.phase)
-        if own is None and self._computed is not None:
-            # Who asks for posts is told what is in the mempool, so it is not there before it is written down.
-            if self._is_checked and not context.silent():
-                post, payload = self._computed
-                # A post that is promised and cannot be sent, because its payload is lost, would cost the phase.
-                context.emit(Persist((Content(post.payload_hash, payload),)))
-                context.write_journal(context.journal.with_post(post))
-                context.emit(Persist((post,)))
-                context.mempool.add(post, context.now.ms)
-                context.contents.put(post.payload_hash, payload)
-                self._look_at_posts()
-                self._publish(post, payload)
-        elif own is not None:
+        if own is not None:
             self._publish_again(own)
-        elif self._asked != context.phase:
+        elif self._computed is not None:
+            if self._computed.is_checked and not context.silent():
+                self._say(self._computed)
+        elif self._asked != context.phase or self._may_try_again():
             knowledge = context.knowledge()
             assert knowledge is not None, "advance looked for it"
-            self._asked = context.phase
+            self._asked, self._failed_ms = context.phase, None
             name = phase_rule(context.genesis, context.head).name
             context.emit(Contribute(*context.phase, name, knowledge))
+
+    def _may_try_again(self) -> bool:
+        context, failed_ms = self._context, self._failed_ms
+        return failed_ms is not None and context.now.ms - failed_ms >= context.genesis.phase_timeout_ms
+
+    def _say(self, own: OwnPost) -> None:
+        """Write our post down, and only then hold it and send it."""
+        context, post = self._context, own.post
+        # A post that is promised and cannot be sent, because its payload is lost, would cost the phase.
+        context.emit(Persist((Content(post.payload_hash, own.payload),)))
+        context.write_journal(context.journal.with_post(post))
+        context.emit(Persist((post,)))
+        context.mempool.add(post, context.now.ms)
+        context.contents.put(post.payload_hash, own.payload)
+        self._look_at_posts()
+        self._publish(post, own.payload)
 
     def _publish_again(self, own: Transaction) -> None:
         """After a restart: say once more what was said, if its payload is still there."""
@@ -151,10 +175,7 @@ class Production:
         if context.head.finished or context.me not in context.head.contributors:
             return False
         known = context.mempool.get(context.phase, context.me)
-        return known is None or known == context.journal.post(*context.phase) or self._is_computed(known)
-
-    def _is_computed(self, post: Transaction) -> bool:
-        return self._computed is not None and self._computed[0] == post
+        return known is None or known == context.journal.post(*context.phase)
 
     def wakes_at_ms(self) -> int | None:
         """When waiting for missing posts ends; None: nobody is waited for."""
@@ -278,11 +299,12 @@ class Production:
         """The method cannot aggregate what it let pass. That is its fault, and no reason to stand still."""
         context, self._draft = self._context, None
         alone = {post: context.checks.run(recompute_job(context, (post,))) for post in draft.transactions}
-        bad = [post for post, result in alone.items() if isinstance(result, Invalid)] or [draft.transactions[-1]]
+        bad = [post for post, result in alone.items() if isinstance(result, Invalid)]
         for post in bad:
-            context.useless.add(post.hash)
-            context.mempool.drop(post)
             context.emit(Blame(post.sender, InvalidPayload("aggregate", f"{post.hash.hex()} cannot be aggregated")))
+        for post in bad or draft.transactions[-1:]:  # where only all together are bad, nobody is to blame
+            context.useless[post.key] = post
+            context.mempool.drop(post)
 
 
 def is_same_work(draft: Header, sealed: Header) -> bool:
