@@ -3,7 +3,7 @@
 Final blocks live in the store. In memory are the last few, and the states before them, which others may ask for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
@@ -19,7 +19,7 @@ WINDOW = 8
 """Final blocks below the head that are kept in memory, with their contents and the states before them."""
 
 CANDIDATES_OF_MINER_MAX = 4
-"""Blocks of one miner for the open height; its block with fewest posts goes when there are more."""
+"""Blocks of one miner for the open height; the worst goes when there are more."""
 
 
 @dataclass(slots=True)
@@ -129,32 +129,46 @@ class Ledger:
         """The state before the final block at a height of the window."""
         return next((item.before for item in self._window if item.block.header.height == height), None)
 
-    def add(self, entry: Entry, *, is_wanted: bool) -> None:
-        """Keep a block for the open height.
+    def to_replace(self, block: Block, wanted: Collection[Hash]) -> Hash | None:
+        """The block that has to go for ``block``: of a miner that has enough of them, the worst.
+
+        Whatever a miner makes, all peers that hear of the same blocks keep the same ones: those that are preferred.
 
         Args:
-            entry: everything but its knowledge was checked.
-            is_wanted: whether a quorum of votes names it, so that no bound applies.
+            block: for the open height; nothing need have been checked.
+            wanted: blocks that a quorum of votes names: they do not count, and they stay.
 
         Raises:
-            LimitReached: its miner has enough blocks that count no fewer posts.
+            LimitReached: its miner has enough blocks that are preferred to this one.
         """
-        miner = entry.block.header.miner
+        if block.hash in wanted:
+            return None
+        miner = block.header.miner
         others = [known for known in self.entries.values() if known.block.header.miner == miner]
-        if len(others) >= CANDIDATES_OF_MINER_MAX and not is_wanted:
-            smallest = min(others, key=lambda known: (known.posts, known.hash))
-            if entry.posts <= smallest.posts:
-                raise LimitReached(
-                    "candidates", f"{len(others)} blocks of its miner count {smallest.posts} posts or more"
-                )
-            del self.entries[smallest.hash]
+        rivals = [known for known in others if known.hash not in wanted]
+        if len(rivals) < CANDIDATES_OF_MINER_MAX:
+            return None
+        worst = max(rivals, key=lambda known: preference(known.block))
+        if preference(block) >= preference(worst.block):
+            raise LimitReached("candidates", f"{len(rivals)} blocks of its miner are preferred to {block.hash.hex()}")
+        return worst.hash
+
+    def add(self, entry: Entry, replaced: Hash | None = None) -> None:
+        """Keep a block for the open height, instead of another one; everything but its knowledge was checked."""
+        if replaced is not None:
+            del self.entries[replaced]
         self.entries[entry.hash] = entry
 
     def valid(self) -> list[Entry]:
-        """Blocks that may become final, best first: most posts, then the lowest hash."""
-        return sorted((e for e in self.entries.values() if e.is_valid), key=lambda entry: (-entry.posts, entry.hash))
+        """Blocks that may become final, best first."""
+        return sorted((e for e in self.entries.values() if e.is_valid), key=lambda entry: preference(entry.block))
 
     def miner_of(self, block_hash: Hash) -> PublicKey | None:
         """Who mined a block for the open height."""
         entry = self.entries.get(block_hash)
         return None if entry is None else entry.block.header.miner
+
+
+def preference(block: Block) -> tuple[int, Hash]:
+    """What orders candidates, the best first: most posts, then the lowest hash. It depends on the block alone."""
+    return -len(block.transactions), block.hash

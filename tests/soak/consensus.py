@@ -47,7 +47,9 @@ def show(played: list[Played]) -> None:
     by_name: dict[str, list[Played]] = defaultdict(list)
     for result in played:
         by_name[result.schedule.behaviour].append(result)
-    print(f"{'behaviour':18} {'played':>6} {'broken':>6} {'undecided':>9}  attempts p50 p99 max  healing s p50  p99  cpu s")
+    print(
+        f"{'behaviour':18} {'played':>6} {'broken':>6} {'undecided':>9}  attempts p50 p99 max  healing s p50  p99  cpu s"
+    )
     for name, results in by_name.items():
         attempts = [attempt for result in results for attempt in result.attempts] or [0]
         healed_s = [result.healed_s for result in results if result.healed_s is not None] or [0.0]
