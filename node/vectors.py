@@ -117,7 +117,7 @@ def _timeout(base_ms: int, attempt: int) -> dict[str, int]:
         "vote_timeout_ms": base_ms,
         "attempt": attempt,
         "timeout_ms": agreement.timeout_ms(attempt),
-        "gather_ms": agreement.gather_ms,
+        "gather_ms": agreement.gather_ms(attempt),
     }
 
 

@@ -1,11 +1,14 @@
 """Block import: how candidates become valid, final blocks move the head, and who was away joins it."""
 
+from contextlib import suppress
+
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import (
     AlreadyKnown,
     Invalid,
     InvalidSignature,
+    LimitReached,
     Refused,
     UnknownParent,
 )
@@ -37,11 +40,14 @@ class BlockImport:
 
     def restore(self) -> None:
         """After a restart: candidates that we may be locked on, from the store."""
-        context = self._context
+        context, ledger = self._context, self._context.ledger
+        lock = context.journal.lock
+        locked = set() if lock is None else {lock[1]}
         for block in context.storage.candidates():
             if block.header.parent_hash == context.head.block_hash:
                 entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
-                context.ledger.add(entry, {block.hash})
+                with suppress(LimitReached):
+                    ledger.add(entry, ledger.to_replace(block, locked))
 
     def on_candidate(self, peer: PublicKey, block: Block) -> None:
         """A block for the open height: check all but its knowledge, keep it, fetch what it needs.
@@ -56,6 +62,7 @@ class BlockImport:
         if block.header.parent_hash != context.head.block_hash:
             height = block.header.height
             raise UnknownParent("parent", f"a block of height {height} found, {context.head.height + 1} is open")
+        replaced = ledger.to_replace(block, self.wanted)  # before anything costly is done for a block too many
         try:
             after = context.checks.block(context.head, block)
         except InvalidSignature:
@@ -63,7 +70,7 @@ class BlockImport:
         except Invalid as error:
             context.emit(Blame(block.header.miner, error))
             raise UnknownParent("candidate", str(error)) from None
-        ledger.add(Entry(block, after, context.now.ms), self.wanted)
+        ledger.add(Entry(block, after, context.now.ms), replaced)
         for post in block.transactions:  # its miner may have been told another post than we were
             held = context.mempool.get((post.round, post.phase), post.sender)
             if held is not None:
@@ -74,7 +81,7 @@ class BlockImport:
         """Our own block, which needs no check, is a candidate and is stored before it is sent."""
         context = self._context
         entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
-        context.ledger.add(entry, {block.hash})
+        context.ledger.add(entry)
         self._validate(entry, knowledge, is_own=True)
 
     def advance(self) -> None:
