@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedchain.chain.encoding import encode, expect_record, expect_size
+from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.vote import Vote, VoteKind, read_kind
 from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256
 
@@ -53,6 +54,8 @@ class Certificate:
         """Read the canonical fields; raises InvalidEncoding."""
         number, height, attempt, block_hash, entries = expect_record(value, "certificate", (int, int, int, bytes, list))
         kind, _ = read_kind(number), expect_size(block_hash, HASH_SIZE, "certificate block hash")
+        if not entries:  # it would have no medians
+            raise InvalidEncoding("certificate", "0 votes found, at least 1 expected")
         votes = []
         for entry in entries:
             voter, clock_ms, mining_ms, signature = expect_record(entry, "certificate vote", (bytes, int, int, bytes))

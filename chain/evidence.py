@@ -73,7 +73,7 @@ def excludes(one: Statement, other: Statement) -> bool:
         case Vote(), Vote():
             return one.voter == other.voter and one.slot == other.slot and one.block_hash != other.block_hash
         case Transaction(), Transaction():
-            return one.key == other.key and one.payload_hash != other.payload_hash
+            return one.key == other.key and _promise(one) != _promise(other)
         case _:
             return False
 
@@ -82,3 +82,8 @@ def evidence_of(one: Statement, other: Statement) -> Evidence:
     """Put two statements that exclude each other into their order."""
     assert excludes(one, other), "only what excludes each other is evidence"
     return Evidence(*sorted((one, other), key=lambda statement: statement.hash))
+
+
+def _promise(post: Transaction) -> tuple[Hash, int]:
+    """What is posted. The size belongs to it: one of two sizes is a lie, and whoever holds that post cannot use it."""
+    return post.payload_hash, post.payload_size

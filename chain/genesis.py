@@ -254,7 +254,10 @@ def _validate(genesis: Genesis) -> None:
     contributors = g.contributors_per_round or count
     _expect_range(g, "contribution_quorum", 0, contributors)
     for phase in (*g.setup, *g.phases):
-        _expect(phase.quorum <= contributors, f"quorum of {phase.name} is {phase.quorum}, at most {contributors} post")
+        _expect(
+            0 <= phase.quorum <= contributors,
+            f"quorum of {phase.name} is {phase.quorum}, it must be between 0 and {contributors}",
+        )
     _expect_range(g, "target_mining_time_ms", 4, 2**40)
     _expect_range(g, "phase_timeout_ms", 1, 2**40)
     _expect_range(g, "phase_floor_ms", 0, 2**40)

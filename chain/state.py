@@ -18,7 +18,7 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
-from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
+from fedchain.crypto.keys import PublicKey
 
 EMPTY_KNOWLEDGE = b""
 """What a federation knows before its first block."""
@@ -27,13 +27,16 @@ DELAYS_MAX = 16
 """Rounds whose posting delays are remembered."""
 
 PUNCTUAL = 2
-"""A member that was on time in so many rounds running is waited for; all members begin so."""
+"""A member that was on time in so many phases running is waited for; all members begin so."""
 
 STATE_SIZE_MAX = 16 * 2**20
 """Bytes of an encoded state that is fetched."""
 
+NUMBER_MAX = 2**62
+"""No height, round or time of a state that is fetched is larger: what follows it has to fit into 64 bits."""
+
 WORK_SIZE = 40
-"""Bytes of the accumulated work: it outgrows 64 bits."""
+"""Bytes of the accumulated work: it outgrows 64 bits. A block adds at most 2²⁵⁵."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class State:
     members: tuple[PublicKey, ...]
     """All members, in the order of the partition."""
     punctuality: bytes
-    """One byte for each member: how many rounds running it was on time, at most ``PUNCTUAL``."""
+    """One byte for each member: how many phases running it was on time, at most ``PUNCTUAL``."""
     convicted: tuple[Evidence, ...]
     """Proven crimes, one for each member that neither votes nor posts nor mines any more, in the order of the chain."""
     deciders: frozenset[PublicKey]
@@ -114,20 +117,26 @@ class State:
 
 
 def decode_state(genesis: Genesis, data: bytes) -> State:
-    """Read :meth:`State.encode`'s bytes. Whether the state is the chain's, a header says; raises InvalidEncoding."""
+    """Read :meth:`State.encode`'s bytes, and no other spelling of them; raises InvalidEncoding.
+
+    Whether the state is the chain's, only a header says that a quorum stands behind: see ``judge_joined``.
+    """
     kinds = (bytes, int, int, int, int, bytes, bytes, int, int, int, list, bytes, bytes, bytes, list, bytes)
     values = expect_record(decode(data, STATE_SIZE_MAX), "state", kinds)
     block_hash, height, round_number, phase, finished, knowledge_root, work, bits, posts, time_ms, delays = values[:11]
     round_seed, keys, punctuality, crimes, deciders = values[11:]
     for item in (block_hash, knowledge_root, round_seed):
         expect_size(item, HASH_SIZE, "state hash")
-    members = tuple(keys[place : place + PUBLIC_KEY_SIZE] for place in range(0, len(keys), PUBLIC_KEY_SIZE))
+    members = genesis.members
+    if keys != b"".join(members):
+        raise InvalidEncoding("state", f"its {len(keys)} bytes of keys are not the {len(members)} members'")
     for name, marks in (("state punctuality", punctuality), ("state deciders", deciders)):
         expect_size(marks, len(members), name)
-    open_phase = genesis.phases_of(round_number)
-    if phase >= len(open_phase) or not is_canonical_bits(bits) or len(delays) != len(genesis.phases):
-        raise InvalidEncoding("state", f"phase {phase}, bits {bits:#x} or {len(delays)} delays fit no state")
-    return _complete(
+    if phase >= len(genesis.phases_of(round_number)) or not is_canonical_bits(bits):
+        raise InvalidEncoding("state", f"phase {phase} of round {round_number} or bits {bits:#x} fit no state")
+    if (largest := max(height, round_number, posts, time_ms)) > NUMBER_MAX:
+        raise InvalidEncoding("state", f"{largest} found, no number is above {NUMBER_MAX}")
+    state = _complete(
         genesis,
         block_hash=block_hash,
         height=height,
@@ -135,17 +144,32 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         phase=phase,
         finished=bool(finished),
         knowledge_root=knowledge_root,
-        work=int.from_bytes(expect_size(work, WORK_SIZE, "state work"), "big"),
+        work=_read_work(work),
         bits=bits,
         posts=posts,
         settled_time_ms=time_ms,
-        delays_ms=tuple(tuple(expect_record(row, "state delays", [int] * len(row))) for row in delays),
+        delays_ms=_read_delays(delays, len(genesis.phases)),
         round_seed=round_seed,
         members=members,
         punctuality=punctuality,
         convicted=tuple(Evidence.from_record(record) for record in crimes),
         deciders=frozenset(member for member, mark in zip(members, deciders, strict=True) if mark),
     )
+    if state.root != sha256(data):
+        raise InvalidEncoding("state", f"{len(data)} bytes differ from their re-encoding")
+    return state
+
+
+def _read_work(data: bytes) -> int:
+    work = int.from_bytes(expect_size(data, WORK_SIZE, "state work"), "big")
+    if work.bit_length() >= 8 * WORK_SIZE:
+        raise InvalidEncoding("state work", f"{work.bit_length()} bits found, fewer than {8 * WORK_SIZE} expected")
+    return work
+
+
+def _read_delays(rows: list[Any], phases: int) -> tuple[tuple[int, ...], ...]:
+    expect_record(rows, "state delays", [list] * phases)
+    return tuple(tuple(expect_record(row, "state delays", [int] * min(len(row), DELAYS_MAX))) for row in rows)
 
 
 @lru_cache(maxsize=4)
@@ -233,8 +257,12 @@ def may_close_empty(genesis: Genesis, state: State) -> bool:
 
 
 def expected_contributors(state: State) -> frozenset[PublicKey]:
-    """Contributors that are waited for: a member that missed a phase has to be on time in two rounds running first."""
-    return frozenset(member for member in state.contributors if state.punctuality[state.index[member]] >= PUNCTUAL)
+    """Contributors that are waited for: a member that missed a phase has to be on time in two phases running first.
+
+    Where none is punctual all are waited for: or an aggregator that once trained too slowly would be passed over.
+    """
+    punctual = (member for member in state.contributors if state.punctuality[state.index[member]] >= PUNCTUAL)
+    return frozenset(punctual) or state.contributors
 
 
 def draw(members: Iterable[PublicKey], count: int, seed: bytes) -> frozenset[PublicKey]:

@@ -15,6 +15,7 @@ from fedchain.chain.block import BLOCK_VERSION, Block, Header, block_signing_mes
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, excludes
 from fedchain.chain.exceptions import (
+    AlreadyKnown,
     InvalidBlock,
     InvalidCertificate,
     InvalidEvidence,
@@ -26,7 +27,7 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, may_close_empty, posts_required, votes_required
 from fedchain.chain.transaction import Transaction
@@ -77,6 +78,21 @@ def validate_transaction(
     _check_signature(genesis, t.sender, t, is_valid_signature)
     # The phase must exist, or the post could never be counted.
     _check(t.phase < phases, InvalidTransaction, "phase", f"{t.phase} found, round {t.round} has {phases}")
+    # Nothing follows the last round.
+    _check(
+        not genesis.rounds or t.round <= genesis.rounds,
+        InvalidTransaction,
+        "round",
+        f"{t.round} found, the last is {genesis.rounds}",
+    )
+    # Whose the aggregator's phases are, the genesis document says for ever.
+    by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
+    _check(
+        not by_aggregator or t.sender == genesis.aggregator_of(t.round),
+        InvalidTransaction,
+        "contributor",
+        f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's",
+    )
     # Everybody has to fetch, keep and aggregate it.
     _check(
         t.payload_size <= size_max,
@@ -174,7 +190,15 @@ def validate_certificate(
     _check(certificate.block_hash != NIL, InvalidCertificate, "certificate's block", "votes for no block found")
     # Each voter counts once, and a set of votes has one form.
     _check_ascending(InvalidCertificate, "vote order", (vote.voter for vote in certificate.votes))
+    said = ((height, certificate.attempt, int(certificate.kind)), certificate.block_hash)
     for vote in certificate.votes:
+        # What they share stands once in its bytes: votes for anything else would not survive their own encoding.
+        _check(
+            (vote.slot, vote.block_hash) == said,
+            InvalidCertificate,
+            "certificate's vote",
+            f"slot {vote.slot} found, {said[0]} expected, for block {said[1].hex()}",
+        )
         try:
             validate_vote(genesis, electors, vote, is_valid_signature)
         except Refused as error:
@@ -182,14 +206,41 @@ def validate_certificate(
 
 
 def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_valid_signature: SignatureCheck) -> None:
-    """Two statements that one active member must not have signed both. Raises InvalidEvidence."""
-    first, second = evidence.first, evidence.second
-    # Nobody is convicted twice, and only members can be.
+    """Two statements that one active member must not have signed both.
+
+    Raises:
+        InvalidEvidence: they prove nothing.
+        AlreadyKnown: the member was convicted; whoever passes this on may not have heard of it.
+    """
+    culprit = evidence.culprit
+    # Only members can be convicted.
+    _check(culprit in state.index, InvalidEvidence, "culprit", f"{culprit.hex()} is no member")
+    # Nobody is convicted twice.
+    _check(state.is_active(culprit), AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
+    _validate_crime(genesis, evidence, is_valid_signature)
+
+
+def validate_state(genesis: Genesis, state: State, is_valid_signature: SignatureCheck) -> None:
+    """Crimes in a state that others sent: without them its electors, whose votes speak for it, are anyone's choice.
+
+    Raises InvalidEvidence.
+    """
+    culprits = [crime.culprit for crime in state.convicted]
+    # One conviction takes one member out of the federation.
     _check(
-        state.is_active(evidence.culprit), InvalidEvidence, "culprit", f"{evidence.culprit.hex()} is no active member"
+        len(set(culprits) & set(state.members)) == len(culprits),
+        InvalidEvidence,
+        "convicted",
+        f"{len(culprits)} crimes of {len(set(culprits) & set(state.members))} members found",
     )
+    for crime in state.convicted:
+        _validate_crime(genesis, crime, is_valid_signature)
+
+
+def _validate_crime(genesis: Genesis, evidence: Evidence, is_valid_signature: SignatureCheck) -> None:
+    first, second = evidence.first, evidence.second
     # They must be for one slot or phase and differ, or they prove nothing.
-    _check(excludes(first, second), InvalidEvidence, "statements", "they agree")
+    _check(excludes(first, second), InvalidEvidence, "statements", "one does not exclude the other")
     # One crime has one form.
     _check(first.hash < second.hash, InvalidEvidence, "order", f"{second.hash.hex()} follows {first.hash.hex()}")
     for statement in (first, second):
@@ -202,6 +253,17 @@ def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_val
 # --- blocks
 
 
+def validate_parent(state: State, block: Block) -> None:
+    """Only the open height takes blocks: what is closed is final. Raises UnknownParent."""
+    parent = block.header.parent_hash
+    _check(
+        parent == state.block_hash,
+        UnknownParent,
+        "parent",
+        f"{parent.hex()} found, the block at height {state.height} is {state.block_hash.hex()}",
+    )
+
+
 def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signature: SignatureCheck) -> None:
     """What makes a block worth a second look: it stands on ``state``, a member signed it, and work was spent on it.
 
@@ -211,13 +273,7 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
         InvalidBlock: it breaks a rule for ever.
     """
     header = block.header
-    # Only the open height takes blocks: what is closed is final.
-    _check(
-        header.parent_hash == state.block_hash,
-        UnknownParent,
-        "parent",
-        f"{header.parent_hash.hex()} found, the block at height {state.height} is {state.block_hash.hex()}",
-    )
+    validate_parent(state, block)
     # Blocks cost members their reputation: strangers have none.
     _check(state.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
     # The miner is who it says; the aggregator's blocks depend on it.
@@ -271,16 +327,17 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
     _check_ascending(InvalidBlock, "transaction order", (post.sender for post in block.transactions))
     _check_ascending(InvalidBlock, "evidence order", (item.hash for item in block.evidence))
     _validate_producer(genesis, state, block)
+    for transaction in block.transactions:
+        _validate_counted(state, block.header, transaction)
     try:
         for transaction in block.transactions:
-            _validate_counted(state, block.header, transaction)
             validate_transaction(genesis, state, transaction, is_valid_signature)
         for evidence in block.evidence:
             validate_evidence(genesis, state, evidence, is_valid_signature)
         _validate_parent_certificate(genesis, state, block.certificate, is_valid_signature)
+    except InvalidBlock:
+        raise
     except Refused as error:  # whatever it is, the miner put it into its block
-        if isinstance(error, InvalidBlock):
-            raise
         raise InvalidBlock("body", str(error)) from None
 
 

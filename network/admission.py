@@ -1,34 +1,41 @@
-"""The gate: who may connect, how much each peer may send, and when it has misbehaved too often.
+"""The gate: who may connect, what each neighbour may cost us, and when it has misbehaved too often.
 
 Only members are let in, and a member that was banned stays out, also after a restart. There are as many records as
-there are members, so nothing here grows.
+there are members, so nothing here grows. Times are those of a clock that nobody sets; only what is kept and shown of
+a ban goes by the calendar.
+
+Who costs more than its share is first made to wait: what it sends is read later, and its questions are dropped. It is
+blamed only for what no honest neighbour does, and for going on where everybody else would have stopped.
 """
 
-import json
-import math
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedchain.crypto.address import address, public_key_from_address
-from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.atomic_file import write_file
+from fedchain.network.bans import Ban, printable, read_bans, write_bans
 from fedchain.network.limits import BLAME_OVER_BUDGET, Limits, TokenBucket
 
-BAN_FILE = "bans.json"
-"""Name of the ban list in the data folder."""
+log = logging.getLogger("fedchain.network")
 
-BAN_FILE_SIZE_MAX = 2**20
-"""Bytes of a ban list that is read; a larger one was not written by us."""
+EXCESS = 4.0
+"""Multiple of the message budget beyond which a neighbour is blamed."""
 
 
 @dataclass(slots=True)
 class _Conduct:
-    """How one member has behaved."""
+    """What one member costs, and how it has behaved."""
 
     messages: TokenBucket
+    excess: TokenBucket
+    """Messages beyond the budget that are dropped without blame."""
     bytes: TokenBucket
+    cpu: TokenBucket
+    answers: TokenBucket
+    """Bytes sent because it asked."""
+    slow_s: float
+    """How long to wait before it is read again, because messages of it were dropped."""
     blame: float
     blamed_at_s: float
 
@@ -40,35 +47,67 @@ class Gate:
         members: public keys of all that may connect.
         limits: budgets, and how much blame is too much.
         folder: where the ban list is kept; None: bans end with the process.
+        wall: the calendar's time in Unix seconds, for the ban list.
+        now_s: now, on the clock by which all other times here are given.
     """
 
-    def __init__(self, members: Collection[PublicKey], limits: Limits, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        members: Collection[PublicKey],
+        limits: Limits,
+        folder: Path | None = None,
+        *,
+        wall: Callable[[], float],
+        now_s: float = 0.0,
+    ) -> None:
         self.members = frozenset(members)
-        self._limits = limits
-        self._path = folder / BAN_FILE if folder is not None else None
+        self._limits, self._folder, self._wall = limits, folder, wall
         self._conduct: dict[PublicKey, _Conduct] = {}
-        self._banned_until_s = self._load()
+        self._bans: dict[PublicKey, tuple[Ban, float]] = {}  # with its end on our clock
+        for ban in read_bans(folder) if folder is not None else ():
+            self._resume(ban, now_s)
 
     def admits(self, peer: PublicKey, now_s: float) -> bool:
-        """Whether ``peer`` may connect at ``now_s`` (Unix seconds)."""
-        return peer in self.members and now_s >= self._banned_until_s.get(peer, 0.0)
+        """Whether ``peer`` may connect."""
+        known = self._bans.get(peer)
+        return peer in self.members and (known is None or now_s >= known[1])
 
-    def banned(self, now_s: float) -> list[PublicKey]:
-        """Members that are banned now."""
-        return sorted(peer for peer, until_s in self._banned_until_s.items() if now_s < until_s)
+    # budgets
 
     def pays(self, peer: PublicKey, now_s: float) -> bool:
-        """Take a message from the peer's budget; False: it has none left, and is blamed."""
-        if self._of(peer, now_s).messages.spends(1.0, now_s):
+        """Take a message from the peer's budget; False: it has none left, and the message is to be dropped.
+
+        Each message that is dropped delays what comes behind it until there is room for one. Who finds a way to go
+        on far beyond its budget nevertheless is blamed.
+        """
+        conduct = self._of(peer, now_s)
+        if conduct.messages.spends(1.0, now_s):
             return True
-        self.blame(peer, BLAME_OVER_BUDGET, now_s)
+        conduct.slow_s += 1.0 / self._limits.messages_per_s
+        if not conduct.excess.spends(1.0, now_s):
+            self.blame(peer, BLAME_OVER_BUDGET, "far more messages than its budget", now_s)
         return False
 
-    def pause_s(self, peer: PublicKey, size: int, now_s: float) -> float:
-        """Take ``size`` bytes from the peer's budget; how long to wait before more is read, in seconds."""
-        return self._of(peer, now_s).bytes.borrow(size, now_s)
+    def charge(self, peer: PublicKey, *, cpu_s: float = 0.0, bytes_out: int = 0, now_s: float) -> None:
+        """Take what a peer has cost us from its budgets: time of ours, and bytes sent because it asked."""
+        conduct = self._of(peer, now_s)
+        conduct.cpu.borrow(cpu_s, now_s)
+        conduct.answers.borrow(bytes_out, now_s)
 
-    def blame(self, peer: PublicKey, amount: float, now_s: float) -> bool:
+    def may_ask(self, peer: PublicKey, now_s: float) -> bool:
+        """Whether a question of the peer's is to be answered: it owes us neither time nor bytes."""
+        conduct = self._of(peer, now_s)
+        return conduct.cpu.borrow(0.0, now_s) == 0.0 and conduct.answers.borrow(0.0, now_s) == 0.0
+
+    def pause_s(self, peer: PublicKey, size: int, now_s: float) -> float:
+        """Take ``size`` bytes from the peer's budget; how long to wait before more of it is read, in seconds."""
+        conduct = self._of(peer, now_s)
+        slow_s, conduct.slow_s = conduct.slow_s, 0.0
+        return slow_s + max(conduct.bytes.borrow(size, now_s), conduct.cpu.borrow(0.0, now_s))
+
+    # blame
+
+    def blame(self, peer: PublicKey, amount: float, reason: str, now_s: float) -> bool:
         """Hold something against a peer; True: that was too much, and it is banned now."""
         conduct, limits = self._of(peer, now_s), self._limits
         forgiven = limits.blame_decay_per_s * max(0.0, now_s - conduct.blamed_at_s)
@@ -77,47 +116,58 @@ class Gate:
         if conduct.blame < limits.blame_max:
             return False
         conduct.blame = 0.0
-        self.ban(peer, now_s)
+        self.ban(peer, reason, now_s)
         return True
 
-    def ban(self, peer: PublicKey, now_s: float) -> None:
+    def ban(self, peer: PublicKey, reason: str, now_s: float) -> None:
         """Keep a member out for ``Limits.ban_s`` seconds."""
         if peer in self.members:
-            self._banned_until_s[peer] = now_s + self._limits.ban_s
+            since_s, ban_s = self._wall(), self._limits.ban_s
+            self._bans[peer] = Ban(peer, printable(reason), since_s, since_s + ban_s), now_s + ban_s
             self._save(now_s)
 
-    def pardon(self, peer: PublicKey, now_s: float) -> None:
-        """Lift a ban."""
-        if self._banned_until_s.pop(peer, None) is not None:
+    def pardon(self, peer: PublicKey, now_s: float) -> bool:
+        """Lift a ban and forget all blame; whether there was one."""
+        self._conduct.pop(peer, None)
+        was_banned = not self.admits(peer, now_s) and peer in self._bans
+        if self._bans.pop(peer, None) is not None:
             self._save(now_s)
+        return was_banned
+
+    def bans(self, now_s: float) -> tuple[Ban, ...]:
+        """The bans that hold now, the oldest first."""
+        held = [ban for ban, end_s in self._bans.values() if now_s < end_s]
+        return tuple(sorted(held, key=lambda ban: (ban.since_s, ban.peer)))
 
     def _of(self, peer: PublicKey, now_s: float) -> _Conduct:
         conduct = self._conduct.get(peer)
         if conduct is None:
-            limits = self._limits
+            limits, beyond = self._limits, EXCESS - 1.0
             conduct = _Conduct(
-                TokenBucket(limits.messages_per_s, limits.messages_burst, now_s),
-                TokenBucket(limits.bytes_per_s, limits.bytes_burst, now_s),
-                0.0,
-                now_s,
+                messages=TokenBucket(limits.messages_per_s, limits.messages_burst, now_s),
+                excess=TokenBucket(beyond * limits.messages_per_s, beyond * limits.messages_burst, now_s),
+                bytes=TokenBucket(limits.bytes_per_s, limits.bytes_burst, now_s),
+                cpu=TokenBucket(limits.cpu_share, limits.cpu_burst_s, now_s),
+                answers=TokenBucket(limits.answer_bytes_per_s, limits.answer_bytes_burst, now_s),
+                slow_s=0.0,
+                blame=0.0,
+                blamed_at_s=now_s,
             )
             if peer in self.members:
                 self._conduct[peer] = conduct
         return conduct
 
-    def _load(self) -> dict[PublicKey, float]:
-        """The list as it was written; a damaged one is no reason not to start, and bans nobody."""
-        if self._path is None or not self._path.exists() or self._path.stat().st_size > BAN_FILE_SIZE_MAX:
-            return {}
-        try:
-            entries = json.loads(self._path.read_text(encoding="utf-8"))
-            bans = {public_key_from_address(text): float(until_s) for text, until_s in entries.items()}
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError, InvalidAddress):
-            return {}
-        return {peer: until_s for peer, until_s in bans.items() if peer in self.members and math.isfinite(until_s)}
+    def _resume(self, ban: Ban, now_s: float) -> None:
+        """Go on with a ban of an earlier run. It never lasts longer than it was meant to, whatever the calendar did."""
+        meant_s = ban.until_s - ban.since_s if ban.since_s else self._limits.ban_s
+        left_s = min(ban.until_s - self._wall(), meant_s)
+        if ban.peer in self.members and left_s > 0.0:
+            self._bans[ban.peer] = ban, now_s + left_s
 
     def _save(self, now_s: float) -> None:
-        if self._path is None:
+        if self._folder is None:
             return
-        entries = {address(peer): self._banned_until_s[peer] for peer in self.banned(now_s)}
-        write_file(self._path, json.dumps(entries, indent=1))
+        try:
+            write_bans(self._folder, self.bans(now_s))
+        except OSError as error:  # the bans hold as long as we run
+            log.warning("the ban list could not be saved: %s", error)

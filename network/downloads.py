@@ -1,65 +1,27 @@
-"""Downloads: content-addressed bytes, fetched in chunks from whoever has them. Pure; no I/O."""
+"""Downloads: content-addressed bytes, fetched in chunks from several that have them at once. Pure; no I/O.
+
+Who is slow or silent makes way for others, and is not blamed for it. Who sent a wrong content can be named only if
+nobody else sent a part of it: after a wrong hash a content is fetched from one provider alone, and then the next one.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from fedchain.chain.exceptions import Invalid, InvalidPayload, LimitReached
-from fedchain.chain.validation import validate_content
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.chain.exceptions import InvalidPayload, LimitReached
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
-from fedchain.network.sync import STALL_MS
+from fedchain.network.assembly import Assembly
+from fedchain.network.download import Download, Load
+from fedchain.network.download import Request as Request  # part of this module's interface
+from fedchain.network.messages import CHUNK_SIZE, Chunk
 
 DOWNLOADS_MAX = 4_096
 """Contents fetched at a time."""
 
-LARGE_AT_ONCE_MAX = 4
-"""Contents of several chunks that one provider is asked for at a time: more would only compete, and fill memory."""
-
-PROVIDERS_MAX = 8
-"""Peers remembered for one content."""
-
-Request = tuple[PublicKey, GetContent]
-"""Whom to ask for what."""
-
-
-@dataclass(slots=True)
-class _Download:
-    """One content on its way."""
-
-    size: int | None
-    """Bytes that it must have; None: nobody said, it is whole when it has the right hash."""
-    providers: list[PublicKey]
-    """Peers that should have it; the first one is asked."""
-    asked_ms: int
-    """When the first provider was asked last."""
-    is_asked: bool = False
-    """Whether the first provider was asked; otherwise it is busy with others."""
-    turns: int = 0
-    """How often a provider was replaced because it stalled."""
-    chunks: list[bytes] = field(default_factory=list)
-    """What has arrived, from the start."""
-    arrived: int = 0
-    """Bytes of it."""
-
-    def add(self, data: bytes) -> None:
-        """Put ``data`` behind what has arrived."""
-        self.chunks.append(data)
-        self.arrived += len(data)
-
-    def clear(self) -> None:
-        """Drop what has arrived."""
-        self.chunks.clear()
-        self.arrived = 0
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it may need several chunks."""
-        return self.size is None or self.size > CHUNK_SIZE
-
 
 class Downloads:
-    """Contents that are being fetched: in chunks, resumed where they broke off, checked by hash at the end.
+    """Contents that are being fetched, each from up to three providers, checked by hash at the end.
+
+    Times are milliseconds of a clock that nobody sets.
 
     Args:
         size_max: bytes of a content whose size nobody told.
@@ -67,7 +29,9 @@ class Downloads:
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._downloads: dict[Hash, _Download] = {}
+        self._downloads: dict[Hash, Download] = {}
+        self._idle: dict[Hash, None] = {}  # those of which nobody owes us anything
+        self._load = Load()
 
     def __contains__(self, content_hash: Hash) -> bool:
         return content_hash in self._downloads
@@ -78,125 +42,105 @@ class Downloads:
     def want(self, content_hash: Hash, size: int | None, provider: PublicKey, now_ms: int) -> list[Request]:
         """Fetch a content of ``size`` bytes from ``provider``, or remember it as one more that has it.
 
-        Without a size, as a knowledge has none on the chain, it is whole when it has the right hash.
+        Without a size, as a knowledge has none on the chain, it is whole when it has the right hash. One more
+        provider is asked when the next chunk comes, or at the next tick.
 
         Raises:
             LimitReached: too many are being fetched already.
         """
         if known := self._downloads.get(content_hash):
-            if provider not in known.providers and len(known.providers) < PROVIDERS_MAX:
-                known.providers.append(provider)
+            known.add(provider)
             return []
         if len(self._downloads) >= DOWNLOADS_MAX:
             raise LimitReached(
                 "downloads", f"{len(self._downloads)} contents are being fetched, at most {DOWNLOADS_MAX}"
             )
-        download = self._downloads[content_hash] = _Download(size, [provider], now_ms)
-        return self._ask(content_hash, download, now_ms)
+        parts = Assembly(content_hash, size, self._size_max)
+        self._downloads[content_hash] = Download(content_hash, parts, provider, self._load)
+        return self._ask(content_hash, now_ms)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
         """Take a chunk; the whole content once it is complete and right, and what to ask for next.
 
-        A chunk that nobody asked for or that does not continue what is there changes nothing. An empty one says
-        that its sender does not have the content: the next provider is asked, and the last one again at the next tick.
+        A chunk that its sender was not asked for, or that has come already, changes nothing. An empty one says that
+        its sender does not have the content.
 
         Raises:
-            InvalidPayload: a chunk is not whole, or the content has another hash; it is begun again with the next
-                provider.
+            InvalidPayload: ``peer`` sent a chunk that is not whole, or all of a content that has another hash; others
+                are asked at the next tick.
         """
-        download = self._downloads.get(chunk.content_hash)
-        if download is None or peer != download.providers[0] or chunk.offset != download.arrived:
+        content_hash, (number, rest) = chunk.content_hash, divmod(chunk.offset, CHUNK_SIZE)
+        download = self._downloads.get(content_hash)
+        if download is None or rest or not download.was_asked(number, peer):
             return None, []
-        if not chunk.data:
-            # A content of unknown size may end with a whole chunk.
-            content = b"".join(download.chunks)
-            if download.size is None and sha256(content) == chunk.content_hash:
-                del self._downloads[chunk.content_hash]
-                return content, self._ask_for_waiting(peer, now_ms)
-            return None, self._pass_on(chunk.content_hash, download, now_ms)
-        size_max = self._size_max if download.size is None else download.size
-        found, wanted = len(chunk.data), min(CHUNK_SIZE, size_max - download.arrived)
-        # Who sends a byte at a time would hold the download for ever and never stall.
-        if found > wanted or (found < wanted and download.size is not None):
-            self._restart(download)
-            raise InvalidPayload("chunk", f"{found} bytes found at {chunk.offset}, {wanted} wanted")
-        download.add(chunk.data)
-        download.asked_ms = now_ms
-        is_last = download.arrived == download.size or (download.size is None and found < CHUNK_SIZE)
-        if not is_last:
-            return None, [(peer, GetContent(chunk.content_hash, download.arrived))]
-        content = b"".join(download.chunks)
+        parts = download.parts
+        if chunk.data:
+            try:
+                parts.put(number, chunk.data, peer)
+            except InvalidPayload:
+                self._expose(content_hash, peer)
+                raise
+            download.on_arrival(number, len(chunk.data), peer, now_ms)
+        elif not parts.ends_here():
+            download.on_lack(peer, now_ms)
+        if not (parts.is_complete or parts.ends_here()):
+            return None, self._ask(content_hash, now_ms) + self._ask_for_idle(peer, now_ms)
         try:
-            validate_content(chunk.content_hash, len(content), content)
-        except Invalid:
-            self._restart(download)
-            raise
-        del self._downloads[chunk.content_hash]
-        return content, self._ask_for_waiting(peer, now_ms)
+            content = parts.content()
+        except InvalidPayload:
+            if parts.senders == {peer}:
+                self._expose(content_hash, peer)
+                raise
+            download.begin_alone()
+            return None, self._ask(content_hash, now_ms)
+        self._remove(content_hash)
+        return content, self._ask_for_idle(peer, now_ms)
 
     def on_tick(self, now_ms: int, peers: Sequence[PublicKey] = ()) -> list[Request]:
-        """Replace providers that do not answer; ``peers`` are others that might have what those do not."""
-        stalled = [item for item in self._downloads.items() if now_ms - item[1].asked_ms >= STALL_MS]
-        return [request for item in stalled for request in self._ask_next(*item, now_ms, peers)]
-
-    def drop(self, provider: PublicKey, now_ms: int, peers: Sequence[PublicKey] = ()) -> list[Request]:
-        """A provider is gone: go on at once with the next one, or with one of ``peers``."""
+        """Replace providers that are silent or slow; ``peers`` are others that might have what those do not."""
         requests: list[Request] = []
         for content_hash, download in self._downloads.items():
-            if download.providers[0] == provider:
-                requests += self._ask_next(content_hash, download, now_ms, peers)
-            if provider in download.providers[1:]:
-                download.providers.remove(provider)
+            download.review(now_ms, peers)
+            requests += self._ask(content_hash, now_ms)
+        return requests
+
+    def drop(self, provider: PublicKey, now_ms: int, peers: Sequence[PublicKey] = ()) -> list[Request]:
+        """A provider is gone: go on at once with others, or with one of ``peers``."""
+        requests: list[Request] = []
+        for content_hash, download in self._downloads.items():
+            if download.on_gone(provider, now_ms, peers):
+                requests += self._ask(content_hash, now_ms)
         return requests
 
     def keep_only(self, wanted: set[Hash]) -> None:
         """Give up what nobody waits for any more."""
         for content_hash in [known for known in self._downloads if known not in wanted]:
-            del self._downloads[content_hash]
+            self._remove(content_hash)
 
-    def _ask(self, content_hash: Hash, download: _Download, now_ms: int) -> list[Request]:
-        """Ask the first provider, unless it is busy with as many large contents as we let one provider send."""
-        provider = download.providers[0]
-        download.asked_ms, download.is_asked = now_ms, False
-        download.is_asked = not download.is_large or self._large_from(provider) < LARGE_AT_ONCE_MAX
-        if not download.is_asked:
-            download.clear()  # parts of contents that nobody sends would add up
-            return []
-        return [(provider, GetContent(content_hash, download.arrived))]
+    def _ask(self, content_hash: Hash, now_ms: int) -> list[Request]:
+        """Ask for more of a content, and remember whether anybody owes us any of it."""
+        download = self._downloads[content_hash]
+        requests = download.ask(now_ms)
+        if download.is_idle:
+            self._idle[content_hash] = None
+        else:
+            self._idle.pop(content_hash, None)
+        return requests
 
-    def _large_from(self, provider: PublicKey) -> int:
-        return sum(
-            download.is_asked and download.is_large and download.providers[0] == provider
-            for download in self._downloads.values()
-        )
-
-    def _ask_for_waiting(self, provider: PublicKey, now_ms: int) -> list[Request]:
+    def _ask_for_idle(self, provider: PublicKey, now_ms: int) -> list[Request]:
         """A provider has delivered: ask it for what it was too busy for."""
-        for content_hash, download in self._downloads.items():
-            if not download.is_asked and download.providers[0] == provider:
-                return self._ask(content_hash, download, now_ms)
-        return []
+        requests: list[Request] = []
+        for content_hash in list(self._idle):
+            if not self._load.may_owe_more(provider):
+                break
+            if provider in self._downloads[content_hash].providers:
+                requests += self._ask(content_hash, now_ms)
+        return requests
 
-    def _pass_on(self, content_hash: Hash, download: _Download, now_ms: int) -> list[Request]:
-        """The provider does not have it: ask the next one, or wait for the tick if it is the last."""
-        if len(download.providers) == 1:
-            download.asked_ms = now_ms - STALL_MS
-            return []
-        download.providers.pop(0)
-        return self._ask(content_hash, download, now_ms)
+    def _expose(self, content_hash: Hash, liar: PublicKey) -> None:
+        self._downloads[content_hash].expose(liar)
+        self._idle[content_hash] = None
 
-    def _ask_next(
-        self, content_hash: Hash, download: _Download, now_ms: int, peers: Sequence[PublicKey]
-    ) -> list[Request]:
-        stalled, *known = download.providers
-        if peers and (other := peers[download.turns % len(peers)]) not in download.providers:
-            known.append(other)
-        download.providers = [*known, stalled][:PROVIDERS_MAX]
-        download.turns += 1
-        return self._ask(content_hash, download, now_ms)
-
-    @staticmethod
-    def _restart(download: _Download) -> None:
-        """Begin again with another provider, at the next tick."""
-        download.clear()
-        download.asked_ms = 0
+    def _remove(self, content_hash: Hash) -> None:
+        self._downloads.pop(content_hash).stop()
+        self._idle.pop(content_hash, None)

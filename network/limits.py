@@ -26,13 +26,21 @@ class Limits:
     publish_queue_max: int = 4_096
     """Own gossip messages that wait to be sent."""
     messages_per_s: float = 500.0
-    """Messages taken from one peer per second, gossip included; more are ignored and held against it."""
+    """Messages taken from one peer per second, gossip included; more are dropped, and far more held against it."""
     messages_burst: float = 4_000.0
     """Messages that a peer may send at once after it was silent."""
     bytes_per_s: float = 32.0 * 2**20
     """Bytes read from one peer per second; more wait in its own queue."""
     bytes_burst: float = 128.0 * 2**20
     """Bytes read at once from a peer that was silent."""
+    cpu_share: float = 0.25
+    """Seconds of our time per second that one peer's messages may take; whoever takes more is read later."""
+    cpu_burst_s: float = 5.0
+    """Seconds that messages of a peer may take at once after it was silent."""
+    answer_bytes_per_s: float = 8.0 * 2**20
+    """Bytes sent to one peer per second because it asked; questions beyond are dropped."""
+    answer_bytes_burst: float = 64.0 * 2**20
+    """Bytes of answers at once to a peer that asked for nothing before."""
     blame_max: float = 100.0
     """Blame at which a peer is disconnected and banned."""
     blame_decay_per_s: float = 1.0
@@ -43,26 +51,28 @@ class Limits:
     """How long a connection may take until both sides know each other."""
     frame_timeout_s: float = 60.0
     """How long a message may be on its way after its first byte."""
-    idle_timeout_s: float = 90.0
+    idle_timeout_s: float = 30.0
     """Silence after which a peer counts as gone."""
-    keepalive_s: float = 20.0
+    keepalive_s: float = 7.0
     """Silence of our own after which we say that we are there."""
+    unacknowledged_s: float = 20.0
+    """How long what was sent may stay unacknowledged before the connection counts as dead."""
     redial_min_s: float = 1.0
-    """Pause after the first failed attempt to reach a peer; it doubles with each further one."""
-    redial_max_s: float = 60.0
-    """Longest pause between two attempts."""
+    """Time from the first failed attempt to reach a peer to the next one; it doubles with each further one."""
+    redial_max_s: float = 10.0
+    """Longest time from the beginning of one attempt to that of the next."""
     exchange_interval_s: float = 30.0
     """How often a neighbour is asked for addresses."""
 
 
 BLAME_REJECTED = 10.0
-"""For a message that breaks a rule."""
+"""For a statement that breaks a rule; its author's, never that of a neighbour who passed it on."""
 
 BLAME_MALFORMED = 25.0
 """For bytes that are no message."""
 
 BLAME_OVER_BUDGET = 0.1
-"""For a message beyond the peer's budget."""
+"""For a message far beyond the peer's budget."""
 
 
 class TokenBucket:

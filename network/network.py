@@ -17,7 +17,8 @@ class Network(Protocol):
     It does *not* guarantee delivery, order, or that a message arrives only once; it does not say whether a message
     arrived, and it never blocks. It does guarantee that what arrives was sent by the peer that it names (the peer's
     key authenticates the connection), that it decodes, and that a message which its receiver did not accept is not
-    passed on.
+    passed on. Gossip that was accepted or rejected once may be kept from the receiver when it comes again; what was
+    ignored is brought again, though not without end.
     """
 
     def attach(self, receiver: Receiver) -> None:

@@ -1,4 +1,4 @@
-"""What to do with a gossip message once it was judged: pass it on, drop it, or hold it against its sender."""
+"""What to do with a gossip message once it was judged: pass it on, drop it for now, or drop it for ever."""
 
 from enum import Enum
 
@@ -11,9 +11,9 @@ class Verdict(Enum):
     ACCEPT = "accept"
     """It is new and good: pass it on."""
     IGNORE = "ignore"
-    """It cannot be used now, and nobody is to blame: drop it."""
+    """It cannot be used now: drop it. Should it come again, it may be good then."""
     REJECT = "reject"
-    """It breaks a rule for ever: drop it and remember who sent it."""
+    """It breaks a rule for ever: drop it, whoever brings it again. That is its author's fault, not a neighbour's."""
 
 
 def verdict(error: Refused | None) -> Verdict:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+CHAIN_FOLDER = "chain"
+"""Where the chain is, in the data folder."""
+
 
 class NodeConfigError(ValueError):
     """A setting cannot be used; the message names it and what is wrong, in one line."""

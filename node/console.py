@@ -12,8 +12,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fedchain.node.report import report
-
 if TYPE_CHECKING:
     from fedchain.node.service import Service
 
@@ -49,7 +47,7 @@ async def show_service(service: "Service") -> None:
 
 
 def _panel(service: "Service") -> Panel:
-    now = report(service)
+    now = service.status()
     facts = Table.grid(padding=(0, 2))
     facts.add_row("head", f"{now['head'][:16]} at height {now['height']}")
     facts.add_row("round", f"{now['round']}, phase {now['phase']}")

@@ -1,8 +1,9 @@
 """Metrics for Prometheus, and whether the node is well, on an address that the operator chose."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
 
 import anyio
 from anyio.abc import SocketStream
@@ -12,9 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import fedchain
 from fedchain.node.config import NodeConfigError
-from fedchain.node.report import Links, report
 from fedchain.node.service import Service
-from fedchain.node.traffic import Traffic
 
 REQUEST_SIZE_MAX = 8_192
 """Bytes of a request; whatever comes after is not read."""
@@ -25,7 +24,29 @@ REQUEST_TIMEOUT_S = 5.0
 PATHS = "/metrics, /health and /ready are all there is\n"
 
 
-async def answer_metrics(place: str, service: Service, links: Links, traffic: Traffic) -> None:
+class Traffic(Protocol):
+    """What a network counts."""
+
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+    dropped: int
+    """Messages that did not fit into a queue, or came over a peer's budget."""
+
+
+class CountingNetwork(Protocol):
+    """A network that knows its numbers."""
+
+    @property
+    def counters(self) -> Traffic:
+        """What went through."""
+
+    def bans(self) -> Sequence[object]:
+        """The bans that hold now."""
+
+
+async def answer_metrics(place: str, service: Service, network: CountingNetwork) -> None:
     """Serve metrics on ``place`` (host:port) until cancelled.
 
     Each scrape is answered on the node's own loop: nobody reads its state while it changes.
@@ -35,7 +56,7 @@ async def answer_metrics(place: str, service: Service, links: Links, traffic: Tr
     """
     host, port = _parse(place)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(NodeCollector(service, traffic))
+    registry.register(NodeCollector(service, network))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
 
@@ -43,7 +64,7 @@ async def answer_metrics(place: str, service: Service, links: Links, traffic: Tr
         try:
             with anyio.move_on_after(REQUEST_TIMEOUT_S):
                 async with stream:
-                    await stream.send(_response(await _read_request(stream), registry, service, links))
+                    await stream.send(_response(await _read_request(stream), registry, service))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
             return  # whoever asked did not wait for the answer
 
@@ -58,8 +79,8 @@ async def answer_metrics(place: str, service: Service, links: Links, traffic: Tr
 class NodeCollector:
     """Reads a node's numbers when they are asked for."""
 
-    def __init__(self, service: Service, traffic: Traffic) -> None:
-        self._service, self._traffic = service, traffic
+    def __init__(self, service: Service, network: CountingNetwork) -> None:
+        self._service, self._counting = service, network
 
     def collect(self) -> Iterator[Metric]:
         """One metric after the other."""
@@ -70,7 +91,7 @@ class NodeCollector:
 
     def _chain(self) -> Iterator[Metric]:
         """Head, electors and quorum."""
-        now = report(self._service)
+        now = self._service.status()
         yield GaugeMetricFamily("fedchain_head_height", "Height of the head.", now["height"])
         if now["head_age_s"] is not None:
             yield GaugeMetricFamily("fedchain_head_age_seconds", "Time since the head moved.", now["head_age_s"])
@@ -115,9 +136,9 @@ class NodeCollector:
 
     def _network(self) -> Iterator[Metric]:
         """Messages, and who is kept out."""
-        traffic = self._traffic
+        traffic = self._counting.counters
         yield GaugeMetricFamily("fedchain_peers", "Connected peers.", len(self._service.peers))
-        yield GaugeMetricFamily("fedchain_bans", "Members that are kept out now.", traffic.bans())
+        yield GaugeMetricFamily("fedchain_bans", "Members that are kept out now.", len(self._counting.bans()))
         messages = CounterMetricFamily("fedchain_messages", "Messages.", labels=["direction"])
         messages.add_metric(["in"], traffic.messages_in)
         messages.add_metric(["out"], traffic.messages_out)
@@ -137,14 +158,14 @@ async def _read_request(stream: SocketStream) -> bytes:
     return request.split(b"\r\n", 1)[0]
 
 
-def _response(request: bytes, registry: CollectorRegistry, service: Service, links: Links) -> bytes:
+def _response(request: bytes, registry: CollectorRegistry, service: Service) -> bytes:
     match request.split(b" ")[:2]:
         case [b"GET", b"/metrics"]:
             return _http("200 OK", CONTENT_TYPE_LATEST, generate_latest(registry))
         case [b"GET", b"/health"]:  # it answers, so its loop runs
             return _http("200 OK", "application/json", json.dumps({"alive": True}).encode())
         case [b"GET", b"/ready"]:
-            ready, why = _readiness(report(service, links))
+            ready, why = _readiness(service.status())
             body = json.dumps({"ready": ready, "why": why}).encode()
             return _http("200 OK" if ready else "503 Service Unavailable", "application/json", body)
         case _:

@@ -48,10 +48,11 @@ class EffectQueue:
                 if self._waiting and not isinstance(self._waiting[0], Persist | WriteJournal):
                     await self._act(self._waiting.popleft())
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                durable = [effect for effect in self._waiting if isinstance(effect, Persist | WriteJournal)]
-                self._waiting.clear()
-                await self._commit(*_gather(durable))
+            durable = [effect for effect in self._waiting if isinstance(effect, Persist | WriteJournal)]
+            self._waiting.clear()
+            if durable:
+                with anyio.CancelScope(shield=True):
+                    await self._commit(*_gather(durable))
             raise
 
     async def _wait(self) -> None:

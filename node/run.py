@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 from anyio.abc import TaskStatus
-from fedchain.node.journal_file import JournalFile, journal_path
 
 from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesis, NotFound
 from fedchain.chain.genesis import Genesis
@@ -19,8 +18,9 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.own import validate_choice
 from fedchain.network.limits import BLAME_REJECTED
-from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks
+from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.service import Service
 from fedchain.node.status import answer_status
@@ -28,8 +28,6 @@ from fedchain.node.task import learning_from_genesis, rules_of
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
-
-CHAIN_FOLDER = "chain"
 
 Watch = Callable[[Service], Coroutine[Any, Any, None]]
 
@@ -141,14 +139,15 @@ async def _serve(
                     network,
                     training,
                     blame=blame,
+                    links=network,
                     replays=config.replay,
                 )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)
                 tasks.start_soon(training.prepare)
-                tasks.start_soon(answer_status, folder, service)
+                tasks.start_soon(answer_status, folder, service, network)
                 if config.metrics:
-                    tasks.start_soon(answer_metrics, config.metrics, service, network, network.counters)
+                    tasks.start_soon(answer_metrics, config.metrics, service, network)
                 if watch is not None:
                     tasks.start_soon(watch, service)
                 await service.run()

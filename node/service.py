@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 import anyio
 from anyio import to_thread
@@ -58,7 +58,7 @@ from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.outbox import EffectQueue
-from fedchain.node.report import log_notice
+from fedchain.node.report import Links, log_notice, report
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
@@ -110,6 +110,7 @@ class Service:
         training: what computes contributions.
         on_head: told when the head has moved.
         blame: told who signed something that breaks a rule, and which.
+        links: what the network knows of its connections.
         replays: whether every missed aggregate is recomputed.
     """
 
@@ -125,8 +126,10 @@ class Service:
         on_head: Callable[[], None] = lambda: None,
         blame: Callable[[PublicKey, str], None] = lambda member, reason: None,
         *,
+        links: Links | None = None,
         replays: bool = False,
     ) -> None:
+        self._links = links
         self.activity = Activity()
         self.genesis, self.me = genesis, key.public_key
         self.peers: set[PublicKey] = set()
@@ -186,6 +189,10 @@ class Service:
     def _is_done(effect: Effect) -> bool:
         """Whether an effect was carried out at once: it changes nothing that others see."""
         return isinstance(effect, Refuse) or (isinstance(effect, Compute) and _size(effect.job) <= SMALL_JOB_SIZE)
+
+    def status(self) -> dict[str, Any]:
+        """How this node is; plain values."""
+        return report(self, self._links)
 
     def store_size_bytes(self) -> int:
         """What the chain takes on disk."""

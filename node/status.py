@@ -1,15 +1,24 @@
-"""The local socket on which a running node says how it is: one JSON object, then the end."""
+"""The local socket on which a running node answers its operator: one JSON object asks, one answers, then the end.
+
+``{"ask": "status"}`` is answered with how the node is, ``{"ask": "bans"}`` with who may not connect, and
+``{"ask": "unban", "address": …}`` with whether there was a ban to lift; anything else with an ``error``.
+"""
 
 import json
 import logging
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from anyio.abc import SocketStream
 
+from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError
 
 if TYPE_CHECKING:
@@ -19,41 +28,110 @@ log = logging.getLogger("fedchain.node")
 
 SOCKET = "status.sock"
 ANSWER_TIMEOUT_S = 5.0
+REQUEST_SIZE_MAX = 1_024
+"""Bytes of a question, the end of its line included."""
+
 SOCKET_PATH_MAX = 107
 """Bytes that the system takes as the path of a local socket."""
 
 
-async def answer_status(folder: Path, service: "Service") -> None:
-    """Answer every connection to the socket in ``folder`` until cancelled; raises NodeConfigError."""
+class Doorkeeper(Protocol):
+    """Who keeps the bans of a running node."""
+
+    def bans(self) -> tuple[Ban, ...]:
+        """The bans that hold now."""
+
+    def pardon(self, peer: PublicKey) -> bool:
+        """Lift a ban; whether there was one."""
+
+
+async def answer_status(folder: Path, service: "Service", doorkeeper: Doorkeeper | None = None) -> None:
+    """Answer every question on the socket in ``folder`` until cancelled; raises NodeConfigError."""
     path = _socket_path(folder)
     path.unlink(missing_ok=True)
 
-    async def answer(stream: SocketStream) -> None:
+    async def serve(stream: SocketStream) -> None:
         try:
             with anyio.move_on_after(ANSWER_TIMEOUT_S):
                 async with stream:
-                    await stream.send(json.dumps(service.status()).encode())
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            log.debug("whoever asked for the status did not wait for the answer")
+                    request = await _read_request(stream)
+                    await stream.send(json.dumps(answer_request(request, service, doorkeeper)).encode())
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
+            log.debug("whoever asked did not wait for the answer")
 
     async with await anyio.create_unix_listener(path, mode=0o600) as listener:
         try:
-            await listener.serve(answer)
+            await listener.serve(serve)
         finally:
             path.unlink(missing_ok=True)
 
 
-def ask_status(folder: Path) -> dict[str, Any] | None:
-    """Ask the node that runs in ``folder``; None if none answers."""
+def answer_request(request: bytes, service: "Service", doorkeeper: Doorkeeper | None) -> dict[str, Any]:
+    """The answer to one question; whoever asks is the operator, and still no question ends the node."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(ANSWER_TIMEOUT_S)
-            connection.connect(str(_socket_path(folder)))
-            with connection.makefile("rb") as file:
-                answer: dict[str, Any] = json.loads(file.read())
-                return answer
-    except (OSError, ValueError):
+        asked = json.loads(request)
+    except (ValueError, RecursionError):
+        return {"error": "the question is not JSON"}
+    match asked:
+        case {"ask": "status"}:
+            return service.status()
+        case {"ask": "bans"} if doorkeeper is not None:
+            return {"bans": [shown(ban) for ban in doorkeeper.bans()]}
+        case {"ask": "unban", "address": str(name)} if doorkeeper is not None:
+            try:
+                return {"unbanned": doorkeeper.pardon(public_key_from_address(name))}
+            except InvalidAddress as error:
+                return {"error": str(error)}
+        case _:
+            return {"error": "this question has no answer here"}
+
+
+def shown(ban: Ban) -> dict[str, Any]:
+    """A ban in plain values; times are Unix seconds."""
+    return {"address": address(ban.peer), "reason": ban.reason, "since": ban.since_s, "until": ban.until_s}
+
+
+def ask_status(folder: Path) -> dict[str, Any] | None:
+    """How the node in ``folder`` is; None if none answers."""
+    try:
+        return ask(folder, {"ask": "status"})
+    except NodeConfigError:
         return None
+
+
+def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Ask the node that runs in ``folder``; None if none runs there.
+
+    Raises:
+        NodeConfigError: a node runs there and gives no answer, or says that it has none.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(ANSWER_TIMEOUT_S)
+        try:
+            connection.connect(str(_socket_path(folder)))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except OSError as error:
+            raise NodeConfigError(f"the node in {folder} cannot be asked: {error.strerror or error}") from None
+        try:
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as file:
+                answer: Any = json.loads(file.read())
+        except (OSError, ValueError):
+            raise NodeConfigError(f"the node in {folder} gave no answer within {ANSWER_TIMEOUT_S:.0f} s") from None
+    if not isinstance(answer, dict) or "error" in answer:
+        raise NodeConfigError(
+            f"the node in {folder} answered: {answer['error'] if isinstance(answer, dict) else answer}"
+        )
+    return answer
+
+
+async def _read_request(stream: SocketStream) -> bytes:
+    """The first line; what comes behind it, or is too long, is not read."""
+    request = b""
+    while b"\n" not in request and len(request) < REQUEST_SIZE_MAX:
+        request += await stream.receive(REQUEST_SIZE_MAX - len(request))
+    return request.partition(b"\n")[0]
 
 
 def _socket_path(folder: Path) -> Path:

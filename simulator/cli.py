@@ -13,7 +13,7 @@ from fedchain.node.config import read_toml
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
-_NOT_OPTIONS = ("faults", "hyperparameters")
+_NOT_OPTIONS = ("faults", "clocks", "adversaries", "hyperparameters")
 
 
 def simulate_command() -> Callable[..., None]:

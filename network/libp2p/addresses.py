@@ -13,7 +13,6 @@ import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from multiaddr import Multiaddr
 
@@ -33,6 +32,9 @@ ADDRESS_SIZE_MAX = 128
 
 ENTRIES_MAX = 16
 """Members whose addresses are told at a time."""
+
+VERSION_SIZE_MAX = 32
+"""Characters of a program's version."""
 
 EXCHANGE_SIZE_MAX = 2**15
 """Bytes of a question or an answer."""
@@ -172,23 +174,26 @@ class AddressBook:
             new = [place for place in usable if place not in contact.told]
             contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
 
-    def due(self, connected: Collection[PublicKey], now_s: float) -> list[tuple[PublicKey, str]]:
-        """Whom to dial now, and where."""
+    def due(self, connected: Collection[PublicKey], now_s: float) -> list[Entry]:
+        """Whom to dial now, and where: all known places, in another order after each failure."""
         room = max(0, self._limits.peers_wanted - len(connected))
         waiting = [peer for peer in self._contacts if peer not in connected and now_s >= self._contacts[peer].due_s]
         self._random.shuffle(waiting)
         chosen = [peer for peer in waiting if self._contacts[peer].fixed]
         chosen += [peer for peer in waiting if not self._contacts[peer].fixed and self._contacts[peer].told][:room]
-        return [(peer, self._address(self._contacts[peer])) for peer in chosen]
+        return [(peer, self._places(self._contacts[peer])) for peer in chosen]
 
-    def on_failure(self, peer: PublicKey, now_s: float) -> float:
-        """An attempt has failed; the pause before the next one, in seconds."""
+    def on_failure(self, peer: PublicKey, begun_s: float) -> float:
+        """An attempt that began at ``begun_s`` has failed; when to try next.
+
+        The pause counts from the beginning: an attempt may take its time to fail, and a link that heals meanwhile
+        shall not wait for both.
+        """
         contact = self._contacts[peer]
         pause_s = min(self._limits.redial_max_s, self._limits.redial_min_s * 2.0 ** min(contact.failures, 16))
-        pause_s *= self._random.uniform(0.75, 1.25)
         contact.failures += 1
-        contact.due_s = now_s + pause_s
-        return pause_s
+        contact.due_s = begun_s + pause_s * self._random.uniform(0.75, 1.0)
+        return contact.due_s
 
     def on_connected(self, peer: PublicKey) -> None:
         """The member is reached."""
@@ -199,6 +204,11 @@ class AddressBook:
         """The member is gone; it is not dialled at once, lest both sides do."""
         if (contact := self._contacts.get(peer)) is not None:
             contact.due_s = now_s + self._limits.redial_min_s * self._random.uniform(0.25, 1.0)
+
+    def hurry(self, peer: PublicKey) -> None:
+        """Dial the member at the next opportunity, whatever failed before."""
+        if (contact := self._contacts.get(peer)) is not None:
+            contact.failures, contact.due_s = 0, 0.0
 
     def sample(self, asker: PublicKey) -> list[Entry]:
         """Up to ``ENTRIES_MAX`` members with addresses, for ``asker``."""
@@ -231,25 +241,28 @@ class AddressBook:
         for peer, places in entries:
             self.add_told(peer, places, by_itself=False)
 
-    def _address(self, contact: _Contact) -> str:
+    def _places(self, contact: _Contact) -> list[str]:
         places = [*contact.fixed, *(place for place in contact.told if place not in contact.fixed)]
-        return places[contact.failures % len(places)]
+        first = contact.failures % len(places)
+        return places[first:] + places[:first]
 
 
-def encode_entries(entries: Iterable[Entry]) -> bytes:
-    """Addresses as they are told."""
-    return encode([[peer, addresses] for peer, addresses in entries])
+def encode_exchange(version: str, entries: Iterable[Entry]) -> bytes:
+    """What one peer tells another: its program's version, and where members are."""
+    return encode([version, [[peer, addresses] for peer, addresses in entries]])
 
 
-def decode_entries(data: bytes) -> list[Entry]:
-    """Read :func:`encode_entries`'s bytes; raises InvalidEncoding."""
-    value: Any = decode(data, EXCHANGE_SIZE_MAX)
-    if not isinstance(value, list) or len(value) > ENTRIES_MAX:
-        raise InvalidEncoding("addresses", f"a list of at most {ENTRIES_MAX} entries expected")
+def decode_exchange(data: bytes) -> tuple[str, list[Entry]]:
+    """Read :func:`encode_exchange`'s bytes; raises InvalidEncoding."""
+    version, items = expect_record(decode(data, EXCHANGE_SIZE_MAX), "addresses", (str, list))
+    if len(version) > VERSION_SIZE_MAX or not (version.isascii() and version.isprintable()):
+        raise InvalidEncoding("version", f"at most {VERSION_SIZE_MAX} printable characters expected")
+    if len(items) > ENTRIES_MAX:
+        raise InvalidEncoding("addresses", f"{len(items)} entries found, at most {ENTRIES_MAX} are allowed")
     entries = []
-    for item in value:
+    for item in items:
         peer, addresses = expect_record(item, "address entry", (bytes, list))
         if len(addresses) > ADDRESSES_PER_PEER:
             raise InvalidEncoding("addresses", f"{len(addresses)} found, at most {ADDRESSES_PER_PEER} are allowed")
         entries.append((peer, expect_record(addresses, "addresses", [str] * len(addresses))))
-    return entries
+    return version, entries

@@ -1,17 +1,32 @@
-"""Gossipsub's containers with bounds: what waits for a peer, what was said lately, what was seen before."""
+"""Gossipsub's containers with bounds: what waits for a peer, what was said lately, what was judged before.
 
-from collections import defaultdict
+A message is known by its content, so that nobody can have the same thing judged or passed on twice under two names.
+"""
+
+from collections import OrderedDict, defaultdict
 
 from libp2p.peer.id import ID
-from libp2p.pubsub.mcache import MessageCache
+from libp2p.pubsub.mcache import CacheEntry, MessageCache
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.rpc_queue import RpcQueue
+
+from fedchain.crypto.hashing import sha256
+
+ID_DOMAIN = b"fedchain/gossip/2"
+ID_SIZE = 20
+"""Bytes of a message's id."""
 
 RPC_SIZE_MAX = 2**20
 """Bytes of one gossip frame, as in other implementations."""
 
-SEEN_MAX = 2**16
-"""Ids of messages remembered, so that each is taken once."""
+SETTLED_MAX = 2**16
+"""Ids of accepted and rejected messages that are remembered, so that each is judged once."""
+
+IGNORED_MAX = 2**14
+"""Ids of ignored messages that are remembered, to bound how often each is judged again."""
+
+JUDGEMENTS_MAX = 4
+"""How often one neighbour may have one message judged."""
 
 CACHE_BYTES_MAX = 32 * 2**20
 """Bytes of recent messages kept for those who missed them."""
@@ -53,8 +68,13 @@ class BoundedQueue(RpcQueue):
         return rpc
 
 
-class BoundedCache(MessageCache):
-    """Recent messages, bounded in bytes: what does not fit is passed on, but not kept."""
+def message_id(data: bytes) -> bytes:
+    """The id of a message: 20 bytes."""
+    return sha256(ID_DOMAIN + data)[:ID_SIZE]
+
+
+class RecentMessages(MessageCache):
+    """Recent messages by id, bounded in bytes: what does not fit is passed on, but not kept."""
 
     def __init__(self, window_size: int, history_size: int) -> None:
         super().__init__(window_size, history_size)
@@ -64,33 +84,49 @@ class BoundedCache(MessageCache):
 
     def put(self, msg: rpc_pb2.Message) -> None:
         """Keep a message."""
-        if self._bytes + len(msg.data) <= CACHE_BYTES_MAX:
+        name = message_id(msg.data)
+        if name not in self.msgs and self._bytes + len(msg.data) <= CACHE_BYTES_MAX:
             self._bytes += len(msg.data)
-            super().put(msg)
+            self.msgs[name] = msg
+            self.history[0].append(CacheEntry(name, msg.topicIDs))
 
     def shift(self) -> None:
         """Forget the oldest."""
         super().shift()
         self._bytes = sum(len(msg.data) for msg in self.msgs.values())
-        for forgotten in [message_id for message_id in self.given if message_id not in self.msgs]:
+        for forgotten in [name for name in self.given if name not in self.msgs]:
             del self.given[forgotten]
 
 
-class SeenIds:
-    """Message ids seen, oldest forgotten first. The library's own has a thread and no bound."""
+class Judged:
+    """What became of messages, by id, those that were not heard of for longest forgotten first.
+
+    What was accepted or rejected is settled. What was ignored may be good another time, so it is judged again, but
+    not as often as a neighbour likes to repeat it.
+    """
 
     def __init__(self) -> None:
-        self._ids: dict[bytes, None] = {}
+        self._settled: OrderedDict[bytes, None] = OrderedDict()
+        self._ignored: OrderedDict[bytes, dict[ID, int]] = OrderedDict()
 
-    def has(self, message_id: bytes) -> bool:
-        """Whether an id was seen."""
-        return message_id in self._ids
-
-    def add(self, message_id: bytes) -> bool:
-        """Remember an id; False: it was known."""
-        if message_id in self._ids:
+    def may_judge(self, name: bytes, neighbour: ID) -> bool:
+        """Whether a message of that id is worth to be judged if it comes from ``neighbour``."""
+        if name in self._settled:
             return False
-        self._ids[message_id] = None
-        if len(self._ids) > SEEN_MAX:
-            del self._ids[next(iter(self._ids))]
-        return True
+        return self._ignored.get(name, {}).get(neighbour, 0) < JUDGEMENTS_MAX
+
+    def settle(self, name: bytes) -> None:
+        """A message was accepted or rejected, or is our own."""
+        self._ignored.pop(name, None)
+        self._settled[name] = None
+        self._settled.move_to_end(name)
+        if len(self._settled) > SETTLED_MAX:
+            self._settled.popitem(last=False)
+
+    def ignore(self, name: bytes, neighbour: ID) -> None:
+        """A message that ``neighbour`` sent was ignored."""
+        counts = self._ignored.setdefault(name, {})
+        counts[neighbour] = counts.get(neighbour, 0) + 1
+        self._ignored.move_to_end(name)
+        if len(self._ignored) > IGNORED_MAX:
+            self._ignored.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Keeps a peer connected: dials who is due, asks neighbours where others are, and answers the same question."""
+"""Keeps a peer connected: dials who is due, asks neighbours who they are and where others are, and answers the same."""
 
 import time
 from collections.abc import Callable, Collection
@@ -12,7 +12,14 @@ from multiaddr import Multiaddr
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.admission import Gate
-from fedchain.network.libp2p.addresses import EXCHANGE_SIZE_MAX, AddressBook, decode_entries, encode_entries, seen_from
+from fedchain.network.libp2p.addresses import (
+    EXCHANGE_SIZE_MAX,
+    VERSION_SIZE_MAX,
+    AddressBook,
+    decode_exchange,
+    encode_exchange,
+    seen_from,
+)
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S, Blame
@@ -20,8 +27,11 @@ from fedchain.network.libp2p.streams import LENGTH_SIZE, FrameReader, FrameTooLa
 from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 
-DIALS_MAX = 8
-"""Attempts to connect at a time."""
+DIALS_MAX = 32
+"""Peers dialled at a time. Those behind a dead link hang until their time is up, and must not keep others waiting."""
+
+NEXT_ADDRESS_S = 0.5
+"""How long one address of a peer has before the next one is tried beside it."""
 
 ASKED_AT_ONCE = 2
 """Neighbours asked for addresses while more are wanted."""
@@ -38,6 +48,7 @@ class Finder:
         limits: of numbers and times.
         blame: holds something against a peer.
         peers: those that are connected.
+        version: of our program, as others are told.
     """
 
     def __init__(
@@ -50,10 +61,14 @@ class Finder:
         limits: Limits,
         blame: Blame,
         peers: Callable[[], Collection[PublicKey]],
+        version: str,
     ) -> None:
         self.announced: list[str] = []
+        self.versions: dict[PublicKey, str] = {}
+        """Versions that members told last."""
         self._host, self._protocol, self._book, self._gate = host, protocol, book, gate
         self._limits, self._blame, self._peers = limits, blame, peers
+        self._version = version[:VERSION_SIZE_MAX]
         self._dialling: set[PublicKey] = set()
         self._asked: list[PublicKey] = []
         host.set_stream_handler(protocol, self._answer)
@@ -65,31 +80,49 @@ class Finder:
         async with trio.open_nursery() as nursery:
             while True:
                 now_s, peers = trio.current_time(), self._peers()
-                for peer, place in self._book.due(peers, now_s):
+                for peer, places in self._book.due(peers, now_s):
                     if peer not in self._dialling and len(self._dialling) < DIALS_MAX:
                         self._dialling.add(peer)
-                        nursery.start_soon(self._dial, peer, place)
-                if now_s >= next_exchange_s and peers:
+                        nursery.start_soon(self._dial, peer, places)
+                count = sum(peer not in self._asked for peer in peers)  # newcomers are asked at once
+                if now_s >= next_exchange_s:
                     is_lonely = len(peers) < limits.peers_wanted
                     next_exchange_s = now_s + limits.exchange_interval_s / (6.0 if is_lonely else 1.0)
-                    for peer in self._next_asked(peers, ASKED_AT_ONCE if is_lonely else 1):
-                        nursery.start_soon(self._ask, peer)
+                    count = max(count, ASKED_AT_ONCE if is_lonely else 1)
+                for peer in self._next_asked(peers, count):
+                    nursery.start_soon(self._ask, peer)
                 await trio.sleep(0.25 * limits.redial_min_s)
 
-    async def _dial(self, peer: PublicKey, place: str) -> None:
+    async def _dial(self, peer: PublicKey, places: list[str]) -> None:
+        """Try to reach a peer at any of ``places``; an attempt takes no longer than a handshake may."""
+        begun_s, failures = trio.current_time(), list[str]()
+        is_admitted = self._gate.admits(peer, begun_s)
+        if is_admitted:
+            with trio.move_on_after(self._limits.handshake_timeout_s):
+                async with trio.open_nursery() as nursery:
+                    for number, place in enumerate(places):
+                        nursery.start_soon(self._try, peer, place, number * NEXT_ADDRESS_S, nursery, failures)
+        self._dialling.discard(peer)
+        if peer in self._peers():
+            return
+        wait_s = self._book.on_failure(peer, begun_s) - trio.current_time()
+        if is_admitted:
+            why = "; ".join(failures) or f"no answer within {self._limits.handshake_timeout_s:.0f} s"
+            text = "%s cannot be reached at %s (next attempt in %.0f s): %s"
+            log.warning("dial", text, peer_id(peer), ", ".join(places), max(0.0, wait_s), why)
+
+    async def _try(
+        self, peer: PublicKey, place: str, delay_s: float, others: trio.Nursery, failures: list[str]
+    ) -> None:
+        """Dial one address, and leave the others be where that succeeds."""
+        await trio.sleep(delay_s)
         swarm: Any = self._host.get_network()
         try:
-            if not self._gate.admits(peer, time.time()):
-                self._book.on_failure(peer, trio.current_time())
-                return
-            with trio.fail_after(2 * self._limits.handshake_timeout_s):
-                await swarm.dial_addr(Multiaddr(place), peer_id(peer))
+            await swarm.dial_addr(Multiaddr(place), peer_id(peer))
         except Exception as error:
-            pause_s = self._book.on_failure(peer, trio.current_time())
-            text = "%s cannot be reached at %s (next attempt in %.0f s): %s"
-            log.warning("dial", text, peer_id(peer), place, pause_s, _cause(error))
-        finally:
-            self._dialling.discard(peer)
+            failures.append(_cause(error))
+        else:
+            others.cancel_scope.cancel()
 
     def _next_asked(self, peers: Collection[PublicKey], count: int) -> list[PublicKey]:
         """Those that were asked longest ago, or never."""
@@ -100,17 +133,18 @@ class Finder:
         return chosen
 
     async def _ask(self, peer: PublicKey) -> None:
-        """Tell a peer where we are, and learn where others are."""
+        """Tell a peer who and where we are, and learn who it is and where others are."""
         stream: Any = None
         try:
             with trio.fail_after(OPEN_TIMEOUT_S):
                 stream = await self._host.new_stream(peer_id(peer), [self._protocol])
-                await _write(stream, encode_entries([(b"", self.announced)]))
+                await _write(stream, encode_exchange(self._version, [(b"", self.announced)]))
                 reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
-                for other, addresses in decode_entries(await reader.frame()):
+                self.versions[peer], entries = decode_exchange(await reader.frame())
+                for other, addresses in entries:
                     self._book.add_told(other, addresses, by_itself=other == peer)
         except (InvalidEncoding, FrameTooLarge) as error:
-            self._blame(peer, BLAME_MALFORMED, str(error))
+            self._blame(peer, BLAME_MALFORMED, f"malformed addresses: {error}")
         except Exception as error:
             log.debug("ask", "asking %s for addresses failed: %r", peer_id(peer), error)
         finally:
@@ -123,18 +157,31 @@ class Finder:
         try:
             with trio.fail_after(OPEN_TIMEOUT_S):
                 reader = FrameReader(stream, EXCHANGE_SIZE_MAX, self._limits)
+                question = await reader.frame()
+                if not self._gate.may_ask(peer, trio.current_time()):
+                    return
                 host, _ = stream.get_remote_address() or ("", 0)
-                for _, addresses in decode_entries(await reader.frame())[:1]:  # it can only speak for itself
-                    self._book.add_told(peer, [seen_from(place, host) for place in addresses], by_itself=True)
-                await _write(stream, encode_entries(self._book.sample(peer)))
+                answer = self._reply(peer, host, question)
+                self._gate.charge(peer, bytes_out=len(answer), now_s=trio.current_time())
+                await _write(stream, answer)
                 await stream.close()
                 await reader.end()  # a reset would overtake the answer
         except (InvalidEncoding, FrameTooLarge) as error:
-            self._blame(peer, BLAME_MALFORMED, str(error))
+            self._blame(peer, BLAME_MALFORMED, f"malformed addresses: {error}")
         except Exception as error:
             log.debug("answer", "telling %s addresses failed: %r", peer_id(peer), error)
         finally:
             await reset_quietly(stream)
+
+    def _reply(self, peer: PublicKey, host: str, question: bytes) -> bytes:
+        """What to tell a peer that said who and where it is; raises InvalidEncoding."""
+        begun_s = time.perf_counter()
+        self.versions[peer], entries = decode_exchange(question)
+        for _, addresses in entries[:1]:  # it can only speak for itself
+            self._book.add_told(peer, [seen_from(place, host) for place in addresses], by_itself=True)
+        answer = encode_exchange(self._version, self._book.sample(peer))
+        self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=trio.current_time())
+        return answer
 
 
 def _cause(error: BaseException) -> str:

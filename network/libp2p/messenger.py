@@ -16,12 +16,16 @@ from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.streams import FrameReader, FrameTooLarge, NewestStream, Outbox
 from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
-from fedchain.network.limits import BLAME_MALFORMED, BLAME_REJECTED, Limits
-from fedchain.network.messages import MESSAGE_SIZE_MAX, Message, decode_message
+from fedchain.network.limits import BLAME_MALFORMED, Limits
+from fedchain.network.messages import MESSAGE_SIZE_MAX, Chunk, GossipMessage, Message, Status, decode_message
 from fedchain.network.verdict import Verdict
 
 OPEN_TIMEOUT_S = 10.0
 """How long opening a stream may take."""
+
+LOOKS = 10
+"""How often somebody is looked after within ``idle_timeout_s``. Who was quiet at all of them in a row is gone; a loop
+that was stuck itself missed some looks, and nobody suffers for it."""
 
 Receive = Callable[[PublicKey, Message, int], Verdict]
 """Called with the sender, the message and its size in bytes."""
@@ -40,8 +44,53 @@ class Counters:
     bytes_out: int = 0
     dropped: int = 0
     """Messages that did not fit into a queue, or came over a peer's budget."""
+    unanswered: int = 0
+    """Questions that were dropped because whoever asked had cost too much already."""
     rejected: int = 0
     """Times that a peer was blamed."""
+
+
+class Hearing:
+    """When each peer was heard last, on the loop's clock. Only members are connected, so there are few."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[PublicKey, float] = {}
+
+    def note(self, peer: PublicKey) -> None:
+        """Something of the peer's has come."""
+        self._last_s[peer] = trio.current_time()
+
+    def last_s(self, peer: PublicKey) -> float | None:
+        """When the peer was heard last; None: never."""
+        return self._last_s.get(peer)
+
+
+PAUSE_S = 1.0
+"""Longest time that passes between two notes that a peer which is made to wait is not silent."""
+
+
+async def rest(gate: Gate, hearing: Hearing, peer: PublicKey, size: int) -> None:
+    """Wait before a peer is read again, for as long as ``size`` bytes and what it cost us before demand.
+
+    It sleeps even for no time: frames that are there already would keep others waiting. Nobody counts as silent
+    meanwhile, for it is we who do not listen.
+    """
+    pause_s = gate.pause_s(peer, size, trio.current_time())
+    while pause_s > PAUSE_S:
+        await trio.sleep(PAUSE_S)
+        hearing.note(peer)
+        pause_s -= PAUSE_S
+    await trio.sleep(pause_s)
+
+
+def is_question(message: Message) -> bool:
+    """Whether a message wants an answer: whatever is no gossip, no status and no part of a content."""
+    return not isinstance(message, GossipMessage | Status | Chunk)
+
+
+def is_answer(message: Message) -> bool:
+    """Whether a message goes to one peer because it asked: gossip and parts of contents do."""
+    return isinstance(message, GossipMessage | Chunk)
 
 
 class Messenger:
@@ -55,6 +104,7 @@ class Messenger:
         counters: what went through.
         receive: takes messages.
         blame: holds something against a peer.
+        hearing: when each peer was heard last.
         disconnect: closes the connection to a peer.
     """
 
@@ -68,25 +118,26 @@ class Messenger:
         counters: Counters,
         receive: Receive,
         blame: Blame,
+        hearing: Hearing,
         disconnect: Callable[[PublicKey], None],
     ) -> None:
         self._host, self._protocol, self._gate, self._limits = host, protocol, gate, limits
-        self._counters, self._receive, self._blame, self._disconnect = counters, receive, blame, disconnect
-        self._heard_s: dict[PublicKey, float] = {}
+        self._counters, self._receive, self._blame = counters, receive, blame
+        self._hearing, self._disconnect = hearing, disconnect
         self._newest = NewestStream()
         host.set_stream_handler(protocol, self._read)
 
     async def serve(self, peer: PublicKey, outbox: Outbox) -> None:
         """Write what is put into ``outbox`` until cancelled, and disconnect a peer that says nothing for too long."""
-        self._heard_s[peer] = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, peer, outbox)
-            while True:
-                silence_s = trio.current_time() - self._heard_s[peer]
-                if silence_s >= self._limits.idle_timeout_s:
-                    log.info("silent", "%s was silent for %.0f s", peer_id(peer), silence_s)
-                    self._disconnect(peer)
-                await trio.sleep(max(self._limits.idle_timeout_s - silence_s, 0.1 * self._limits.idle_timeout_s))
+            heard_s, quiet = self._hearing.last_s(peer), 0
+            while quiet < LOOKS:
+                await trio.sleep(self._limits.idle_timeout_s / LOOKS)
+                last_s, heard_s = heard_s, self._hearing.last_s(peer)
+                quiet = quiet + 1 if heard_s == last_s else 0
+            log.info("silent", "%s was silent for %.0f s", peer_id(peer), self._limits.idle_timeout_s)
+            self._disconnect(peer)
 
     async def _write(self, peer: PublicKey, outbox: Outbox) -> None:
         """Write to a stream; one that breaks is opened again."""
@@ -117,13 +168,12 @@ class Messenger:
         assert peer is not None, "only members are admitted"
         try:
             with self._newest.of(peer):
-                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits)
+                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits, lambda: self._hearing.note(peer))
                 await reader.open()
                 while self._take(peer, data := await reader.frame()):
-                    # It sleeps even for no time: frames that are there already would keep others waiting.
-                    await trio.sleep(self._gate.pause_s(peer, len(data), time.time()))
+                    await rest(self._gate, self._hearing, peer, len(data))
         except FrameTooLarge as error:
-            self._blame(peer, BLAME_MALFORMED, str(error))
+            self._blame(peer, BLAME_MALFORMED, f"malformed frame: {error}")
         except trio.TooSlowError:
             log.info("slow", "%s did not finish a message in time", peer_id(peer))
             self._disconnect(peer)
@@ -133,17 +183,25 @@ class Messenger:
             await reset_quietly(stream)
 
     def _take(self, peer: PublicKey, data: bytes) -> bool:
-        """Take a frame; False: its sender is not wanted any more."""
-        now_s, self._heard_s[peer] = time.time(), trio.current_time()
+        """Take a frame, and have its sender pay for the time that takes; False: it is not wanted any more."""
+        now_s = trio.current_time()
         if not self._gate.pays(peer, now_s):
             self._counters.dropped += 1
             self._blame(peer, 0.0, "over its budget")
         elif data:
-            try:
-                message = decode_message(data)
-            except InvalidEncoding as error:
-                self._blame(peer, BLAME_MALFORMED, str(error))
-            else:
-                if self._receive(peer, message, len(data)) is Verdict.REJECT:
-                    self._blame(peer, BLAME_REJECTED, f"rejected {type(message).__name__}")
+            begun_s = time.perf_counter()
+            self._handle(peer, data, now_s)
+            self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=now_s)
         return self._gate.admits(peer, now_s)
+
+    def _handle(self, peer: PublicKey, data: bytes, now_s: float) -> None:
+        """Have a message dealt with. What it says is its author's business, and no fault of who sends it."""
+        try:
+            message = decode_message(data)
+        except InvalidEncoding as error:
+            self._blame(peer, BLAME_MALFORMED, f"malformed message: {error}")
+            return
+        if is_question(message) and not self._gate.may_ask(peer, now_s):
+            self._counters.unanswered += 1
+            return
+        self._receive(peer, message, len(data))

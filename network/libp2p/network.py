@@ -15,29 +15,25 @@ from libp2p.peer.id import ID
 from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
+from fedchain import __version__
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.admission import Gate
+from fedchain.network.bans import Ban
 from fedchain.network.libp2p.addresses import AddressBook, check_free, is_address, parse_bootstrap
 from fedchain.network.libp2p.addresses import ListenError as ListenError  # part of this module's interface
+from fedchain.network.libp2p.bounds import Judged
 from fedchain.network.libp2p.finder import Finder
-from fedchain.network.libp2p.gossip import GuardedPubsub, GuardedRouter
+from fedchain.network.libp2p.gossip import GuardedPubsub
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log, quieten_library
-from fedchain.network.libp2p.messenger import Counters, Messenger
+from fedchain.network.libp2p.mesh import GuardedRouter
+from fedchain.network.libp2p.messenger import Counters, Hearing, Messenger, is_answer
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.libp2p.swarm import ConnectionWatch, build_host, close_quietly
 from fedchain.network.limits import Limits
-from fedchain.network.messages import (
-    BlockMessage,
-    GossipMessage,
-    Message,
-    PostMessage,
-    VoteMessage,
-    decode_message,
-    encode_message,
-)
+from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 
@@ -64,6 +60,7 @@ async def open_network(
     announce: Iterable[str] = (),
     folder: Path | None = None,
     limits: Limits | None = None,
+    version: str = __version__,
 ) -> AsyncIterator["Libp2pNetwork"]:
     """Join the network of a chain for as long as the context lasts.
 
@@ -76,6 +73,7 @@ async def open_network(
         announce: addresses to tell others instead of the one we listen on.
         folder: where bans and known addresses are kept; None: nowhere.
         limits: of everything.
+        version: of our program, as others are told; up to 32 printable ASCII characters.
 
     Raises:
         ListenError: the port is in use, the address is not ours, or one to announce is none.
@@ -87,7 +85,7 @@ async def open_network(
     announced = list(announce)
     if wrong := [place for place in announced if not is_address(place)]:
         raise ListenError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
-    network = Libp2pNetwork(key, chain_id, members, limits or Limits(), folder)
+    network = Libp2pNetwork(key, chain_id, members, limits or Limits(), folder, version)
     for peer, place in starts:
         network.book.add_fixed(peer, place)
     failure: Exception | None = None
@@ -120,38 +118,57 @@ class Libp2pNetwork:
     """A peer's :class:`fedchain.network.network.Network` on real sockets."""
 
     def __init__(
-        self, key: PrivateKey, chain_id: Hash, members: Collection[PublicKey], limits: Limits, folder: Path | None
+        self,
+        key: PrivateKey,
+        chain_id: Hash,
+        members: Collection[PublicKey],
+        limits: Limits,
+        folder: Path | None,
+        version: str,
     ) -> None:
         self.counters = Counters()
-        self.gate = Gate(members, limits, folder)
+        self.gate = Gate(members, limits, folder, wall=time.time, now_s=trio.current_time())
         self.book = AddressBook(key.public_key, self.gate.members, limits, folder)
         self.host = build_host(key, self._admits, limits)
         self.host.pays = self._pays
-        self.topic = f"/fedchain/{chain_id.hex()}/gossip/1"
-        self.router = GuardedRouter(self.topic, limits)
+        self._hearing = Hearing()
+        self.topic = f"/fedchain/{chain_id.hex()}/gossip/2"
+        judged = Judged()
+        self.router = GuardedRouter(self.topic, gate=self.gate, judged=judged, limits=limits)
         self.pubsub = GuardedPubsub(
-            self.host, self.router, self.topic, gate=self.gate, judge=self._judge, blame=self.blame, limits=limits
+            self.host,
+            self.router,
+            self.topic,
+            gate=self.gate,
+            hearing=self._hearing,
+            judged=judged,
+            judge=self._judge,
+            blame=self.blame,
+            limits=limits,
         )
         self._messenger = Messenger(
             self.host,
-            TProtocol(f"/fedchain/{chain_id.hex()}/messages/1"),
+            TProtocol(f"/fedchain/{chain_id.hex()}/messages/2"),
             gate=self.gate,
             limits=limits,
             counters=self.counters,
             receive=self._receive,
             blame=self.blame,
+            hearing=self._hearing,
             disconnect=self.disconnect,
         )
         self._finder = Finder(
             self.host,
-            TProtocol(f"/fedchain/{chain_id.hex()}/addresses/1"),
+            TProtocol(f"/fedchain/{chain_id.hex()}/addresses/2"),
             book=self.book,
             gate=self.gate,
             limits=limits,
             blame=self.blame,
             peers=self.peers,
+            version=version,
         )
-        self.host.get_network().register_notifee(ConnectionWatch(self._on_connected, self._on_disconnected))
+        watch = ConnectionWatch(self._on_connected, self._on_disconnected, self.pubsub.on_connection_closed)
+        self.host.swarm.register_notifee(watch)
         self._limits = limits
         self._receiver: Receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer: Callable[[PublicKey, bool], None] = lambda peer, connected: None
@@ -180,8 +197,11 @@ class Libp2pNetwork:
     def send(self, peer: PublicKey, message: Message) -> None:
         """Send a message to a connected peer; nothing happens if it is not connected, or too much waits for it."""
         known = self._peers.get(peer)
-        if known is None or not known[0].put(message):
+        size = known[0].put(message) if known is not None else 0
+        if not size:
             self.counters.dropped += 1
+        elif is_answer(message):
+            self.gate.charge(peer, bytes_out=size, now_s=trio.current_time())
 
     def watch(self, on_peer: Callable[[PublicKey, bool], None]) -> None:
         """Call ``on_peer(peer, is_connected)`` for each peer that comes or goes, and now for those that are here."""
@@ -198,20 +218,39 @@ class Libp2pNetwork:
         return [str(address) for address in self.host.get_addrs()]
 
     def blame(self, peer: PublicKey, amount: float, reason: str) -> None:
-        """Hold something against a peer; too much of it disconnects and bans it."""
-        now_s = time.time()
+        """Hold something against a peer; too much of it disconnects and bans it, for the last reason."""
+        now_s = trio.current_time()
         if amount:
             self.counters.rejected += 1
             log.info("blame", "%s: %s", peer_id(peer), reason)
-            self.gate.blame(peer, amount, now_s)
+            self.gate.blame(peer, amount, reason, now_s)
         if not self.gate.admits(peer, now_s):
             log.warning("ban", "%s is banned for %.0f s: %s", peer_id(peer), self._limits.ban_s, reason)
             self.disconnect(peer)
 
+    def bans(self) -> tuple[Ban, ...]:
+        """The bans that hold now, the oldest first."""
+        return self.gate.bans(trio.current_time())
+
+    def pardon(self, peer: PublicKey) -> bool:
+        """Lift a ban, and dial the peer at once; whether there was one."""
+        was_banned = self.gate.pardon(peer, trio.current_time())
+        if was_banned:
+            self.book.hurry(peer)
+        return was_banned
+
     def disconnect(self, peer: PublicKey) -> None:
-        """Close the connections to a peer."""
-        if self._nursery is not None:
-            self._nursery.start_soon(self._close, peer_id(peer))
+        """End the connections to a peer now, and forget it, whatever becomes of them."""
+        self.host.swarm.drop(peer_id(peer))
+        self._on_disconnected(peer_id(peer))
+
+    def last_heard(self, peer: PublicKey) -> float | None:
+        """When a peer was heard last, in seconds on the loop's clock; None: never since the start."""
+        return self._hearing.last_s(peer)
+
+    def version_of(self, peer: PublicKey) -> str | None:
+        """The version of a peer's program, as it told it last; None: it has not yet."""
+        return self._finder.versions.get(peer)
 
     async def start(self, nursery: trio.Nursery, announce: list[str]) -> None:
         """Begin to gossip, to dial and to publish; called once, when the host listens."""
@@ -234,20 +273,22 @@ class Libp2pNetwork:
         self._receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer = lambda peer, connected: None
         self._save_book()
-        swarm = self.host.get_network()
+        swarm = self.host.swarm
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
-                for opened in [*swarm.listeners.values(), *swarm.get_connections()]:
-                    nursery.start_soon(close_quietly, opened)
+                for listener in swarm.listeners.values():
+                    nursery.start_soon(close_quietly, listener)
+                for connection in swarm.get_connections():
+                    nursery.start_soon(connection.muxed_conn.leave)  # type: ignore[attr-defined]
 
     def _admits(self, peer: ID) -> bool:
         key = public_key_of(peer)
-        return key is not None and peer != self.host.get_id() and self.gate.admits(key, time.time())
+        return key is not None and peer != self.host.get_id() and self.gate.admits(key, trio.current_time())
 
     def _pays(self, peer: ID) -> bool:
         """Whether a peer may open another stream; it pays for each as for a message."""
         key = public_key_of(peer)
-        if key is None or self.gate.pays(key, time.time()):
+        if key is None or self.gate.pays(key, trio.current_time()):
             return key is not None
         self.blame(key, 0.0, "over its budget")
         return False
@@ -257,6 +298,7 @@ class Libp2pNetwork:
         if key is None or key in self._peers:
             return
         self._peers[key] = Outbox(self._limits), trio.CancelScope()
+        self._hearing.note(key)
         self.book.on_connected(key)
         log.debug("connected", "%s is connected", peer)
         if self._nursery is not None:
@@ -285,10 +327,6 @@ class Libp2pNetwork:
             with scope:
                 await self._messenger.serve(peer, outbox)
 
-    async def _close(self, peer: ID) -> None:
-        with trio.move_on_after(self._limits.handshake_timeout_s):
-            await self.host.get_network().close_peer(peer)
-
     async def _publish_all(self) -> None:
         """Publish what waits, and pause while a neighbour's queue is long, lest a burst overflow it."""
         while True:
@@ -316,14 +354,10 @@ class Libp2pNetwork:
             log.warning("addresses", "known addresses could not be saved: %s", error)
 
     def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
-        """What to do with gossip."""
-        try:
-            message = decode_message(data)
-        except InvalidEncoding as error:
-            log.info("encoding", "gossip of %s: %s", peer_id(peer), error)
-            return Verdict.REJECT
-        if not isinstance(message, PostMessage | BlockMessage | VoteMessage):
-            return Verdict.REJECT
+        """What to do with gossip; raises InvalidEncoding where it is none."""
+        message = decode_message(data)
+        if not isinstance(message, GossipMessage):
+            raise InvalidEncoding("gossip", f"a {type(message).__name__} found, which goes from one peer to another")
         return self._receive(peer, message, len(data))
 
     def _receive(self, peer: PublicKey, message: Message, size: int) -> Verdict:

@@ -5,7 +5,7 @@ big-endian) and one encoded message; a frame of length 0 says only that its send
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,11 +38,17 @@ class FrameReader:
 
     It reads past :class:`NetStream`, whose reads cost a window update each: three encrypted frames for one message.
     Here a window update is sent when half the window was used.
+
+    Args:
+        stream: where the frames come from.
+        size_max: bytes of a frame.
+        limits: of times.
+        on_data: called whenever something came, be it a part of a frame.
     """
 
-    def __init__(self, stream: Any, size_max: int, limits: Limits) -> None:
+    def __init__(self, stream: Any, size_max: int, limits: Limits, on_data: Callable[[], None] = lambda: None) -> None:
         self._stream = stream.muxed_stream
-        self._size_max, self._limits = size_max, limits
+        self._size_max, self._limits, self._on_data = size_max, limits, on_data
         self._buffer = bytearray()
         self._owed = 0
 
@@ -100,6 +106,7 @@ class FrameReader:
             data = await self._stream.conn.read_stream(self._stream.stream_id, READ_SIZE)
             if not data:
                 raise StreamEnded
+            self._on_data()
             self._buffer += data
             self._owed += len(data)
             if self._owed >= WINDOW_SIZE // 2:
@@ -153,8 +160,8 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._frames) + (self._status is not None)
 
-    def put(self, message: Message) -> bool:
-        """Add a message; False: it did not fit."""
+    def put(self, message: Message) -> int:
+        """Add a message; the bytes that it takes, or 0 if it did not fit."""
         data = encode_message(message)
         frame = len(data).to_bytes(LENGTH_SIZE, "big") + data
         if isinstance(message, Status):
@@ -164,12 +171,12 @@ class Outbox:
             or len(self._frames) >= self._limits.outbox_messages_max
             or self._size + len(frame) > self._limits.outbox_bytes_max
         ):
-            return False
+            return 0
         else:
             self._frames.append(frame)
             self._size += len(frame)
         self._filled.set()
-        return True
+        return len(frame)
 
     async def take(self) -> tuple[bytes, int]:
         """Frames to be written now, and their number, once there are some; a keepalive if there are none for long."""

@@ -4,6 +4,7 @@ Decision 10 lists what of py-libp2p 0.8.1 is worked around here, and why.
 """
 
 import math
+import struct
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from libp2p.io.abc import ReadWriteCloser
 from libp2p.network.auto_connector import AutoConnector
 from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
@@ -25,10 +27,9 @@ from libp2p.protocol_muxer.exceptions import MultiselectError
 from libp2p.rcmgr import Direction
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as Noise
+from libp2p.stream_muxer.yamux.yamux import GO_AWAY_NORMAL, TYPE_GO_AWAY, YAMUX_HEADER_FORMAT, Yamux
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
-from libp2p.stream_muxer.yamux.yamux import Yamux
 from libp2p.transport.exceptions import MuxerUpgradeFailure
-from libp2p.transport.tcp.tcp import TCP
 from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
@@ -36,10 +37,8 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.handshakes import Handshakes
 from fedchain.network.libp2p.identity import key_pair, peer_id
 from fedchain.network.libp2p.log import log
+from fedchain.network.libp2p.sockets import BufferedTcp, Wire
 from fedchain.network.limits import Limits, TokenBucket
-
-READ_SIZE = 2**16
-"""Bytes asked of a socket at once."""
 
 BUFFERED_MAX = 8 * 2**20
 """Bytes of one connection's streams that may wait to be read."""
@@ -81,7 +80,8 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
         inbound_upgrade_timeout=limits.handshake_timeout_s,
         outbound_upgrade_timeout=limits.handshake_timeout_s,
     )
-    swarm = GuardedSwarm(own_id, peerstore, upgrader, [BufferedTcp()], RetryConfig(max_retries=0), config)
+    swarm = GuardedSwarm(own_id, peerstore, upgrader, [BufferedTcp(limits)], RetryConfig(max_retries=0), config)
+    swarm.limits = limits
     swarm.auto_connector = NoConnector(swarm)
     # The library's own limit turns away whoever comes last, which strangers can see to.
     swarm._inbound_limiter = trio.CapacityLimiter(math.inf)
@@ -100,6 +100,14 @@ class GatedUpgrader(TransportUpgrader):
     """Turns strangers away between the handshake that names them and everything else."""
 
     admits: Admits
+
+    async def upgrade_security(
+        self, raw_conn: IRawConnection, is_initiator: bool, peer_id: ID | None = None
+    ) -> ISecureConn:
+        """As libp2p's; the socket stays within reach."""
+        conn: Any = await super().upgrade_security(raw_conn, is_initiator, peer_id)
+        conn.wire = getattr(raw_conn, "stream", None)
+        return conn  # type: ignore[no-any-return]
 
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
         """As libp2p's, for peers that are admitted, and with our yamux: libp2p would ignore it for its own."""
@@ -134,11 +142,15 @@ class PacedReads:
 
 
 class BoundedYamux(Yamux):
-    """A connection whose peer cannot make it hold more than ``BUFFERED_MAX``, nor end the swarm, nor keep it busy."""
+    """A connection whose peer cannot make it hold more than ``BUFFERED_MAX``, end the swarm, keep it busy, or stay."""
 
     def __init__(self, conn: ISecureConn, peer_id: ID, is_initiator: bool | None = None) -> None:
         paced: Any = PacedReads(conn)
         super().__init__(paced, peer_id, is_initiator)
+        self.wire: Wire = paced.wire
+        self.created_s = trio.current_time()
+        self.is_told = False
+        """Whether all that want to know were told that it has ended."""
 
     async def start(self) -> None:
         """Run the connection until it is closed."""
@@ -147,6 +159,27 @@ class BoundedYamux(Yamux):
         except Exception as error:
             log.warning("yamux", "connection to %s broke: %r", self.peer_id, error)
             await self._cleanup_on_error()
+
+    async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
+        """End the connection at once. Libp2p would say goodbye first, and wait as long as nobody reads that."""
+        self.wire.abort()
+        with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
+            await super().close(error_code)
+
+    async def leave(self) -> None:
+        """End the connection once the other side has read what was written, if it does so within a moment."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._say_goodbye)
+            with trio.move_on_after(CLOSE_TIMEOUT_S):
+                await self.event_closed.wait()
+            self.wire.abort()
+            nursery.cancel_scope.cancel()
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._write_frame(struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_GO_AWAY, 0, 0, GO_AWAY_NORMAL))
+        except Exception as error:
+            log.debug("goodbye", "%s was left without a word: %r", self.peer_id, error)
 
     async def _read_data_body(self, length: int) -> bytes:
         held = sum(map(len, self.stream_buffers.values()))
@@ -157,14 +190,38 @@ class BoundedYamux(Yamux):
 
 
 class GuardedSwarm(Swarm):
-    """Gives a connection's slot back when the connection ends, and keeps one connection to each peer."""
+    """Gives a connection's slot back when the connection ends, says so, and keeps one connection to each peer."""
 
+    limits: Limits
     handshakes: Handshakes[RawConnection]
+
+    def drop(self, peer_id: ID) -> None:
+        """End and forget the connections to a peer now, whatever state they are in."""
+        connections: list[Any] = self.connections.pop(peer_id, [])
+        for connection in connections:
+            connection.muxed_conn.wire.abort()
+            self._tell_of_end(connection)
+            self.manager.run_task(close_quietly, connection)
+
+    def remove_conn(self, swarm_conn: SwarmConn) -> None:
+        """Forget a connection that ends."""
+        super().remove_conn(swarm_conn)
+        self._tell_of_end(swarm_conn)
+
+    def _tell_of_end(self, connection: Any) -> None:
+        """Tell of a connection's end once, in a task of its own: the one that ends it may hang, or be cancelled."""
+        muxed: BoundedYamux = connection.muxed_conn
+        if self.manager.is_running and not muxed.is_told:
+            muxed.is_told = True
+            self.manager.run_task(self._notify, "disconnected", connection)
+
+    async def notify_disconnected(self, conn: Connection) -> None:
+        """Nothing: it was told when the connection was forgotten."""
 
     async def _do_handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr, failure_event: Any
     ) -> None:
-        raw = RawConnection(BufferedStream(read_write_closer), False)
+        raw = RawConnection(Wire(read_write_closer, self.limits), False)
         host, _ = raw.get_remote_address() or ("", 0)
         if (evicted := self.handshakes.add(raw, host)) is not None:
             log.info("handshakes", "too many connections in the handshake; one is closed")
@@ -186,7 +243,7 @@ class GuardedSwarm(Swarm):
         preferred = Direction.OUTBOUND if self.self_id.to_bytes() < peer_id.to_bytes() else Direction.INBOUND
         kept = newest
         for other in connections[:-1]:
-            collided = newest._created_at - other._created_at < COLLISION_S
+            collided = newest.muxed_conn.created_s - other.muxed_conn.created_s < COLLISION_S
             if collided and other.direction == preferred and kept.direction != preferred:
                 kept = other
         for other in connections:
@@ -200,6 +257,7 @@ class GuardedHost(BasicHost):
 
     def __init__(self, swarm: GuardedSwarm, limits: Limits) -> None:
         super().__init__(swarm, default_protocols=OrderedDict({TProtocol("/fedchain/none"): _refuse}))
+        self.swarm = swarm
         self._limits = limits
         self.pays: Callable[[ID], bool] = lambda peer: True
         """Whether a peer may open another stream."""
@@ -223,50 +281,16 @@ class GuardedHost(BasicHost):
         """Members know what members speak."""
 
 
-class BufferedStream(ReadWriteCloser):
-    """Reads ahead, so that a frame's length and body cost one call to the system instead of two or more."""
-
-    def __init__(self, stream: ReadWriteCloser) -> None:
-        self._stream = stream
-        self._buffer = memoryview(b"")
-        self._remote = _remote_address(stream)
-
-    async def read(self, n: int | None = None) -> bytes:
-        """Up to ``n`` bytes; empty at the end."""
-        if not self._buffer:
-            self._buffer = memoryview(await self._stream.read(READ_SIZE))
-        taken = self._buffer[:n]
-        self._buffer = self._buffer[len(taken) :]
-        return bytes(taken)
-
-    async def write(self, data: bytes) -> None:
-        """Write all of ``data``."""
-        await self._stream.write(data)
-
-    async def close(self) -> None:
-        """Close the socket."""
-        await self._stream.close()
-
-    def get_remote_address(self) -> tuple[str, int] | None:
-        """Host and port of the other side."""
-        return self._remote
-
-
-class BufferedTcp(TCP):
-    """TCP whose outgoing connections read ahead; the swarm does it for incoming ones."""
-
-    async def dial(self, maddr: Multiaddr) -> IRawConnection:
-        """Connect to ``maddr``."""
-        raw: Any = await super().dial(maddr)
-        raw.stream = BufferedStream(raw.stream)
-        return raw  # type: ignore[no-any-return]
-
-
 class ConnectionWatch(INotifee):
-    """Tells of peers whose first connection opened or whose last one closed."""
+    """Tells of peers whose first connection opened, whose last one closed, and of every connection that closed."""
 
-    def __init__(self, connected: Callable[[ID], None], disconnected: Callable[[ID], None]) -> None:
-        self._connected, self._disconnected = connected, disconnected
+    def __init__(
+        self,
+        connected: Callable[[ID], None],
+        disconnected: Callable[[ID], None],
+        closed: Callable[[IMuxedConn], None],
+    ) -> None:
+        self._connected, self._disconnected, self._closed = connected, disconnected, closed
 
     async def connected(self, network: INetwork, conn: Connection) -> None:
         """A connection opened."""
@@ -274,6 +298,7 @@ class ConnectionWatch(INotifee):
 
     async def disconnected(self, network: INetwork, conn: Connection) -> None:
         """A connection closed; there may be another one."""
+        self._closed(conn.muxed_conn)
         if not network.get_connections(conn.muxed_conn.peer_id):
             self._disconnected(conn.muxed_conn.peer_id)
 
@@ -306,15 +331,6 @@ async def reset_quietly(stream: Any) -> None:
             await stream.reset()
         except Exception as error:
             log.debug("reset", "resetting a stream failed: %r", error)
-
-
-def _remote_address(stream: Any) -> tuple[str, int] | None:
-    """Host and port of a socket's other end, which the library does not know of IPv6."""
-    try:
-        host, port, *_ = stream.stream.socket.getpeername()
-    except OSError:  # it is closed already
-        return None
-    return host, port
 
 
 async def _refuse(stream: INetStream) -> None:

@@ -15,12 +15,12 @@ from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import validate_knowledge
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Persist
-from fedchain.node.core.jobs import Recompute
+from fedchain.node.core.jobs import Knowledge, Recompute
 from fedchain.node.core.ledger import Entry
 from fedchain.node.core.notices import Contradicted
 
@@ -71,7 +71,7 @@ class BlockImport:
                 self._crimes.accuse(held, post)
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 
-    def keep_own(self, block: Block, knowledge: bytes) -> None:
+    def keep_own(self, block: Block, knowledge: Knowledge) -> None:
         """Our own block, which needs no check, is a candidate and is stored before it is sent."""
         context = self._context
         entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
@@ -89,7 +89,7 @@ class BlockImport:
                 entry.is_computing = True
                 context.emit(Compute(recompute_job(context, posts)))
 
-    def on_recomputed(self, job: Recompute, result: bytes | Refused) -> None:
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
         """Knowledge was recomputed: every candidate over these posts is valid, or its miner is to blame."""
         context = self._context
         if job.state.block_hash != context.head.block_hash:
@@ -103,22 +103,26 @@ class BlockImport:
                 else:
                     self._validate(entry, result, is_own=False)
 
-    def _keep_late(self, result: bytes | Refused) -> None:
+    def _keep_late(self, result: Knowledge | Refused) -> None:
         """The height was decided while we computed: what came out may be what the head stands on."""
         context = self._context
-        if isinstance(result, bytes) and context.knowledge() is None and sha256(result) == context.head.knowledge_root:
-            context.contents.put(context.head.knowledge_root, result)
-            context.emit(Persist((Content(context.head.knowledge_root, result),)))
+        if (
+            not isinstance(result, Refused)
+            and context.knowledge() is None
+            and result.root == context.head.knowledge_root
+        ):
+            context.contents.put(result.root, result.data)
+            context.emit(Persist((Content(result.root, result.data),)))
 
-    def _validate(self, entry: Entry, knowledge: bytes, *, is_own: bool) -> None:
+    def _validate(self, entry: Entry, knowledge: Knowledge, *, is_own: bool) -> None:
         context, header = self._context, entry.block.header
         try:
-            validate_knowledge(header, root := sha256(knowledge))
+            validate_knowledge(header, knowledge.root)
         except Refused as error:
-            self._refute(entry, error, root)
+            self._refute(entry, error, knowledge.root)
             return
         entry.is_valid = True
-        context.contents.put(header.knowledge_root, knowledge)
+        context.contents.put(header.knowledge_root, knowledge.data)
         context.emit(Persist((*self._contents(entry.block), Candidate(entry.block, is_own=is_own))))
 
     def _refute(self, entry: Entry, error: Refused, recomputed: Hash = b"") -> None:
@@ -179,7 +183,7 @@ class BlockImport:
         stands_on = context.head if before is None else before
         records = (*self._contents(block), Final(block, certificate, stands_on.encode()))
         context.emit(Persist(records))
-        if not self.is_contradicted:
+        if before is None and not self.is_contradicted:  # who joins passes over the decision
             for entry in context.ledger.entries.values():
                 if isinstance(entry.refuted, Invalid):
                     context.emit(Blame(entry.block.header.miner, entry.refuted))

@@ -7,7 +7,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import AlreadyKnown, OutOfWindow, Refused
 from fedchain.chain.knowledge import missing_contents
 from fedchain.chain.state import decode_state
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Status
 from fedchain.node.core.backfill import Backfill
@@ -157,13 +157,11 @@ class CatchingUp:
             if context.knowledge() is None:
                 context.send(context.contents.fetch(context.head.knowledge_root, peer, context.now.ms))
             return False
-        result = context.checks.run(recompute_job(context, posts))
-        if isinstance(result, Refused):
-            raise result
-        if sha256(result) != block.header.knowledge_root:
-            self._blocks.contradict(block, sha256(result))
+        result = context.checks.recompute(recompute_job(context, posts))
+        if result.root != block.header.knowledge_root:
+            self._blocks.contradict(block, result.root)
         else:
-            context.contents.put(block.header.knowledge_root, result)
+            context.contents.put(result.root, result.data)
         return True
 
     def _try(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:

@@ -19,9 +19,9 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.transition import judge_block, judge_final
 from fedchain.chain.validation import validate_certificate, validate_evidence, validate_transaction, validate_vote
 from fedchain.chain.vote import Vote
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
-from fedchain.node.core.jobs import CheckPost, Job, JobKey, Recompute
+from fedchain.node.core.jobs import CheckPost, Job, JobKey, Knowledge, Recompute, Result
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -44,7 +44,7 @@ class Checks:
         self._rules = rules
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._blocks: OrderedDict[Hash, tuple[Block, State]] = OrderedDict()
-        self._knowledge: OrderedDict[JobKey, bytes] = OrderedDict()
+        self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
 
     def transaction(self, state: State, transaction: Transaction) -> None:
         """A post on its own; raises as ``validate_transaction``."""
@@ -86,26 +86,28 @@ class Checks:
             return known[1]
         return judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
 
-    def run(self, job: Job) -> bytes | Refused:
-        """Do a job: the knowledge, nothing for a post that is good, or what is wrong."""
+    def run(self, job: Job) -> Result:
+        """Do a job."""
         try:
             match job:
                 case CheckPost(state, knowledge, transaction, payload):
                     self._check_post(self._genesis, self._rules, state, knowledge, transaction, payload)
-                    return b""
+                    return None
                 case Recompute():
-                    return self._recompute(job)
+                    return self.recompute(job)
                 case _:
                     assert_never(job)
         except Refused as error:
             return error
 
-    def _recompute(self, job: Recompute) -> bytes:
+    def recompute(self, job: Recompute) -> Knowledge:
+        """The knowledge after some posts; raises Refused."""
         known = self._knowledge.get(job.key)
         if known is None:
-            known = recompute(
+            data = recompute(
                 self._genesis, self._rules, job.state, job.transactions, job.contents.get, self._check_post
             )
+            known = Knowledge(sha256(data), data)
             _remember(self._knowledge, job.key, known, KNOWLEDGE_MAX)
         return known
 

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Header
-from fedchain.chain.exceptions import Refused
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Message
-from fedchain.node.core.jobs import Job
+from fedchain.node.core.jobs import Job, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,7 @@ class Computed:
     """What a ``Compute`` effect asked for is done."""
 
     job: Job
-    result: bytes | Refused = field(repr=False)
-    """The recomputed knowledge, nothing for a check that passed, or why it failed."""
+    result: Result = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

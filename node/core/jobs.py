@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from fedchain.chain.exceptions import Refused
 from fedchain.chain.state import State
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
@@ -40,3 +41,17 @@ JobKey = tuple[Hash, tuple[Hash, ...]]
 """(head, posts)."""
 
 Job = CheckPost | Recompute
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What was recomputed. It may be large, so it is hashed where it was computed."""
+
+    root: Hash
+    """32 bytes: SHA-256 of ``data``."""
+    data: bytes = field(repr=False)
+    """The bytes themselves."""
+
+
+Result = Knowledge | Refused | None
+"""What comes of a job: recomputed knowledge, nothing for a post that is good, or what is wrong."""

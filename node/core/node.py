@@ -12,7 +12,7 @@ from typing import assert_never
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Statement
-from fedchain.chain.exceptions import Refused
+from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Storage
@@ -30,7 +30,7 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.node.core.answers import Answers
+from fedchain.node.core.answers import Answers, ChainQuestion
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.catching_up import CatchingUp
 from fedchain.node.core.checks import Checks
@@ -49,9 +49,9 @@ from fedchain.node.core.events import (
     PeerDisconnected,
     Tick,
 )
-from fedchain.node.core.jobs import CheckPost, Recompute
+from fedchain.node.core.jobs import CheckPost, Job, Knowledge, Recompute, Result
 from fedchain.node.core.journal import Journal
-from fedchain.node.core.ledger import WINDOW, Ledger
+from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import Posts
@@ -202,6 +202,10 @@ class Node:
                     self._on_message(peer, message)
                 except Refused as error:
                     context.emit(Refuse(peer, error))
+                    if isinstance(error, AlreadyKnown):
+                        return context.effects
+                if isinstance(message, PostMessage | GetContent | ChainQuestion):
+                    return context.effects  # nothing follows before a job is done, and timeouts have ticks of their own
             case PeerConnected(peer):
                 context.peers[peer] = None
                 # The first few tell us at once what we lack; the others hear from us at the ticks.
@@ -218,15 +222,7 @@ class Node:
             case Mined(header):
                 self._production.on_mined(header)
             case Computed(job, result):
-                match job:
-                    case CheckPost():
-                        if not self._production.on_checked(job, result):
-                            self._posts.on_checked(job, result)
-                    case Recompute():
-                        self._blocks.on_recomputed(job, result)
-                        self._production.on_recomputed(job, result)
-                    case _:
-                        assert_never(job)
+                self._on_computed(job, result)
             case Tick():
                 self._on_tick()
             case _:
@@ -273,6 +269,17 @@ class Node:
             case question:
                 answers = self._answers.answer(question, self._voting.agreement)
                 context.send((peer, answer) for answer in answers)
+
+    def _on_computed(self, job: Job, result: Result) -> None:
+        match job, result:
+            case CheckPost(), Refused() | None:
+                if not self._production.on_checked(job, result):
+                    self._posts.on_checked(job, result)
+            case Recompute(), Refused() | Knowledge():
+                self._blocks.on_recomputed(job, result)
+                self._production.on_recomputed(job, result)
+            case _:
+                raise AssertionError(f"{type(result).__name__} is no result of {type(job).__name__}")
 
     def _on_tick(self) -> None:
         """Repair what got lost: ask again, and show what we hold."""
@@ -343,7 +350,3 @@ class Node:
         if at_ms is not None and at_ms != self._wake_ms:
             self._wake_ms = at_ms
             self._context.emit(Wake(max(at_ms, self._context.now.ms + 1)))
-
-
-CONTENT_WINDOW = WINDOW
-"""Final blocks below the head whose payloads are kept in memory; older ones come from the store."""

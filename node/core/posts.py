@@ -72,7 +72,7 @@ class Posts:
                 self._refuse(post, InvalidPayload("payload size", found))
         return True
 
-    def on_checked(self, job: CheckPost, result: bytes | Refused) -> None:
+    def on_checked(self, job: CheckPost, result: Refused | None) -> None:
         """A payload was checked: the post counts, or its author is to blame."""
         context, post = self._context, job.transaction
         self._checking.pop(post.hash, None)

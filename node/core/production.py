@@ -1,6 +1,7 @@
 """Production: what this peer owes the open phase. It contributes once, and mines while it could count more posts."""
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
@@ -9,7 +10,6 @@ from fedchain.chain.exceptions import Invalid, InvalidPayload, Refused
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.chain.storage.store import Content
 from fedchain.chain.transaction import Transaction, sign_transaction
-from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.block_import import BlockImport, recompute_job
@@ -17,7 +17,7 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.deadlines import patience_ms
 from fedchain.node.core.effects import Blame, Compute, Contribute, Mine, Persist, Publish
-from fedchain.node.core.jobs import CheckPost, Recompute
+from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.node.core.notices import TrainingFailed
 from fedchain.node.core.vote_policy import is_patience_over, is_time_to_close_empty
 
@@ -31,7 +31,7 @@ class Draft:
     evidence: tuple[Evidence, ...]
     header: Header | None = None
     """What is being mined; None: the knowledge is not there yet."""
-    knowledge: bytes = b""
+    knowledge: Knowledge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class Production:
         self._computed: OwnPost | None = None
         self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
         self._missing: set[PublicKey] = set()
-        self._seen_changes = -1
+        self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when we looked at it last
+        self._sorted: tuple[int, tuple[Transaction, ...]] = -1, ()  # what a block would count, and as of which change
 
     @property
     def missing(self) -> frozenset[PublicKey]:
@@ -70,6 +71,7 @@ class Production:
         """Another phase is open."""
         self._draft = self._computed = self._failed_ms = None
         self._seen_changes = -1
+        self._sorted = -1, ()
 
     def advance(self) -> None:
         """Do what the open phase asks of this peer now."""
@@ -96,7 +98,7 @@ class Production:
         self._computed = OwnPost(post, payload)
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
 
-    def on_checked(self, job: CheckPost, result: bytes | Refused) -> bool:
+    def on_checked(self, job: CheckPost, result: Refused | None) -> bool:
         """A payload was checked; whether it was our own that waits to be sent."""
         if self._computed is None or job.transaction != self._computed.post:
             return False
@@ -121,7 +123,7 @@ class Production:
 
     def _contribute(self) -> None:
         context = self._context
-        if not self._owes_post():
+        if self._published == context.phase or not self._owes_post():
             return
         own = context.journal.post(*context.phase)
         if own is not None:
@@ -141,20 +143,21 @@ class Production:
         return failed_ms is not None and context.now.ms - failed_ms >= context.genesis.phase_timeout_ms
 
     def _say(self, own: OwnPost) -> None:
-        """Write our post down, and only then hold it and send it."""
+        """Write our post down, and only then hold it and send it: who asks for posts is told what is in the mempool."""
         context, post = self._context, own.post
+        # A post that is promised and cannot be sent, because its payload is lost, would cost the phase.
+        context.emit(Persist((Content(post.payload_hash, own.payload),)))
         context.write_journal(context.journal.with_post(post))
-        context.emit(Persist((Content(post.payload_hash, own.payload), post)))
+        context.emit(Persist((post,)))
         context.mempool.add(post, context.now.ms)
         context.contents.put(post.payload_hash, own.payload)
+        self._look_at_posts()
         self._publish(post, own.payload)
 
     def _publish_again(self, own: Transaction) -> None:
         """After a restart: say once more what was said, if its payload is still there."""
         context = self._context
-        if self._published == context.phase or context.silent():
-            return
-        payload = context.content(own.payload_hash)
+        payload = None if context.silent() else context.content(own.payload_hash)
         if payload is None:
             return
         context.mempool.add(own, context.now.ms)
@@ -186,31 +189,49 @@ class Production:
 
     def _look_at_posts(self) -> None:
         """Note who is missing and when there were enough, if the mempool has changed."""
-        context, head = self._context, self._context.head
-        if self._seen_changes == context.mempool.changes:
+        context, head, changes = self._context, self._context.head, self._context.mempool.changes
+        if self._seen_changes == changes:
             return
-        self._seen_changes = context.mempool.changes
         posts = context.mempool.posts(context.phase)
-        self._missing = {member for member in expected_contributors(head) if member not in posts}
-        enough = len(posts.keys() & head.contributors) >= posts_required(context.genesis, head)
-        if enough and context.clock.quorum_ms is None:
+        added = len(posts) - self._seen_posts
+        if self._seen_changes >= 0 and changes - self._seen_changes == added:  # nothing but so many new ones
+            self._missing.difference_update(islice(reversed(posts), added))
+        else:
+            self._missing = set(expected_contributors(head)) - posts.keys()
+        self._seen_changes, self._seen_posts = changes, len(posts)
+        required = posts_required(context.genesis, head)
+        is_new = context.clock.quorum_ms is None and len(posts) >= required  # counting them costs more
+        if is_new and len(posts.keys() & head.contributors) >= required:
             context.clock.quorum_ms = context.now.ms
 
     def _mine(self) -> None:
-        """Draft a block and have its nonce searched, unless a candidate counts as many posts already."""
+        """Draft a block and have its nonce searched, unless a candidate counts all that it could."""
         context = self._context
         posts = self._posts_to_count()
         if posts is None:
             return
-        best = max((entry.posts for entry in context.ledger.entries.values() if entry.is_valid), default=-1)
-        if best >= len(posts) or not context.head.is_active(context.me) or context.silent():
+        if self._is_counted(posts) or not context.head.is_active(context.me) or context.silent():
             self._draft = None
             return
         if self._draft is None or self._draft.transactions != posts:
             self._draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
             context.emit(Compute(recompute_job(context, posts)))
 
-    def on_recomputed(self, job: Recompute, result: bytes | Refused) -> None:
+    def _is_counted(self, posts: tuple[Transaction, ...]) -> bool:
+        """Whether a valid candidate counts everybody that ``posts`` are of.
+
+        As many posts are not enough: who shows its own post in its own block alone could leave out another's instead.
+        """
+        rivals = [entry for entry in self._context.ledger.entries.values() if entry.is_valid]
+        if any(entry.posts == len(self._context.head.contributors) for entry in rivals):
+            return True
+        senders = {post.sender for post in posts} if rivals else set()
+        return any(
+            entry.posts >= len(posts) and senders <= {post.sender for post in entry.block.transactions}
+            for entry in rivals
+        )
+
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
         """The knowledge after our draft is there: search its nonce."""
         context, draft = self._context, self._draft
         if draft is None or draft.header is not None or job.state.block_hash != context.head.block_hash:
@@ -230,7 +251,7 @@ class Production:
             certificate_root=certificate_root(draft.certificate),
             evidence_root=evidence_root(draft.evidence),
             state_root=context.head.root,
-            knowledge_root=sha256(result),
+            knowledge_root=result.root,
             bits=context.head.bits,
             miner=context.me,
             nonce=0,
@@ -241,7 +262,9 @@ class Production:
     def on_mined(self, sealed: Header) -> None:
         """Our miner sealed a header: if it is still the one that we want, the block is ours to publish."""
         context, draft = self._context, self._draft
-        if draft is None or draft.header is None or not is_same_work(draft.header, sealed) or context.silent():
+        if draft is None or draft.header is None or draft.knowledge is None:
+            return
+        if not is_same_work(draft.header, sealed) or context.silent():
             return
         self._draft = None
         block = sign_block(
@@ -265,8 +288,11 @@ class Production:
         if (is_ready or is_empty) and context.clock.mining_ms is None:
             context.clock.mining_ms = context.now.ms
         if is_ready and is_producer:
-            posts = context.mempool.posts(context.phase)
-            return tuple(posts[member] for member in sorted(posts) if member in head.contributors)
+            if self._sorted[0] != context.mempool.changes:
+                posts = context.mempool.posts(context.phase)
+                counted = tuple(posts[member] for member in sorted(posts) if member in head.contributors)
+                self._sorted = context.mempool.changes, counted
+            return self._sorted[1]
         return () if is_empty else None
 
     def _drop_bad_posts(self, draft: Draft) -> None:

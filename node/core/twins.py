@@ -18,6 +18,9 @@ from fedchain.node.core.notices import SilenceOver, TwinHeard
 SILENT_HEIGHTS = 2
 """Heights for which a node is silent; one that has spoken for less than that waits twice as long."""
 
+LISTENING_MS = 5_000
+"""How long a node listens for more before the few that it has heard are enough."""
+
 SILENT_TIMEOUTS = 4
 """Phase timeouts without another statement after which a node speaks again, should the federation wait for it."""
 
@@ -26,8 +29,8 @@ SILENT_TIMEOUTS = 4
 class _Alarm:
     """Our key spoke elsewhere."""
 
-    height: int
-    """Height that was open."""
+    known: int
+    """Height up to which it may have spoken before: what our earlier self said is no sign of another node."""
     until: int
     """Height of the head at which the silence ends."""
     heard_ms: int
@@ -40,6 +43,7 @@ class Twins:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._is_listening = True
+        self._listens_since_ms: int | None = None
         self._speaks_since: int | None = None  # height at which this process said something first
         self._alarm: _Alarm | None = None
 
@@ -92,7 +96,7 @@ class Twins:
         context, height = self._context, self._context.head.height
         if self._alarm is not None and not self._is_listening:
             self._alarm.heard_ms = context.now.ms
-            if height > self._alarm.height:
+            if height > self._alarm.known:
                 context.emit(
                     Stop(
                         f"this key speaks elsewhere: {said} was signed by another node. Two nodes with one key are "
@@ -102,18 +106,28 @@ class Twins:
             return
         is_new = self._speaks_since is None or height - self._speaks_since < SILENT_HEIGHTS
         until = height + SILENT_HEIGHTS * (2 if is_new else 1)
-        self._alarm = _Alarm(height, until, context.now.ms)
+        known = max(height, context.catch_up.claimed_by(self._enough()))
+        self._alarm = _Alarm(known, until, context.now.ms)
         context.tell(TwinHeard(said, until))
 
     def _has_heard_others(self) -> bool:
-        """Whether enough peers said where they are, and we are as far as one of them that is honest."""
+        """Whether enough peers said where they are, and we are as far as one of them that is honest.
+
+        Who is connected to few, or to some that say nothing, cannot wait for more: after a while one is enough.
+        """
         context = self._context
-        electors = len(context.head.electors)
-        others = len(context.head.members) - 1
-        enough = min(others, context.genesis.fault_model.faulty(electors) + 1)
-        if context.catch_up.heard() < enough:
-            return False
-        return context.head.height >= context.catch_up.claimed_by(enough)
+        enough, heard = self._enough(), context.catch_up.heard()
+        if self._listens_since_ms is None:
+            self._listens_since_ms = context.now.ms
+        if 0 < heard < enough and context.now.ms - self._listens_since_ms >= LISTENING_MS:
+            enough = heard
+        return heard >= enough and context.head.height >= context.catch_up.claimed_by(enough)
+
+    def _enough(self) -> int:
+        """Peers of which one is honest; all others, where they are fewer."""
+        context = self._context
+        faulty = context.genesis.fault_model.faulty(len(context.head.electors))
+        return min(len(context.head.members) - 1, faulty + 1)
 
 
 def _describe(statement: Vote | Transaction) -> str:

@@ -30,8 +30,8 @@ from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
-from fedchain.network.libp2p.addresses import encode_entries
-from fedchain.network.libp2p.identity import peer_id
+from fedchain.network.libp2p.addresses import encode_exchange
+from fedchain.network.libp2p.bounds import message_id
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
     BlockMessage,
@@ -82,15 +82,15 @@ class Offender:
 
     @property
     def messages(self) -> TProtocol:
-        return TProtocol(f"/fedchain/{self.genesis.chain_id.hex()}/messages/1")
+        return TProtocol(f"/fedchain/{self.genesis.chain_id.hex()}/messages/2")
 
     @property
     def addresses(self) -> TProtocol:
-        return TProtocol(f"/fedchain/{self.genesis.chain_id.hex()}/addresses/1")
+        return TProtocol(f"/fedchain/{self.genesis.chain_id.hex()}/addresses/2")
 
     @property
     def topic(self) -> str:
-        return f"/fedchain/{self.genesis.chain_id.hex()}/gossip/1"
+        return f"/fedchain/{self.genesis.chain_id.hex()}/gossip/2"
 
     async def insist(self, act: Callable[[Attacker], Awaitable[None]], *, reads: bool = True) -> None:
         """Connect and act; whenever that ends, come back and do it again."""
@@ -129,12 +129,9 @@ class Offender:
         frames = [framed(encode_message(message)) for message in messages]
         await self.insist(lambda bad: self.flood(bad, self.messages, cycle(frames)), reads=reads)
 
-    def gossip(self, data: bytes, number: int) -> rpc_pb2.Message:
-        """Gossip, signed in the attacker's name."""
-        origin = peer_id(self.key.public_key).to_bytes()
-        message = rpc_pb2.Message(data=data, topicIDs=[self.topic], from_id=origin, seqno=number.to_bytes(8, "big"))
-        message.signature = self.key.sign(b"libp2p-pubsub:" + message.SerializeToString())
-        return message
+    def gossip(self, data: bytes) -> rpc_pb2.Message:
+        """Gossip."""
+        return rpc_pb2.Message(data=data, topicIDs=[self.topic])
 
     def post(self, number: int, size: int = 100) -> Transaction:
         """A post of ours whose payload nobody has."""
@@ -296,7 +293,7 @@ async def oversize(offender: Offender) -> None:
 async def addresses(offender: Offender) -> None:
     """Questions for addresses, each with as many addresses as fit."""
     texts = [f"/dns4/{'a' * 100}.example/tcp/{number}" for number in range(4)]
-    question = framed(encode_entries([(offender.key.public_key, texts)] * 16))
+    question = framed(encode_exchange("1.0", [(offender.key.public_key, texts)] * 16))
 
     async def act(bad: Attacker) -> None:
         async def ask() -> None:
@@ -367,9 +364,16 @@ async def empty_gossip(offender: Offender) -> None:
     await _flood_gossip(offender, frames)
 
 
+async def replayed_gossip(offender: Offender) -> None:
+    """Posts whose payloads nobody has, again and again."""
+    posts = [encode_message(PostMessage(offender.post(number), None)) for number in range(DISTINCT)]
+    frames = [rpc_pb2.RPC(publish=[offender.gossip(post)] * 100) for post in posts]
+    await _flood_gossip(offender, frames)
+
+
 async def many_ids(offender: Offender) -> None:
     """Control messages with as many ids as fit."""
-    ids = [b"%040x" % number for number in range(20_000)]
+    ids = [number.to_bytes(20, "big") for number in range(20_000)]
     control = rpc_pb2.ControlMessage()
     control.ihave.add(topicID=offender.topic, messageIDs=ids)
     control.graft.add(topicID=offender.topic)
@@ -379,8 +383,8 @@ async def many_ids(offender: Offender) -> None:
 
 async def wanted_again(offender: Offender) -> None:
     """A post is published and then asked for again and again, a thousand times in each question."""
-    published = offender.gossip(encode_message(PostMessage(offender.post(0), None)), 0)
-    ids = [(published.from_id + published.seqno).hex().encode()] * 128
+    published = offender.gossip(encode_message(PostMessage(offender.post(0), None)))
+    ids = [message_id(published.data)] * 128
     control = rpc_pb2.ControlMessage()
     for _ in range(8):
         control.iwant.add(messageIDs=ids)
@@ -439,7 +443,7 @@ ASSAULTS: dict[str, Callable[[Offender], Awaitable[None]]] = {
     for assault in (
         *(headers, announcements, votes, statuses, questions, questions_unread, silent_provider),
         *(slow, half_frames, oversize, addresses, streams, pings, empty_data),
-        *(empty_gossip, many_ids, wanted_again),
+        *(empty_gossip, replayed_gossip, many_ids, wanted_again),
         *(comings_and_goings, strangers, half_open),
     )
 }

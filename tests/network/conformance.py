@@ -1,6 +1,7 @@
 """What every implementation of the network interface must do. Subclass the suite with a ``wire`` fixture."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Protocol
 
 from fedchain.crypto.keys import PublicKey
@@ -10,6 +11,8 @@ from fedchain.network.verdict import Verdict
 from tests.chain.builders import ChainBuilder, genesis, payload
 
 HASH = bytes(range(32))
+
+_numbers = count(100)
 
 
 class Wire(Protocol):
@@ -56,20 +59,25 @@ def gossip(number: int = 1) -> PostMessage:
     return PostMessage(ChainBuilder(genesis(1)).posts(payload_of=number)[0], payload(number))
 
 
+def news() -> PostMessage:
+    """Gossip that nobody has heard of: a network may know a message by what it says, and carry it once."""
+    return gossip(next(_numbers))
+
+
 class NetworkConformance:
     """The promises of :class:`fedchain.network.network.Network`, and what it must not do."""
 
     def test_what_is_published_reaches_everyone_as_it_was(self, wire: Wire) -> None:
-        listener = Listener(wire)
-        wire.network(0).publish(gossip())
+        listener, message = Listener(wire), news()
+        wire.network(0).publish(message)
         wire.settle()
         for number in range(1, len(wire.members)):
-            assert gossip() in listener.messages(number), f"peer {number} heard nothing"
-            assert set(listener.messages(number)) == {gossip()}
+            assert message in listener.messages(number), f"peer {number} heard nothing"
+            assert set(listener.messages(number)) == {message}
 
     def test_nobody_hears_itself(self, wire: Wire) -> None:
         listener = Listener(wire)
-        wire.network(0).publish(gossip())
+        wire.network(0).publish(news())
         wire.settle()
         assert listener.heard[0] == []
         for number, heard in enumerate(listener.heard):
@@ -77,16 +85,16 @@ class NetworkConformance:
 
     def test_whoever_passed_a_message_on_is_named(self, wire: Wire) -> None:
         listener = Listener(wire)
-        wire.network(0).publish(gossip())
+        wire.network(0).publish(news())
         wire.settle()
         for number, heard in enumerate(listener.heard):
             neighbours = {wire.members[other] for other in wire.neighbours(number)}
             assert {sender for sender, _ in heard} <= neighbours
 
     def test_what_is_not_accepted_is_not_passed_on(self, wire: Wire) -> None:
-        for place, refusal in enumerate((Verdict.IGNORE, Verdict.REJECT)):
+        for refusal in (Verdict.IGNORE, Verdict.REJECT):
             listener = Listener(wire, lambda _, __, refusal=refusal: refusal)  # type: ignore[misc]
-            wire.network(0).publish(gossip(place))
+            wire.network(0).publish(news())
             wire.settle()
             heard = {number for number, messages in enumerate(listener.heard) if messages}
             assert heard == wire.neighbours(0)
@@ -95,7 +103,7 @@ class NetworkConformance:
     def test_one_peer_that_does_not_accept_does_not_keep_it_from_others(self, wire: Wire) -> None:
         refusing = min(wire.neighbours(0))
         listener = Listener(wire, lambda number, _: Verdict.REJECT if number == refusing else Verdict.ACCEPT)
-        wire.network(0).publish(gossip())
+        wire.network(0).publish(news())
         wire.settle()
         assert all(listener.heard[number] for number in range(1, len(wire.members)))
         passed_on = {sender for messages in listener.heard for sender, _ in messages}
@@ -132,7 +140,7 @@ class NetworkConformance:
         listener = Listener(wire)
         wire.take_down(6)
         wire.network(0).send(wire.members[6], GetContent(HASH, 0))
-        wire.network(0).publish(gossip())
+        wire.network(0).publish(news())
         wire.settle()
         assert listener.heard[6] == []
 

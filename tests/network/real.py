@@ -24,9 +24,9 @@ CHAIN_ID = bytes(range(32))
 KEYS = keys(10)
 MEMBERS = [key.public_key for key in KEYS]
 GOSSIP = TProtocol("/meshsub/1.1.0")
-MESSAGES = TProtocol(f"/fedchain/{CHAIN_ID.hex()}/messages/1")
-ADDRESSES = TProtocol(f"/fedchain/{CHAIN_ID.hex()}/addresses/1")
-TOPIC = f"/fedchain/{CHAIN_ID.hex()}/gossip/1"
+MESSAGES = TProtocol(f"/fedchain/{CHAIN_ID.hex()}/messages/2")
+ADDRESSES = TProtocol(f"/fedchain/{CHAIN_ID.hex()}/addresses/2")
+TOPIC = f"/fedchain/{CHAIN_ID.hex()}/gossip/2"
 
 LIMITS = Limits(redial_min_s=0.1, redial_max_s=0.5, peers_wanted=0)
 """Impatient, and without peers of its own choice."""

@@ -14,10 +14,11 @@ from fedchain.network.libp2p.addresses import (
     ENTRIES_MAX,
     EXCHANGE_SIZE_MAX,
     FILE_SIZE_PER_MEMBER_MAX,
+    VERSION_SIZE_MAX,
     AddressBook,
     InvalidBootstrap,
-    decode_entries,
-    encode_entries,
+    decode_exchange,
+    encode_exchange,
     is_address,
     parse_bootstrap,
     seen_from,
@@ -95,8 +96,8 @@ def test_bootstrap_members_are_dialled_whatever_is_connected() -> None:
     known = book()
     known.add_fixed(ONE, at(1))
     known.add_told(TWO, [at(2)], by_itself=True)
-    assert sorted(known.due([], 0.0)) == sorted([(ONE, at(1)), (TWO, at(2))])
-    assert known.due([THREE, MEMBERS[5]], 0.0) == [(ONE, at(1))]
+    assert sorted(known.due([], 0.0)) == sorted([(ONE, [at(1)]), (TWO, [at(2)])])
+    assert known.due([THREE, MEMBERS[5]], 0.0) == [(ONE, [at(1)])]
     assert known.due([ONE, THREE], 0.0) == []
 
 
@@ -114,28 +115,30 @@ def test_pauses_grow_up_to_a_limit_and_end_with_success() -> None:
     known.add_fixed(ONE, at(1))
     now_s, pauses = 0.0, []
     for _ in range(8):
-        assert known.due([], now_s) == [(ONE, at(1))]
-        pause_s = known.on_failure(ONE, now_s)
-        assert known.due([], now_s + 0.99 * pause_s) == []
-        now_s += pause_s
-        pauses.append(pause_s)
-    for pause_s, middle_s in zip(pauses, [1, 2, 4, 8, 8, 8, 8, 8], strict=True):
-        assert 0.75 * middle_s <= pause_s <= 1.25 * middle_s
+        assert known.due([], now_s) == [(ONE, [at(1)])]
+        due_s = known.on_failure(ONE, now_s)
+        pauses.append(due_s - now_s)
+        assert known.due([], now_s + 0.99 * pauses[-1]) == []
+        now_s = due_s
+    for pause_s, longest_s in zip(pauses, [1, 2, 4, 8, 8, 8, 8, 8], strict=True):
+        assert 0.75 * longest_s <= pause_s <= longest_s
     known.on_connected(ONE)
     known.on_disconnected(ONE, now_s)
     assert known.due([], now_s) == []
-    assert known.due([], now_s + 1.0) == [(ONE, at(1))]
-    assert known.on_failure(ONE, now_s) <= 1.25
+    assert known.due([], now_s + 1.0) == [(ONE, [at(1)])]
+    assert known.on_failure(ONE, now_s) <= now_s + 1.0
 
 
-def test_addresses_of_a_member_are_tried_in_turn() -> None:
+def test_all_addresses_of_a_member_are_tried_in_turn() -> None:
     known = book()
     known.add_told(ONE, [at(1), at(2)], by_itself=True)
+    known.add_fixed(ONE, at(3))
     tried = []
     for attempt in range(4):
-        tried += known.due([], 100.0 * attempt)
+        ((_, places),) = known.due([], 100.0 * attempt)
+        tried.append(places)
         known.on_failure(ONE, 100.0 * attempt)
-    assert tried == [(ONE, at(1)), (ONE, at(2)), (ONE, at(1)), (ONE, at(2))]
+    assert tried == [[at(3), at(1), at(2)], [at(1), at(2), at(3)], [at(2), at(3), at(1)], [at(3), at(1), at(2)]]
 
 
 def test_a_members_own_word_replaces_hearsay() -> None:
@@ -157,7 +160,7 @@ def test_what_is_remembered_and_told_is_bounded() -> None:
     assert ONE not in dict(told)
     assert ME not in dict(told)
     assert all(len(places) == ADDRESSES_PER_PEER for _, places in told)
-    assert len(encode_entries(told)) < EXCHANGE_SIZE_MAX
+    assert len(encode_exchange("x" * VERSION_SIZE_MAX, told)) < EXCHANGE_SIZE_MAX
 
 
 def test_newer_hearsay_takes_the_place_of_older() -> None:
@@ -174,7 +177,10 @@ def test_what_is_known_survives_a_restart_as_hearsay(tmp_path: Path) -> None:
     first.save()
     again = book(tmp_path)
     assert sorted(again.sample(THREE)) == sorted([(ONE, [at(1)]), (TWO, [at(2), at(3)])])
-    assert again.due([THREE], 0.0) in ([(ONE, at(1))], [(TWO, at(2))])  # no bootstrap members: as many as are wanted
+    assert again.due([THREE], 0.0) in (
+        [(ONE, [at(1)])],
+        [(TWO, [at(2), at(3)])],
+    )  # no bootstrap members: as many as are wanted
     again.add_told(TWO, [at(4)], by_itself=False)
     assert (TWO, [at(2), at(3), at(4)]) in again.sample(THREE)
     again.add_told(TWO, [at(5)], by_itself=True)
@@ -234,15 +240,22 @@ def test_the_fullest_book_is_read_again(tmp_path: Path) -> None:
     assert all(len(places) == ADDRESSES_PER_PEER for places in again._known().values())
 
 
-def test_entries_travel() -> None:
+def test_entries_and_a_version_travel() -> None:
     entries = [(ONE, [at(1), at(2)]), (TWO, []), (b"", [at(3)])]
-    assert decode_entries(encode_entries(entries)) == entries
+    for version in ("", "1.2.3", "x" * VERSION_SIZE_MAX):
+        assert decode_exchange(encode_exchange(version, entries)) == (version, entries)
 
 
 @pytest.mark.parametrize(
-    "value",
-    [5, [5], [[ONE]], [[ONE, at(1)]], [[at(1), []]], [[ONE, [5]]], [[ONE, [at(1)] * 5]], [[ONE, []]] * 17],
+    "items",
+    [[5], [[ONE]], [[ONE, at(1)]], [[at(1), []]], [[ONE, [5]]], [[ONE, [at(1)] * 5]], [[ONE, []]] * 17],
 )
-def test_other_entries_are_refused(value: object) -> None:
+def test_other_entries_are_refused(items: object) -> None:
     with pytest.raises(InvalidEncoding):
-        decode_entries(encode(value))
+        decode_exchange(encode(["1.0", items]))
+
+
+@pytest.mark.parametrize("value", [5, [], ["1.0"], [5, []], ["1.0", 5], ["x" * 33, []], ["\x1b[2J", []], ["ü", []]])
+def test_other_versions_are_refused(value: object) -> None:
+    with pytest.raises(InvalidEncoding):
+        decode_exchange(encode(value))

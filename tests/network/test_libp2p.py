@@ -1,12 +1,14 @@
 """Peers on loopback: who may connect, what arrives, and what happens when one goes and comes back."""
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from fedchain import __version__
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.downloads import Downloads
@@ -223,6 +225,21 @@ async def test_peers_learn_of_each_other_from_a_third_one() -> None:
 
 
 @on_trio
+async def test_both_sides_learn_the_others_version_as_soon_as_they_meet() -> None:
+    seldom = Limits(redial_min_s=0.1, peers_wanted=0, exchange_interval_s=1e6)
+    async with (
+        peer(0, limits=seldom, version="1.2") as one,
+        peer(1, one, limits=seldom, version="x" * 99) as two,
+        peer(2, one, limits=seldom) as three,
+    ):
+        assert one.version_of(MEMBERS[3]) is None
+        await until(lambda: one.version_of(MEMBERS[1]) and one.version_of(MEMBERS[2]))
+        await until(lambda: two.version_of(MEMBERS[0]) and three.version_of(MEMBERS[0]))
+        assert [one.version_of(MEMBERS[number]) for number in (1, 2)] == ["x" * 32, __version__]
+        assert two.version_of(MEMBERS[0]) == three.version_of(MEMBERS[0]) == "1.2"
+
+
+@on_trio
 async def test_a_peer_finds_the_others_again_without_those_that_it_was_started_from(tmp_path: Path) -> None:
     limits = Limits(redial_min_s=0.1, exchange_interval_s=0.6)
     async with peer(1, limits=limits) as other:
@@ -248,22 +265,52 @@ async def test_addresses_are_saved_while_it_runs_and_a_full_disk_ends_nothing(
 
 
 @on_trio
-async def test_a_peer_that_sends_what_is_refused_is_banned_also_after_a_restart(tmp_path: Path) -> None:
+async def test_who_passes_on_what_is_refused_is_not_blamed() -> None:
+    async with peer(0) as one, peer(1, one) as relay:
+        await meshed(one, relay)
+        refused = Inbox(one, Verdict.REJECT)
+        for number in range(30):
+            relay.publish(post(number))
+            relay.send(MEMBERS[0], post(number))
+        await until(lambda: len(refused.messages) == 60)
+        assert one.counters.rejected == 0
+        assert one.peers() == [MEMBERS[1]]
+
+
+@on_trio
+async def test_who_is_blamed_too_much_is_banned_also_after_a_restart_until_it_is_pardoned(tmp_path: Path) -> None:
     limits = Limits(redial_min_s=0.1, redial_max_s=0.2, peers_wanted=0, blame_max=2.5 * BLAME_REJECTED)
     async with peer(0, folder=tmp_path, limits=limits) as one, peer(1, one) as bad, peer(2, one) as good:
-        await meshed(one, bad)
-        await meshed(one, good)
-        one.attach(lambda who, message: Verdict.REJECT if who == MEMBERS[1] else Verdict.ACCEPT)
-        bad.publish(gossip())
-        bad.send(MEMBERS[0], gossip())
-        bad.publish(gossip(2))
-        await until(lambda: one.peers() == [MEMBERS[2]])
+        await until(lambda: len(one.peers()) == 2)
+        for reason in ("this", "that", "its vote has another block's signature"):
+            one.blame(MEMBERS[1], BLAME_REJECTED, reason)
+        assert one.peers() == [MEMBERS[2]]
+        await until(lambda: not bad.peers())
+        assert good.peers() == [MEMBERS[0]]
+        assert one.counters.rejected == 3
     async with peer(0, folder=tmp_path, limits=limits) as one, peer(1, one) as bad, peer(2, one):
         await until(lambda: one.peers() == [MEMBERS[2]])
         await until(lambda: bad.book._contacts[MEMBERS[0]].failures >= 3, "three attempts")
         assert one.peers() == [MEMBERS[2]]
-        one.gate.pardon(MEMBERS[1], 0.0)
+        (ban,) = one.bans()
+        assert (ban.peer, ban.reason) == (MEMBERS[1], "its vote has another block's signature")
+        assert one.pardon(MEMBERS[1])
+        assert not one.pardon(MEMBERS[1])
+        assert one.bans() == ()
         await until(lambda: MEMBERS[1] in one.peers())
+
+
+@on_trio
+async def test_who_is_pardoned_is_dialled_at_once() -> None:
+    patient = Limits(redial_min_s=0.4, redial_max_s=1e6, peers_wanted=0)
+    async with peer(1, limits=patient) as two, peer(0, two, limits=patient) as one:
+        await until(one.peers)
+        one.blame(MEMBERS[1], 2 * patient.blame_max, "it lied")
+        await until(lambda: one.book._contacts[MEMBERS[1]].failures >= 3, "three attempts that are none")
+        for _ in range(20):
+            one.book.on_failure(MEMBERS[1], trio.current_time())
+        assert one.pardon(MEMBERS[1])
+        await until(one.peers)
 
 
 @on_trio
@@ -297,8 +344,67 @@ async def test_bytes_beyond_the_budget_come_later_and_none_is_lost() -> None:
             two.send(MEMBERS[0], Chunk(bytes(32), number, bytes(CHUNK_SIZE)))
         await until(lambda: len(inbox.messages) == 16)
         assert trio.current_time() - begun_s > 0.4  # 14 of them at 31 ms each
-        assert one.gate.admits(MEMBERS[1], 0.0)
+        assert one.bans() == ()
         assert one.counters.dropped == 0
+
+
+@on_trio
+async def test_who_takes_too_much_of_our_time_is_read_later_and_not_blamed() -> None:
+    limits = Limits(peers_wanted=0, cpu_share=0.5, cpu_burst_s=0.02)
+    async with peer(0, limits=limits) as one, peer(1, one) as two:
+        await until(lambda: one.peers() and two.peers())
+        heard = list[float]()
+
+        def receive(sender: PublicKey, message: Message) -> Verdict:
+            end_s = time.perf_counter() + 0.04
+            while time.perf_counter() < end_s:
+                pass
+            heard.append(trio.current_time())
+            return Verdict.ACCEPT
+
+        one.attach(receive)
+        for number in range(5):
+            two.publish(post(number))
+            two.send(MEMBERS[0], post(number))
+        await until(lambda: len(heard) == 10)
+        assert heard[-1] - heard[0] > 0.5  # 9 of them at 80 ms each, less what was there at first and who waits twice
+        assert (one.counters.rejected, one.bans()) == (0, ())
+
+
+@on_trio
+async def test_questions_beyond_what_answers_may_cost_are_dropped_and_not_held_against_anybody() -> None:
+    limits = Limits(peers_wanted=0, answer_bytes_per_s=1.0, answer_bytes_burst=2.5 * CHUNK_SIZE)
+    async with peer(0, limits=limits) as one, peer(1, one) as two:
+        await until(lambda: one.peers() and two.peers())
+        asked, inbox = list[Message](), Inbox(two)
+
+        def answer(sender: PublicKey, message: Message) -> Verdict:
+            asked.append(message)
+            if isinstance(message, GetContent):
+                one.send(sender, Chunk(bytes(32), message.offset, bytes(CHUNK_SIZE)))
+            return Verdict.ACCEPT
+
+        one.attach(answer)
+        for number in range(10):
+            two.send(MEMBERS[0], GetContent(bytes(32), number))
+        two.send(MEMBERS[0], Chunk(bytes(32), 0, b"what is no question is taken"))
+        await until(lambda: len(asked) >= 4 and len(inbox.messages) == 3)
+        assert asked == [*(GetContent(bytes(32), number) for number in range(3)), asked[-1]]
+        assert isinstance(asked[-1], Chunk)
+        assert (one.counters.unanswered, one.counters.rejected) == (7, 0)
+
+
+@on_trio
+async def test_what_is_told_without_a_question_costs_the_listener_nothing() -> None:
+    limits = Limits(peers_wanted=0, answer_bytes_per_s=1.0, answer_bytes_burst=100.0)
+    async with peer(0, limits=limits) as one, peer(1, one) as two:
+        await until(lambda: one.peers() and two.peers())
+        inbox = Inbox(one)
+        for number in range(20):
+            one.send(MEMBERS[1], Status(bytes(32), number, b"", ()))
+            one.send(MEMBERS[1], GetContent(bytes(32), number))
+        two.send(MEMBERS[0], GetContent(bytes(32), 0))
+        await until(lambda: inbox.messages)
 
 
 @on_trio

@@ -1,5 +1,6 @@
 """Parts of the real network by themselves: frames, outboxes, bounded containers, names and log lines."""
 
+import hashlib
 import logging
 from types import SimpleNamespace
 
@@ -11,12 +12,16 @@ from libp2p.pubsub.pb import rpc_pb2
 from fedchain.crypto.address import address
 from fedchain.network.libp2p.bounds import (
     CACHE_BYTES_MAX,
+    ID_SIZE,
+    IGNORED_MAX,
+    JUDGEMENTS_MAX,
     QUEUE_BYTES_MAX,
     QUEUE_FRAMES_MAX,
-    SEEN_MAX,
-    BoundedCache,
+    SETTLED_MAX,
     BoundedQueue,
-    SeenIds,
+    Judged,
+    RecentMessages,
+    message_id,
 )
 from fedchain.network.libp2p.identity import _public_key_of, key_pair, peer_id, public_key_of
 from fedchain.network.libp2p.log import LINES_PER_MINUTE, LimitedLog
@@ -134,7 +139,8 @@ async def test_an_outbox_keeps_the_newest_status_and_gives_it_first() -> None:
 async def test_an_outbox_is_bounded_in_bytes_and_written_in_parts() -> None:
     outbox = Outbox(Limits(outbox_bytes_max=3 * CHUNK_SIZE))
     chunk = Chunk(bytes(32), 0, bytes(CHUNK_SIZE))
-    assert [outbox.put(chunk) for _ in range(4)] == [True, True, False, False]
+    size = 4 + len(encode_message(chunk))
+    assert [outbox.put(chunk) for _ in range(4)] == [size, size, 0, 0]
     assert outbox.put(Chunk(bytes(32), 0, bytes(CHUNK_SIZE // 2)))
     counts = [(await outbox.take())[1] for _ in range(3)]
     assert counts == [1, 1, 1]
@@ -156,28 +162,62 @@ async def test_gossip_that_waits_is_bounded_in_number_and_bytes() -> None:
     queue.close()
 
 
+def kept(number: int, size: int = 8) -> rpc_pb2.Message:
+    return rpc_pb2.Message(data=number.to_bytes(size, "big"), topicIDs=["t"])
+
+
 def test_messages_kept_for_others_are_bounded_in_bytes() -> None:
-    cache = BoundedCache(3, 5)
-    size = 2**20
+    cache, size = RecentMessages(3, 5), 2**20
     for number in range(2 * CACHE_BYTES_MAX // size):
-        cache.put(rpc_pb2.Message(data=bytes(size), from_id=b"a", seqno=number.to_bytes(8, "big"), topicIDs=["t"]))
+        cache.put(kept(number, size))
+        cache.put(kept(0, size))
     assert len(cache.msgs) == CACHE_BYTES_MAX // size
     for _ in range(5):
         cache.shift()
     assert not cache.msgs
-    cache.put(rpc_pb2.Message(data=bytes(size), from_id=b"a", seqno=bytes(8), topicIDs=["t"]))
+    cache.put(kept(0, size))
     assert len(cache.msgs) == 1
 
 
-def test_ids_are_remembered_up_to_a_bound() -> None:
-    seen = SeenIds()
-    assert seen.add(b"first")
-    assert not seen.add(b"first")
-    assert seen.has(b"first")
-    for number in range(SEEN_MAX):
-        seen.add(number.to_bytes(8, "big"))
-    assert not seen.has(b"first")
-    assert seen.has(bytes(8))
+def test_a_message_is_named_by_what_it_says() -> None:
+    name = message_id(b"hello")
+    assert name.hex() == hashlib.sha256(b"fedchain/gossip/2hello").hexdigest()[: 2 * ID_SIZE]
+    cache = RecentMessages(3, 5)
+    cache.put(rpc_pb2.Message(data=b"hello", topicIDs=["t"]))
+    cache.put(rpc_pb2.Message(data=b"hello", topicIDs=["t"]))
+    assert cache.window("t") == [name]
+    assert cache.get(name) == rpc_pb2.Message(data=b"hello", topicIDs=["t"])
+
+
+def test_what_was_settled_is_remembered_up_to_a_bound() -> None:
+    judged, one, two = Judged(), peer_id(bytes(32)), peer_id(KEY.public_key)
+    judged.settle(b"first")
+    judged.settle(b"second")
+    assert not judged.may_judge(b"first", one)
+    for number in range(SETTLED_MAX - 2):
+        judged.settle(number.to_bytes(8, "big"))
+    judged.settle(b"first")  # heard of again
+    judged.settle(b"third")
+    assert not judged.may_judge(b"first", two)
+    assert judged.may_judge(b"second", two)
+    assert not judged.may_judge(bytes(8), two)
+
+
+def test_what_was_ignored_is_judged_again_until_a_neighbour_has_used_up_its_turns() -> None:
+    judged, one, two = Judged(), peer_id(bytes(32)), peer_id(KEY.public_key)
+    for _ in range(JUDGEMENTS_MAX):
+        assert judged.may_judge(b"message", one)
+        judged.ignore(b"message", one)
+    assert not judged.may_judge(b"message", one)
+    assert judged.may_judge(b"message", two)
+    for number in range(IGNORED_MAX - 1):
+        judged.ignore(number.to_bytes(8, "big"), two)
+    assert not judged.may_judge(b"message", one)
+    judged.ignore(b"another", two)
+    assert judged.may_judge(b"message", one), "forgotten, as the oldest"
+    judged.ignore(b"another", two)
+    judged.settle(b"another")
+    assert not judged.may_judge(b"another", one)
 
 
 def test_a_key_has_one_name_here_and_there() -> None:
@@ -200,9 +240,9 @@ def test_names_too_long_to_be_a_keys_are_not_remembered() -> None:
 
 
 def test_who_was_given_a_message_is_remembered_as_long_as_the_message() -> None:
-    cache, message = BoundedCache(1, 2), rpc_pb2.Message(data=b"x", from_id=b"id", seqno=bytes(8), topicIDs=["topic"])
-    cache.put(message)
-    cache.given[b"id" + bytes(8)].add(peer_id(KEY.public_key))
+    cache = RecentMessages(1, 2)
+    cache.put(kept(0))
+    cache.given[message_id(kept(0).data)].add(peer_id(KEY.public_key))
     cache.shift()
     assert cache.given
     cache.shift()

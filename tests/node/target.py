@@ -14,7 +14,7 @@ from typing import Any
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.config import LearningConfig
-from fedchain.network.admission import BAN_FILE
+from fedchain.network.bans import BAN_FILE
 from fedchain.node.status import ask_status
 from fedchain.node.testnet import GENESIS_FILE, LocalNode, found_testnet, stop_all
 from tests.node.shell import wait_until

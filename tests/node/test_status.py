@@ -1,6 +1,8 @@
 """The local socket of a node: no client ends it, and a path that the system does not take is named."""
 
+import json
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +12,7 @@ from anyio import to_thread
 
 from fedchain.node.config import NodeConfigError
 from fedchain.node.service import Service
-from fedchain.node.status import SOCKET, answer_status, ask_status
+from fedchain.node.status import REQUEST_SIZE_MAX, SOCKET, answer_status, ask_status
 from tests.node.shell import on_trio
 
 
@@ -40,6 +42,39 @@ async def test_clients_that_hang_up_change_nothing(tmp_path: Path) -> None:
         assert await answered(tmp_path) == Talker().status()
         tasks.cancel_scope.cancel()
     assert not (tmp_path / SOCKET).exists()
+
+
+QUESTIONS = {
+    "nothing": b"",
+    "an empty line": b"\n",
+    "no JSON": b"status\n",
+    "no object": b"5\n",
+    "another question": b'{"ask": "key"}\n',
+    "an unban of nobody": b'{"ask": "unban"}\n',
+    "brackets without end": b"[" * 900 + b"\n",
+    "a line without end": b"x" * 2 * REQUEST_SIZE_MAX,
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_any_other_question_is_answered_with_an_error_and_ends_nothing(tmp_path: Path, name: str) -> None:
+    @on_trio
+    async def visit() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_status, tmp_path, cast(Service, Talker()))
+            await answered(tmp_path)
+            async with await anyio.connect_unix(tmp_path / SOCKET) as client:
+                answer = b""
+                with suppress(anyio.BrokenResourceError, anyio.EndOfStream):  # it does not read to the end
+                    await client.send(QUESTIONS[name])
+                    await client.send_eof()
+                    while True:
+                        answer += await client.receive()
+            assert not answer or "error" in json.loads(answer)
+            assert await answered(tmp_path) == Talker().status()
+            tasks.cancel_scope.cancel()
+
+    visit()
 
 
 @on_trio

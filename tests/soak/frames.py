@@ -24,7 +24,7 @@ from libp2p.utils import encode_varint_prefixed
 from fedchain.chain.vote import sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
-from fedchain.network.libp2p.addresses import encode_entries
+from fedchain.network.libp2p.addresses import encode_exchange
 from fedchain.network.libp2p.network import open_network
 from fedchain.network.messages import BlockMessage, Chunk, Message, PostMessage, VoteMessage, encode_message
 from fedchain.node.status import ask_status
@@ -174,7 +174,7 @@ class _Member:
         self._offender = Offender(victim.node.address, victim.genesis, key, head, int(status.get("height", 0)), root)
         self._valid = self._own_messages() + [encode_message(message) for message in foreign_messages()]
         texts = ["/ip4/127.0.0.1/tcp/4001", "/dns4/a.example/tcp/80"]
-        self._entries = [encode_entries([]), encode_entries([(key.public_key, texts)] * 3)]
+        self._entries = [encode_exchange("1.0", []), encode_exchange("1.0", [(key.public_key, texts)] * 3)]
         self._streams: dict[str, Any] = {}
 
     def _own_messages(self) -> list[bytes]:
@@ -226,10 +226,10 @@ class _Member:
         """Frames that are protobuf, or nearly."""
         stream, rng, frames = await self._stream("gossip", GOSSIP), self._rng, []
         for _ in range(8):
-            message = self._offender.gossip(self._damaged(self._valid), rng.getrandbits(63))
+            message = self._offender.gossip(self._damaged(self._valid))
             rpc = rpc_pb2.RPC(publish=[message])
             rpc.control.iwant.add(messageIDs=[rng.randbytes(20)])
-            rpc.control.ihave.add(topicID=self._offender.topic, messageIDs=[rng.randbytes(9).hex().encode()])
+            rpc.control.ihave.add(topicID=self._offender.topic, messageIDs=[rng.randbytes(rng.choice((9, 20)))])
             rpc.subscriptions.add(subscribe=rng.random() < 0.5, topicid=self._offender.topic)
             data = rpc.SerializeToString()
             frames.append(encode_varint_prefixed(mutate(data, data, rng) if rng.random() < 0.3 else data))

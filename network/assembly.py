@@ -1,0 +1,88 @@
+"""Assembly: the chunks of one content, put in order and hashed as they come. Pure; no I/O."""
+
+import hashlib
+from collections.abc import Iterator
+
+from fedchain.chain.exceptions import InvalidPayload
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import CHUNK_SIZE
+
+AHEAD_MAX = 32
+"""Chunks that are taken, or asked for, beyond the first one that is missing: what comes too early waits in memory."""
+
+
+class Assembly:
+    """What has arrived of one content, and who sent it.
+
+    Args:
+        content_hash: 32 bytes: what the whole must hash to.
+        size: bytes that it must have; None: nobody said, and it ends with a chunk that is short or empty.
+        size_max: bytes of a content whose size nobody said.
+    """
+
+    def __init__(self, content_hash: Hash, size: int | None, size_max: int) -> None:
+        self.size = size
+        self.senders: set[PublicKey] = set()
+        """Who sent something of it."""
+        self._content_hash, self._size_max = content_hash, size_max
+        self.clear()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it may have several chunks."""
+        return self.size is None or self.size > CHUNK_SIZE
+
+    @property
+    def size_bound(self) -> int:
+        """Bytes that it may have at most."""
+        return self._size_max if self.size is None else self.size
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing any more; it may still be wrong."""
+        return self._ended or len(self._content) == self.size
+
+    def clear(self) -> None:
+        """Forget what has arrived."""
+        self._content = bytearray()  # without gaps, from the start
+        self._ahead: dict[int, bytes] = {}
+        self._hasher = hashlib.sha256()
+        self._ended = False
+        self.senders.clear()
+
+    def wanted(self) -> Iterator[int]:
+        """Numbers of missing chunks in order, as far as there is room for them."""
+        first = len(self._content) // CHUNK_SIZE
+        if self.size is None:  # nobody knows whether there is another one behind it
+            yield first
+            return
+        count = max(1, -(-self.size // CHUNK_SIZE))
+        yield from (number for number in range(first, min(first + AHEAD_MAX, count)) if number not in self._ahead)
+
+    def put(self, number: int, data: bytes, sender: PublicKey) -> None:
+        """Take a chunk that is wanted. Raises InvalidPayload if it is not whole."""
+        room = self.size_bound - number * CHUNK_SIZE
+        found, whole = len(data), min(CHUNK_SIZE, room)
+        # Who sends a byte at a time would hold the content for ever and never stall.
+        if found > whole or (found < whole and self.size is not None):
+            raise InvalidPayload("chunk", f"{found} bytes found at {number * CHUNK_SIZE}, {whole} wanted")
+        self.senders.add(sender)
+        self._ahead[number] = data
+        while (following := self._ahead.pop(len(self._content) // CHUNK_SIZE, None)) is not None:
+            self._content += following
+            self._hasher.update(following)
+            if len(following) < CHUNK_SIZE:
+                self._ended = True
+                return
+
+    def ends_here(self) -> bool:
+        """Whether what has arrived is the whole content, as somebody claims who has nothing behind it."""
+        is_long_enough = self.size is None or len(self._content) == self.size
+        return is_long_enough and self._hasher.digest() == self._content_hash
+
+    def content(self) -> bytes:
+        """The whole content. Raises InvalidPayload if it has another hash."""
+        if (found := self._hasher.digest()) != self._content_hash:
+            raise InvalidPayload("payload hash", f"{found.hex()} found, {self._content_hash.hex()} wanted")
+        return bytes(self._content)

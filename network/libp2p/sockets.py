@@ -1,0 +1,118 @@
+"""The socket under a connection: it reads ahead, never writes half a frame, and can be given up at once.
+
+A link may swallow packets without a word. What was written and not acknowledged is bounded in time, by the system and
+here, so that such a connection ends by itself; ending it never waits for the other side.
+"""
+
+import math
+import socket
+import struct
+from typing import Any
+
+import trio
+from libp2p.abc import IRawConnection
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.transport.tcp.tcp import TCP
+from multiaddr import Multiaddr
+
+from fedchain.network.limits import Limits
+
+READ_SIZE = 2**16
+"""Bytes asked of a socket at once."""
+
+KEEPALIVE_PROBES = 3
+"""Unanswered probes of the system's after which an idle socket is given up."""
+
+NO_LINGER = struct.pack("ii", 1, 0)
+"""Value of SO_LINGER with which closing drops what is unsent and resets the connection."""
+
+
+class Wire(ReadWriteCloser):
+    """A socket that reads ahead: a frame's length and body cost one call to the system instead of two or more."""
+
+    def __init__(self, stream: Any, limits: Limits) -> None:
+        self._stream = stream
+        self._socket = stream.stream.socket
+        self._write_timeout_s = limits.unacknowledged_s
+        self._buffer = memoryview(b"")
+        self._remote = _remote_address(self._socket)
+        watch_silence(self._socket, limits)
+
+    async def read(self, n: int | None = None) -> bytes:
+        """Up to ``n`` bytes; empty at the end."""
+        if not self._buffer:
+            self._buffer = memoryview(await self._stream.read(READ_SIZE))
+        taken = self._buffer[:n]
+        self._buffer = self._buffer[len(taken) :]
+        return bytes(taken)
+
+    async def write(self, data: bytes) -> None:
+        """Write all of ``data``, also if the caller is cancelled: after half of it the rest would be garbage.
+
+        Raises:
+            ConnectionClosedError: the connection broke, or the other side took nothing for ``unacknowledged_s``.
+        """
+        deadline_s = trio.current_time() + self._write_timeout_s
+        with trio.CancelScope(shield=True, deadline=deadline_s) as scope:
+            await self._stream.write(data)
+        if scope.cancelled_caught:
+            self.abort()
+            raise ConnectionClosedError(f"{len(data)} bytes could not be written within {self._write_timeout_s:.0f} s")
+
+    def abort(self) -> None:
+        """Give the connection up now: whoever reads or writes it is woken, and nothing is waited for."""
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        except OSError:  # it is closed already
+            return
+        self._socket.close()
+
+    async def close(self) -> None:
+        """Close the socket; the system still sends what was written."""
+        await self._stream.close()
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        """Host and port of the other side."""
+        return self._remote
+
+
+class BufferedTcp(TCP):
+    """TCP whose outgoing connections are wires; the swarm does it for incoming ones."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self._limits = limits
+
+    async def dial(self, maddr: Multiaddr) -> IRawConnection:
+        """Connect to ``maddr``."""
+        raw: Any = await super().dial(maddr)
+        raw.stream = Wire(raw.stream, self._limits)
+        return raw  # type: ignore[no-any-return]
+
+
+def watch_silence(sock: Any, limits: Limits) -> None:
+    """Have the system give a socket up if data is not acknowledged in time, or an idle peer does not answer."""
+    idle_s = max(1, math.ceil(limits.keepalive_s))
+    wanted = {
+        "TCP_KEEPIDLE": idle_s,
+        "TCP_KEEPINTVL": idle_s,
+        "TCP_KEEPCNT": KEEPALIVE_PROBES,
+        "TCP_USER_TIMEOUT": round(1000 * limits.unacknowledged_s),
+    }
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in wanted.items():
+            if (option := getattr(socket, name, None)) is not None:  # not every system has all of them
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    except OSError:  # it is closed already
+        return
+
+
+def _remote_address(sock: Any) -> tuple[str, int] | None:
+    """Host and port of a socket's other end, which the library does not know of IPv6."""
+    try:
+        host, port, *_ = sock.getpeername()
+    except OSError:  # it is closed already
+        return None
+    return host, port
