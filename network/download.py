@@ -217,6 +217,11 @@ class Download:
             self.providers.remove(liar)
         self.stop()
 
+    def doubt_size(self) -> None:
+        """Begin again without a size: whoever signed it may have lied, and only the hash says what is right."""
+        self.begin_alone()
+        self.parts.size = None
+
     def begin_alone(self) -> None:
         """Begin again with one provider after another: several sent parts, and one of them lied."""
         self._is_alone = True

@@ -184,7 +184,7 @@ class BlockImport:
         stands_on = context.head if before is None else before
         records = (*self._contents(block), Final(block, certificate, stands_on.encode()))
         context.emit(Persist(records))
-        if not self.is_contradicted:
+        if before is None and not self.is_contradicted:  # who joins passes over the decision
             for entry in context.ledger.entries.values():
                 if isinstance(entry.refuted, Invalid):
                     context.emit(Blame(entry.block.header.miner, entry.refuted))

@@ -143,7 +143,7 @@ class Production:
         return failed_ms is not None and context.now.ms - failed_ms >= context.genesis.phase_timeout_ms
 
     def _say(self, own: OwnPost) -> None:
-        """Write our post down, and only then hold it and send it."""
+        """Write our post down, and only then hold it and send it: who asks for posts is told what is in the mempool."""
         context, post = self._context, own.post
         # A post that is promised and cannot be sent, because its payload is lost, would cost the phase.
         context.emit(Persist((Content(post.payload_hash, own.payload),)))
