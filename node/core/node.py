@@ -331,6 +331,8 @@ class Node:
         self._voting.on_head()
         self._production.on_head()
         self._forget()
+        if self._catching_up.advance():  # blocks that are replayed come many at a time
+            self._on_head()
 
     def _forget(self) -> None:
         """Drop what no open phase, candidate or recent block refers to, and at times from the store, too."""
