@@ -154,7 +154,7 @@ def test_a_wrong_hash_begins_the_download_again_and_names_who_sent_all_of_it() -
         downloads.on_chunk(A, _chunk(number, other), 1)
     with pytest.raises(InvalidPayload, match="payload hash"):
         downloads.on_chunk(A, _chunk(2, other), 1)
-    assert downloads.on_tick(2) == _asked(0, peer=B)
+    assert downloads.on_tick(2) == _asked(0, 1, 2, peer=B)
     for number in range(3):
         content, _ = downloads.on_chunk(B, _chunk(number), 3)
     assert content == DATA
