@@ -7,11 +7,10 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.knowledge import missing_contents
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import FINALS_MAX
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
 
-AHEAD_MAX = 2 * FINALS_MAX
+AHEAD_MAX = 32
 """Blocks above the head that may wait for their payloads."""
 
 

@@ -19,7 +19,7 @@ SECONDS_MAX = 10
 
 def away(height: int, seed: int = 0, **options: object) -> Federation:
     """A federation of four whose last member comes when the others are at ``height``."""
-    federation = Federation(genesis(4, **options), seed, silent=[LATE])  # type: ignore[arg-type]
+    federation = Federation(genesis(4, **options), seed, silent=[LATE])
     federation.run_to_height(height, 90 + 60 * height)
     return federation
 

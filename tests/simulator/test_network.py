@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedchain.chain.vote import sign_vote
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GetContent, Message, VoteMessage, encode_message
@@ -22,7 +22,7 @@ def request(number: int = 0) -> GetContent:
 
 
 def gossip(number: int = 0) -> VoteMessage:
-    return VoteMessage(sign_vote(builders.keys(1)[0], bytes(32), sha256(b"%d" % number), 1, 0))
+    return VoteMessage(sign_vote(builders.keys(1)[0], bytes(32), VoteKind.PREVOTE, 1, 0, sha256(b"%d" % number)))
 
 
 class Scene:
