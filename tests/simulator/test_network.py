@@ -247,6 +247,20 @@ def test_what_was_ignored_may_come_again_and_what_was_rejected_may_not() -> None
         assert it.receivers().count(first) >= 2
 
 
+def test_bans_do_not_divide_a_mesh() -> None:
+    """Else a federation whose liars happen to stand between its honest members would wait for ever."""
+    with scene(12, degree=2) as it:
+        it.verdicts = dict.fromkeys(range(12), Verdict.ACCEPT)
+        banned = list(it.network.neighbours(0))
+        for neighbour in banned:
+            it.network._cut(0, neighbour)
+        assert it.network.neighbours(0)
+        assert not set(banned) & set(it.network.neighbours(0))
+        it.network.publish(0, gossip())
+        it.run()
+        assert it.receivers() == list(range(1, 12))
+
+
 def test_without_a_mesh_nothing_is_passed_on() -> None:
     with scene(6) as it:
         it.network.publish(0, gossip())
