@@ -78,10 +78,11 @@ class Adversary:
 
     def hear(self, event: Event) -> Sequence[Event]:
         """Its node is not told what others say in its name."""
-        if isinstance(event, MessageReceived) and isinstance(event.message, VoteMessage):
-            if event.message.vote.voter == self.key.public_key:
+        match event:
+            case MessageReceived(_, VoteMessage(vote)) if vote.voter == self.key.public_key:
                 return ()
-        return self.listen(event)
+            case _:
+                return self.listen(event)
 
     def begin(self, peer: SimulatedPeer) -> None:
         """The peer has started: take away its node's scruples about its own key."""
