@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install simulate testnet test check format bench fuzz soak reproduce clean
@@ -11,9 +12,11 @@ help: ## list the targets
 
 install: $(VENV)/.installed ## create .venv and install fedchain into it
 
+# libp2p comes by itself: of what it asks for, fastecdsa is never used and would need a compiler.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP_INSTALL) --editable '.[dev]'
+	$(PIP_INSTALL) --no-deps libp2p
 	@touch $@
 
 simulate: install ## 20 peers × 10 rounds of DFPL on real handwritten digits

@@ -1,21 +1,23 @@
-"""A block closes one phase: the posts it counts, the votes that accepted its parent, and what follows from both.
+"""A block closes one phase: the posts it counts, the votes that made its parent final, and crimes that it proves.
 
 The header commits to everything else, so a block's hash names exactly one byte string apart from the miner's own
-signature, which only the miner can make.
+signature, which only the miner can make. It holds no time: a block's time and its mining time are medians over the
+precommits that make it final, which the next block carries.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size, signing_message
+from fedchain.chain.evidence import Evidence
 from fedchain.chain.merkle import merkle_root
 from fedchain.chain.transaction import Transaction
-from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 
-BLOCK_VERSION = 1
+BLOCK_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,14 @@ class Header:
     """Phase that the block closes."""
     transactions_root: Hash
     """32 bytes: Merkle root over the hashes of the transactions."""
-    votes_root: Hash
-    """32 bytes: Merkle root over the hashes of the votes for the parent."""
+    certificate_root: Hash
+    """32 bytes: hash of the certificate of the parent."""
+    evidence_root: Hash
+    """32 bytes: Merkle root over the hashes of the evidence."""
+    state_root: Hash
+    """32 bytes: hash of the state that the block stands on, so that who joins needs no older block."""
     knowledge_root: Hash
     """32 bytes: SHA-256 of the knowledge that the phase leaves behind."""
-    timestamp_ms: int
-    """The miner's clock, in milliseconds since the Unix epoch."""
     bits: int
     """Difficulty in compact form. (Bitcoin: nBits)"""
     miner: PublicKey
@@ -65,9 +69,10 @@ class Header:
             self.round,
             self.phase,
             self.transactions_root,
-            self.votes_root,
+            self.certificate_root,
+            self.evidence_root,
+            self.state_root,
             self.knowledge_root,
-            self.timestamp_ms,
             self.bits,
             self.miner,
             self.nonce,
@@ -76,11 +81,11 @@ class Header:
     @classmethod
     def from_record(cls, value: Any) -> "Header":
         """Read the canonical fields; raises InvalidEncoding."""
-        kinds = (int, bytes, int, int, int, bytes, bytes, bytes, int, int, bytes, int)
+        kinds = (int, bytes, int, int, int, bytes, bytes, bytes, bytes, bytes, int, bytes, int)
         fields = expect_record(value, "header", kinds)
-        for position in (1, 5, 6, 7):
+        for position in (1, 5, 6, 7, 8, 9):
             expect_size(fields[position], HASH_SIZE, f"header field {position}")
-        expect_size(fields[10], PUBLIC_KEY_SIZE, "header miner")
+        expect_size(fields[11], PUBLIC_KEY_SIZE, "header miner")
         return cls(*fields)
 
 
@@ -93,8 +98,10 @@ class Block:
     """64 bytes: the miner's, over the block's hash; without it anyone could mine in the aggregator's name."""
     transactions: tuple[Transaction, ...]
     """The posts of the phase, in sender order."""
-    votes: tuple[Vote, ...]
-    """Votes that accepted the parent, in voter order; none for the first block."""
+    certificate: Certificate | None
+    """Precommits that made the parent final; None for the first block."""
+    evidence: tuple[Evidence, ...] = ()
+    """Crimes that become known here, in the order of their hashes."""
 
     @property
     def hash(self) -> Hash:
@@ -102,23 +109,27 @@ class Block:
         return self.header.hash
 
     def to_record(self) -> list[Any]:
-        """The canonical fields."""
+        """The canonical fields; what may be absent is a list of none or one."""
         return [
             self.header.to_record(),
             self.signature,
             [transaction.to_record() for transaction in self.transactions],
-            [vote.to_record() for vote in self.votes],
+            [] if self.certificate is None else [self.certificate.to_record()],
+            [evidence.to_record() for evidence in self.evidence],
         ]
 
     @classmethod
     def from_record(cls, value: Any) -> "Block":
         """Read the canonical fields; raises InvalidEncoding."""
-        header, signature, transactions, votes = expect_record(value, "block", (list, bytes, list, list))
+        kinds = (list, bytes, list, list, list)
+        header, signature, transactions, certificate, evidence = expect_record(value, "block", kinds)
+        parent = expect_record(certificate, "block certificate", (list,)) if certificate else [None]
         return cls(
             Header.from_record(header),
             expect_size(signature, SIGNATURE_SIZE, "block signature"),
             tuple(Transaction.from_record(record) for record in transactions),
-            tuple(Vote.from_record(record) for record in votes),
+            None if parent[0] is None else Certificate.from_record(parent[0]),
+            tuple(Evidence.from_record(record) for record in evidence),
         )
 
     def encode(self) -> bytes:
@@ -136,9 +147,9 @@ def transactions_root(transactions: Sequence[Transaction]) -> Hash:
     return merkle_root([transaction.hash for transaction in transactions])
 
 
-def votes_root(votes: Sequence[Vote]) -> Hash:
-    """Merkle root over the votes' hashes."""
-    return merkle_root([vote.hash for vote in votes])
+def evidence_root(evidence: Sequence[Evidence]) -> Hash:
+    """Merkle root over the hashes of the evidence."""
+    return merkle_root([item.hash for item in evidence])
 
 
 def block_signing_message(chain_id: Hash, block_hash: Hash) -> bytes:
@@ -151,7 +162,9 @@ def sign_block(
     chain_id: Hash,
     header: Header,
     transactions: tuple[Transaction, ...],
-    votes: tuple[Vote, ...],
+    certificate: Certificate | None,
+    evidence: tuple[Evidence, ...] = (),
 ) -> Block:
     """Put a sealed header and its body together in the name of the miner."""
-    return Block(header, key.sign(block_signing_message(chain_id, header.hash)), transactions, votes)
+    signature = key.sign(block_signing_message(chain_id, header.hash))
+    return Block(header, signature, transactions, certificate, evidence)

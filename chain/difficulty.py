@@ -1,7 +1,8 @@
 """Difficulty: targets, their compact form, work, and the retarget. Integers only, so everyone agrees.
 
-The retarget follows the *mining* time alone, the time from the newest contribution in a block to the block's own
-timestamp (DFPL Eq. 9 calls its mean β). Training takes as long as it takes and says nothing about hash power.
+The retarget follows the *mining* time alone, as the median of the voters saw it: from the moment when they could have
+mined themselves until the block came (DFPL Eq. 9 calls its mean β). Training takes as long as it takes and says
+nothing about hash power, and waiting for a deadline is not mining.
 """
 
 TARGET_MAX = 2**255 - 1

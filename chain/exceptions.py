@@ -4,19 +4,21 @@
 
     ChainError
     ├── Refused                   something received was not taken; nothing changed
-    │   ├── Invalid               the sender's fault, for ever                      -> REJECT
+    │   ├── Invalid               a fault, for ever                                 -> REJECT
     │   │   ├── InvalidEncoding       bytes that are not the canonical form of anything
-    │   │   ├── InvalidTransaction
-    │   │   ├── InvalidPayload
-    │   │   ├── InvalidVote
-    │   │   └── InvalidBlock
+    │   │   ├── InvalidSignature      nobody signed this; an honest relay would not have passed it on
+    │   │   ├── InvalidTransaction    ┐
+    │   │   ├── InvalidPayload        │
+    │   │   ├── InvalidVote           │ its author signed what breaks a rule: the author is blamed,
+    │   │   ├── InvalidCertificate    │ whoever passed it on may not have been able to know
+    │   │   ├── InvalidEvidence       │
+    │   │   └── InvalidBlock          ┘
     │   └── Unready               may heal by waiting or asking                     -> IGNORE
-    │       ├── UnknownParent         a block whose parent we have not seen
-    │       ├── UnknownBlock          a vote for a block we have not seen
-    │       ├── MissingPayload        a block whose payloads we do not hold yet
-    │       ├── FutureTimestamp       a clock ahead of ours
-    │       ├── OutOfWindow           a round we have left or are far from
-    │       ├── Equivocation          a second post for one phase: its signer's fault, not who passed it on
+    │       ├── AlreadyKnown          it is held, and was passed on before
+    │       ├── UnknownParent         a block or vote that is not for the open height
+    │       ├── MissingPayload        contents that are not held yet
+    │       ├── OutOfWindow           a round that we have left or are far from
+    │       ├── Equivocation          a second, different statement: its signer's crime, not who passed it on
     │       └── LimitReached          a bounded pool is full
     ├── InvalidGenesis            the document that founds a chain contradicts itself
     ├── NotFound                  the chain holds nothing under that height, hash or address
@@ -39,15 +41,19 @@ class Refused(ChainError):
 
 
 class Invalid(Refused):
-    """It breaks a rule and always will: the sender is at fault."""
+    """It breaks a rule and always will."""
 
 
 class InvalidEncoding(Invalid):
     """The bytes are not the one canonical form of a value."""
 
 
+class InvalidSignature(Invalid):
+    """The signature is not the author's: who passed it on could have known."""
+
+
 class InvalidTransaction(Invalid):
-    """A post that no honest member would have signed or sent."""
+    """A post that no honest member would have signed."""
 
 
 class InvalidPayload(Invalid):
@@ -55,7 +61,15 @@ class InvalidPayload(Invalid):
 
 
 class InvalidVote(Invalid):
-    """A vote by a stranger or with a bad signature."""
+    """A vote that no honest member would have signed."""
+
+
+class InvalidCertificate(Invalid):
+    """Votes that do not prove what they are said to prove."""
+
+
+class InvalidEvidence(Invalid):
+    """Two statements that do not exclude each other."""
 
 
 class InvalidBlock(Invalid):
@@ -66,28 +80,24 @@ class Unready(Refused):
     """It cannot be judged, or not now; asking or waiting may help."""
 
 
+class AlreadyKnown(Unready):
+    """It is held already; passing it on once more would help nobody."""
+
+
 class UnknownParent(Unready):
-    """The block's parent is not known here: fetch it."""
-
-
-class UnknownBlock(Unready):
-    """The vote's block is not known here: fetch it."""
+    """It belongs to another height than the open one."""
 
 
 class MissingPayload(Unready):
     """A payload of the block is not held here: fetch it."""
 
 
-class FutureTimestamp(Unready):
-    """The timestamp is further ahead of the local clock than the chain allows."""
-
-
 class OutOfWindow(Unready):
-    """The round or phase is closed, or too far ahead to be kept."""
+    """The round, phase, height or attempt is closed, or too far ahead to be kept."""
 
 
 class Equivocation(Unready):
-    """A member signed two different posts for one phase. The first one seen counts.
+    """A member signed two different statements where one is allowed. Both together are evidence.
 
     Whoever passes on the second is not to blame, so it is ignored and not held against a neighbour.
     """

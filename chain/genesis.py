@@ -13,9 +13,9 @@ from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
+from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey, is_valid_public_key
 
-GENESIS_VERSION = 1
+GENESIS_VERSION = 2
 GENESIS_SIZE_MAX = 16 * 2**20
 
 KNOWLEDGE_SIZE_MAX = 2**28
@@ -45,6 +45,23 @@ class AggregatorRule(Enum):
     """The members in turn, round by round."""
 
 
+class FaultModel(Enum):
+    """What members may do wrong before the chain's promises end."""
+
+    BYZANTINE = "byzantine"
+    """Up to a third may do anything: lie, sign twice, withhold, collude."""
+    CRASH = "crash"
+    """Up to half may stop, and all others are honest. (DFPL's majority)"""
+
+    def faulty(self, electors: int) -> int:
+        """How many of ``electors`` may lie, f."""
+        return max(0, electors - 1) // 3 if self is FaultModel.BYZANTINE else 0
+
+    def quorum(self, electors: int) -> int:
+        """How many of ``electors`` decide, q: any two quorums have an honest elector in common."""
+        return (electors + self.faulty(electors)) // 2 + 1
+
+
 @dataclass(frozen=True, slots=True)
 class PhaseRule:
     """What the chain knows of a learning method's phase."""
@@ -53,6 +70,8 @@ class PhaseRule:
     """Name of the phase in the method."""
     by: Contributor
     """Who posts."""
+    quorum: int = 0
+    """Fewest posts that close the phase; 0: the federation's ``contribution_quorum``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +85,7 @@ class Genesis:
     created_ms: int
     """When it was founded, in milliseconds since the Unix epoch; no block is older."""
     members: tuple[PublicKey, ...]
-    """32 bytes each; the first one is the fixed aggregator, where there is one."""
+    """32 bytes each; the first one is the fixed aggregator, where there is one. Who is a member now, the state says."""
     learning: tuple[tuple[str, str], ...]
     """The learning task as (name, value as JSON) pairs, sorted by name; the chain carries it and never reads it."""
     setup: tuple[PhaseRule, ...] = ()
@@ -85,18 +104,18 @@ class Genesis:
     """Difficulty of the first block, in compact form."""
     target_mining_time_ms: int = 4_000
     """What the retarget steers the mining time to, in milliseconds (DFPL: β)."""
-    vote_quorum_percent: int = 50
-    """A block is accepted by more than this percentage of the electorate."""
-    contribution_quorum: int = 1
-    """Fewest posts of participants that a block may close a phase with."""
+    fault_model: FaultModel = FaultModel.BYZANTINE
+    """What members may do wrong: it decides how many votes make a block final."""
+    contribution_quorum: int = 0
+    """Fewest posts of participants that a block may close a phase with; 0: a quorum of the phase's contributors."""
     phase_timeout_ms: int = 60_000
-    """How long a phase waits for expected posts, in milliseconds."""
-    inactive_after: int = 3
-    """A member leaves the electorate after it missed this many phases in a row; its next post brings it back."""
-    reorg_depth_max: int = 1
-    """Deepest fork point below its head, in blocks, at which a peer still votes."""
+    """How long a phase waits for expected posts at most, in milliseconds; the chain shortens it by what it saw."""
+    phase_floor_ms: int = 5_000
+    """How long a phase waits for expected posts at least, in milliseconds."""
+    vote_timeout_ms: int = 1_000
+    """How long the first attempt to decide a height waits for votes, in milliseconds; each further one waits longer."""
     committee_size: int = 0
-    """Members that vote on a block, drawn from the electorate by the parent's hash; 0: all of it."""
+    """Members that vote on a block, drawn by the parent's hash; 0: all."""
     contributors_per_round: int = 0
     """Members that contribute in a round, drawn by the hash of the block that closed the last one; 0: all."""
     payload_size_max: int = PAYLOAD_SIZE_DEFAULT
@@ -106,12 +125,10 @@ class Genesis:
     retention_blocks: int = 0
     """Blocks up to the head whose payloads and knowledge every peer keeps; 0: all, for ever.
 
-    Who lacks older blocks takes them on the votes that accepted them.
+    Who lacks older blocks takes them on the votes that made them final.
     """
-    clock_ahead_max_ms: int = 2_000
-    """How far ahead of the local clock a timestamp may be, in milliseconds."""
     omission_slack_ms: int = 2_000
-    """A peer does not vote for a block that omits a post it held for this long before the block's timestamp."""
+    """A peer does not vote for a block that omits a post which it held for this long when the block came."""
 
     chain_id: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: hash of the document."""
@@ -153,16 +170,26 @@ class Genesis:
         """
         items = [item for item in fields(cls) if item.init]
         value = decode(data, GENESIS_SIZE_MAX)
+        _expect_version(value)
         kinds = [_record_kind(item.name) for item in items]
         record = expect_record(value, "genesis", kinds)
         return cls(**{item.name: _from_record(item.name, entry) for item, entry in zip(items, record, strict=True)})
+
+
+def _expect_version(value: Any) -> None:
+    """Another version has other fields: say so before anything looks at them."""
+    if type(value) is list and value and type(value[0]) is int and value[0] != GENESIS_VERSION:
+        raise InvalidGenesis(
+            f"version is {value[0]}, this program speaks {GENESIS_VERSION}: "
+            "a chain of another version is not carried over, found a new one"
+        )
 
 
 def _to_record(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_record(item) for item in value]
     if isinstance(value, PhaseRule):
-        return [value.name, value.by.value]
+        return [value.name, value.by.value, value.quorum]
     if isinstance(value, Enum):
         return value.value
     return int(value) if isinstance(value, bool) else value
@@ -171,7 +198,7 @@ def _to_record(value: Any) -> Any:
 def _record_kind(name: str) -> type:
     if name in ("members", "learning", "setup", "phases"):
         return list
-    return str if name in ("name", "aggregator", "proof_function") else int
+    return str if name in ("name", "aggregator", "proof_function", "fault_model") else int
 
 
 def _from_record(name: str, value: Any) -> Any:
@@ -181,8 +208,8 @@ def _from_record(name: str, value: Any) -> Any:
         return tuple(tuple(expect_record(item, "genesis learning", (str, str))) for item in value)
     if name == "members":
         return tuple(expect_record(value, "genesis members", [bytes] * len(value)))
-    if name == "aggregator":
-        return _read_choice(AggregatorRule, value, name)
+    if name in ("aggregator", "fault_model"):
+        return _read_choice(AggregatorRule if name == "aggregator" else FaultModel, value, name)
     if name == "centralized":
         _expect(value in (0, 1), f"centralized is {value}, it must be 0 or 1")
         return bool(value)
@@ -190,8 +217,8 @@ def _from_record(name: str, value: Any) -> Any:
 
 
 def _read_phase(value: Any) -> PhaseRule:
-    name, by = expect_record(value, "genesis phase", (str, str))
-    return PhaseRule(name, _read_choice(Contributor, by, "phase"))
+    name, by, quorum = expect_record(value, "genesis phase", (str, str, int))
+    return PhaseRule(name, _read_choice(Contributor, by, "phase"), quorum)
 
 
 def _read_choice(choices: Any, value: str, name: str) -> Any:
@@ -208,6 +235,9 @@ def _validate(genesis: Genesis) -> None:
     _expect(count >= 1, "members is empty, a federation has at least 1")
     _expect(len(set(g.members)) == count, f"members holds {count} keys but {len(set(g.members))} different ones")
     _expect(all(len(m) == PUBLIC_KEY_SIZE for m in g.members), f"members must be {PUBLIC_KEY_SIZE} bytes each")
+    # A key of small order has signatures that anybody can make; one with two spellings is two members.
+    bad = next((m.hex() for m in g.members if not is_valid_public_key(m)), None)
+    _expect(bad is None, f"members holds {bad}, which is no canonical Ed25519 key of the full group")
     _expect(list(g.learning) == sorted(set(g.learning)), "learning must be sorted and without repetition")
     _expect(len(g.phases) >= 1, "phases is empty, a round has at least 1")
     _expect(
@@ -219,18 +249,22 @@ def _validate(genesis: Genesis) -> None:
         f"proof_function is {g.proof_function!r}, not {list(PROOF_FUNCTIONS)}",
     )
     _expect(is_canonical_bits(g.initial_bits), f"initial_bits is {g.initial_bits:#x}, not a compact target")
-    _expect_range(g, "vote_quorum_percent", 50, 99)
     _expect_range(g, "committee_size", 0, count)
     _expect_range(g, "contributors_per_round", 0, count)
-    _expect_range(g, "contribution_quorum", 1, g.contributors_per_round or count)
+    contributors = g.contributors_per_round or count
+    _expect_range(g, "contribution_quorum", 0, contributors)
+    for phase in (*g.setup, *g.phases):
+        _expect(
+            0 <= phase.quorum <= contributors,
+            f"quorum of {phase.name} is {phase.quorum}, it must be between 0 and {contributors}",
+        )
     _expect_range(g, "target_mining_time_ms", 4, 2**40)
     _expect_range(g, "phase_timeout_ms", 1, 2**40)
-    _expect_range(g, "inactive_after", 1, 2**20)
-    _expect_range(g, "reorg_depth_max", 0, 2**20)
+    _expect_range(g, "phase_floor_ms", 0, 2**40)
+    _expect_range(g, "vote_timeout_ms", 1, 2**32)
     _expect_range(g, "payload_size_max", 1, 2**30)
     _expect_range(g, "inline_size_max", 0, min(g.payload_size_max, 2**18))
     _expect_range(g, "retention_blocks", 0, 2**32)
-    _expect_range(g, "clock_ahead_max_ms", 0, 2**32)
     _expect_range(g, "omission_slack_ms", 0, 2**32)
     _expect_range(g, "created_ms", 0, 2**48)
     _expect_range(g, "rounds", 0, 2**32)

@@ -27,8 +27,11 @@ EMPTY_ROOT: Hash = sha256(EMPTY_KNOWLEDGE)
 class Rules(Protocol):
     """What a learning method decides for the chain. Both functions are pure."""
 
-    def check(self, phase: str, payload: bytes) -> None:
-        """Raise ValueError if ``payload`` is not well-formed for ``phase``."""
+    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+        """Raise ValueError unless :meth:`aggregate` takes ``payload`` beside any others that pass here.
+
+        It is total: a post that passed it can stop no block.
+        """
 
     def aggregate(
         self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
@@ -39,50 +42,63 @@ class Rules(Protocol):
         """
 
 
-def missing_contents(parent: State, transactions: Sequence[Transaction], content: ContentLookup) -> list[Hash]:
+PostCheck = Callable[[Genesis, Rules, State, bytes, Transaction, bytes], None]
+"""As :func:`check_post`."""
+
+
+def missing_contents(state: State, transactions: Sequence[Transaction], content: ContentLookup) -> list[Hash]:
     """Hashes that :func:`recompute` needs and ``content`` lacks."""
-    needed = (parent.knowledge_root, *(transaction.payload_hash for transaction in transactions))
+    needed = (state.knowledge_root, *(transaction.payload_hash for transaction in transactions))
     return [item for item in needed if item != EMPTY_ROOT and content(item) is None]
+
+
+def check_post(
+    genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes
+) -> None:
+    """A post for the phase that is open after ``state``, with its payload and the knowledge in force.
+
+    Raises InvalidPayload: it is not what its transaction says, or the method cannot use it.
+    """
+    phase = phase_rule(genesis, state).name
+    validate_payload(transaction, payload, partial(rules.check, phase, transaction.sender, state.round, knowledge))
 
 
 def recompute(
     genesis: Genesis,
     rules: Rules,
-    parent: State,
+    state: State,
     transactions: Sequence[Transaction],
     content: ContentLookup,
-    check_payload: Callable[[Transaction, bytes], None] | None = None,
+    check: PostCheck = check_post,
 ) -> bytes:
     """The knowledge that a block over ``transactions`` leaves behind. A block without any keeps the old one.
 
     Args:
         genesis: the rules of the federation.
         rules: the learning method's.
-        parent: the state that the block stands on.
+        state: what the block stands on.
         transactions: the posts that it counts, in sender order.
         content: where payloads and knowledge are found.
-        check_payload: a cache in front of ``validate_payload``; by default every payload is checked here.
+        check: a cache in front of :func:`check_post`.
 
     Raises:
         MissingPayload: not everything that is needed is held here.
         InvalidPayload: a payload is not what its transaction says, or the method cannot read it.
-        InvalidBlock: the payloads do not fit together.
+        InvalidBlock: the payloads do not fit together, which a total ``check`` excludes.
     """
-    if missing := missing_contents(parent, transactions, content):
+    if missing := missing_contents(state, transactions, content):
         first, total = missing[0].hex(), len(transactions) + 1
         raise MissingPayload("payload", f"{len(missing)} of {total} contents not held, the first is {first}")
-    knowledge = _held(content, parent.knowledge_root)
+    knowledge = _held(content, state.knowledge_root)
     if not transactions:
         return knowledge
-    phase = phase_rule(genesis, parent).name
-    check = check_payload or partial(validate_payload, check=partial(rules.check, phase))
     posts = []
     for transaction in transactions:
         payload = _held(content, transaction.payload_hash)
-        check(transaction, payload)
+        check(genesis, rules, state, knowledge, transaction, payload)
         posts.append((transaction.sender, payload))
     try:
-        return rules.aggregate(phase, parent.round, knowledge, posts)
+        return rules.aggregate(phase_rule(genesis, state).name, state.round, knowledge, posts)
     except ValueError as error:
         raise InvalidBlock("aggregate", str(error)) from None
 

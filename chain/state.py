@@ -1,20 +1,42 @@
-"""The state of the chain at a block: what every rule of the next block is judged by. A pure function of the chain."""
+"""The state of the chain at a block: what every rule of the next block is judged by. A pure function of the chain.
 
-from dataclasses import dataclass
+It is bounded, and the next header commits to it by hash. Whoever holds a final block, its certificate and the state
+before it can therefore go on without any older block.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nsmallest
+from typing import Any
 
 from fedchain.chain.block import Block
-from fedchain.chain.difficulty import next_bits, work_from_bits
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.difficulty import is_canonical_bits, next_bits, work_from_bits
+from fedchain.chain.encoding import decode, encode, expect_record, expect_size
+from fedchain.chain.evidence import Evidence
+from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PublicKey
-
-MEDIAN_WINDOW = 11
-"""A block must be newer than the median of this many blocks before it. (Bitcoin: nMedianTimeSpan)"""
 
 EMPTY_KNOWLEDGE = b""
 """What a federation knows before its first block."""
+
+DELAYS_MAX = 16
+"""Rounds whose posting delays are remembered."""
+
+PUNCTUAL = 2
+"""A member that was on time in so many phases running is waited for; all members begin so."""
+
+STATE_SIZE_MAX = 16 * 2**20
+"""Bytes of an encoded state that is fetched."""
+
+NUMBER_MAX = 2**62
+"""No height, round or time of a state that is fetched is larger: what follows it has to fit into 64 bits."""
+
+WORK_SIZE = 40
+"""Bytes of the accumulated work: it outgrows 64 bits. A block adds at most 2²⁵⁵."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +45,6 @@ class State:
 
     block_hash: Hash
     """32 bytes: the block; the chain id for the genesis state."""
-    parent_hash: Hash
-    """32 bytes: the block before it; the chain id for the first two states."""
     height: int
     """Blocks since the genesis document."""
     round: int
@@ -39,48 +59,140 @@ class State:
     """Expected number of hashes behind the whole chain."""
     bits: int
     """Difficulty of the next block, in compact form."""
-    timestamps_ms: tuple[int, ...]
-    """Timestamps of the last blocks, oldest first, at most ``MEDIAN_WINDOW``."""
-    missed: tuple[int, ...]
-    """For each member, how many phases in a row it was due and did not post."""
+    posts: int
+    """Posts that the block counts."""
+    settled_time_ms: int
+    """Time of the block *before* this one, in milliseconds since the Unix epoch: the last that a block carries."""
+    delays_ms: tuple[tuple[int, ...], ...]
+    """For each phase of a round, how long its posts took in the last rounds, oldest first, at most ``DELAYS_MAX``."""
     round_seed: Hash
     """32 bytes: hash of the block that closed the last round; draws the contributors of this one."""
-    contributors: frozenset[PublicKey]
+    members: tuple[PublicKey, ...]
+    """All members, in the order of the partition."""
+    punctuality: bytes
+    """One byte for each member: how many phases running it was on time, at most ``PUNCTUAL``."""
+    convicted: tuple[Evidence, ...]
+    """Proven crimes, one for each member that neither votes nor posts nor mines any more, in the order of the chain."""
+    deciders: frozenset[PublicKey]
+    """Members whose precommits made, or will make, this state's block final."""
+
+    contributors: frozenset[PublicKey] = field(compare=False)
     """Members that may post in the phase that the next block closes."""
-    electors: frozenset[PublicKey]
-    """Members whose votes count for the next block: the active ones, or a committee drawn from them."""
+    electors: frozenset[PublicKey] = field(compare=False)
+    """Members whose votes decide the next block."""
+    index: Mapping[PublicKey, int] = field(compare=False, repr=False)
+    """Place of each member in ``members``."""
+    root: Hash = field(init=False, compare=False)
+    """32 bytes: SHA-256 of the encoded state; the next header commits to it."""
 
-    @property
-    def timestamp_ms(self) -> int:
-        """Timestamp of the block."""
-        return self.timestamps_ms[-1]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", sha256(self.encode()))
 
-    @property
-    def median_time_ms(self) -> int:
-        """Median timestamp of the last blocks: the next one must be newer."""
-        return sorted(self.timestamps_ms)[len(self.timestamps_ms) // 2]
+    def is_active(self, member: PublicKey) -> bool:
+        """Whether ``member`` is one, and was not convicted."""
+        return member in self.index and all(crime.culprit != member for crime in self.convicted)
+
+    def encode(self) -> bytes:
+        """The state's one byte string; what follows from it and the genesis document is left out."""
+        return encode(
+            [
+                self.block_hash,
+                self.height,
+                self.round,
+                self.phase,
+                int(self.finished),
+                self.knowledge_root,
+                self.work.to_bytes(WORK_SIZE, "big"),
+                self.bits,
+                self.posts,
+                self.settled_time_ms,
+                [list(delays) for delays in self.delays_ms],
+                self.round_seed,
+                b"".join(self.members),
+                self.punctuality,
+                [crime.to_record() for crime in self.convicted],
+                bytes(member in self.deciders for member in self.members),
+            ]
+        )
+
+
+def decode_state(genesis: Genesis, data: bytes) -> State:
+    """Read :meth:`State.encode`'s bytes, and no other spelling of them; raises InvalidEncoding.
+
+    Whether the state is the chain's, only a header says that a quorum stands behind: see ``judge_joined``.
+    """
+    kinds = (bytes, int, int, int, int, bytes, bytes, int, int, int, list, bytes, bytes, bytes, list, bytes)
+    values = expect_record(decode(data, STATE_SIZE_MAX), "state", kinds)
+    block_hash, height, round_number, phase, finished, knowledge_root, work, bits, posts, time_ms, delays = values[:11]
+    round_seed, keys, punctuality, crimes, deciders = values[11:]
+    for item in (block_hash, knowledge_root, round_seed):
+        expect_size(item, HASH_SIZE, "state hash")
+    members = genesis.members
+    if keys != b"".join(members):
+        raise InvalidEncoding("state", f"its {len(keys)} bytes of keys are not the {len(members)} members'")
+    for name, marks in (("state punctuality", punctuality), ("state deciders", deciders)):
+        expect_size(marks, len(members), name)
+    if phase >= len(genesis.phases_of(round_number)) or not is_canonical_bits(bits):
+        raise InvalidEncoding("state", f"phase {phase} of round {round_number} or bits {bits:#x} fit no state")
+    if (largest := max(height, round_number, posts, time_ms)) > NUMBER_MAX:
+        raise InvalidEncoding("state", f"{largest} found, no number is above {NUMBER_MAX}")
+    state = _complete(
+        genesis,
+        block_hash=block_hash,
+        height=height,
+        round=round_number,
+        phase=phase,
+        finished=bool(finished),
+        knowledge_root=knowledge_root,
+        work=_read_work(work),
+        bits=bits,
+        posts=posts,
+        settled_time_ms=time_ms,
+        delays_ms=_read_delays(delays, len(genesis.phases)),
+        round_seed=round_seed,
+        members=members,
+        punctuality=punctuality,
+        convicted=tuple(Evidence.from_record(record) for record in crimes),
+        deciders=frozenset(member for member, mark in zip(members, deciders, strict=True) if mark),
+    )
+    if state.root != sha256(data):
+        raise InvalidEncoding("state", f"{len(data)} bytes differ from their re-encoding")
+    return state
+
+
+def _read_work(data: bytes) -> int:
+    work = int.from_bytes(expect_size(data, WORK_SIZE, "state work"), "big")
+    if work.bit_length() >= 8 * WORK_SIZE:
+        raise InvalidEncoding("state work", f"{work.bit_length()} bits found, fewer than {8 * WORK_SIZE} expected")
+    return work
+
+
+def _read_delays(rows: list[Any], phases: int) -> tuple[tuple[int, ...], ...]:
+    expect_record(rows, "state delays", [list] * phases)
+    return tuple(tuple(expect_record(row, "state delays", [int] * min(len(row), DELAYS_MAX))) for row in rows)
 
 
 @lru_cache(maxsize=4)
 def genesis_state(genesis: Genesis) -> State:
-    """The state before the first block. Kept: every peer that wakes begins there, and to draw from many takes time."""
-    first_round, seed = 0 if genesis.setup else 1, genesis.chain_id
-    missed = (0,) * len(genesis.members)
-    return State(
+    """The state before the first block. Kept: every peer begins there, and to draw from many takes time."""
+    return _complete(
+        genesis,
         block_hash=genesis.chain_id,
-        parent_hash=genesis.chain_id,
         height=0,
-        round=first_round,
+        round=0 if genesis.setup else 1,
         phase=0,
         finished=False,
         knowledge_root=sha256(EMPTY_KNOWLEDGE),
         work=0,
         bits=genesis.initial_bits,
-        timestamps_ms=(genesis.created_ms,),
-        missed=missed,
-        round_seed=seed,
-        contributors=_contributors(genesis, first_round, 0, seed),
-        electors=_electors(genesis, missed, genesis.chain_id),
+        posts=0,
+        settled_time_ms=genesis.created_ms,
+        delays_ms=((),) * len(genesis.phases),
+        round_seed=genesis.chain_id,
+        members=genesis.members,
+        punctuality=bytes([PUNCTUAL]) * len(genesis.members),
+        convicted=(),
+        deciders=frozenset(),
     )
 
 
@@ -88,31 +200,32 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     """The state after a valid ``block`` on top of ``state``."""
     header = block.header
     last_phase = state.phase + 1 == len(genesis.phases_of(state.round))
-    next_round, next_phase = (state.round + 1, 0) if last_phase else (state.round, state.phase + 1)
-    seed = header.hash if last_phase else state.round_seed
-    missed = _count_missed(genesis, state, block)
-    return State(
+    time_ms, delays_ms, bits = _settle(genesis, state, block.certificate)
+    return _complete(
+        genesis,
         block_hash=header.hash,
-        parent_hash=state.block_hash,
         height=state.height + 1,
-        round=next_round,
-        phase=next_phase,
+        round=state.round + 1 if last_phase else state.round,
+        phase=0 if last_phase else state.phase + 1,
         finished=last_phase and state.round > 0 and state.round == genesis.rounds,
         knowledge_root=header.knowledge_root,
         work=state.work + work_from_bits(header.bits),
-        bits=next_bits(header.bits, mining_time_ms(state, block), genesis.target_mining_time_ms),
-        timestamps_ms=(*state.timestamps_ms, header.timestamp_ms)[-MEDIAN_WINDOW:],
-        missed=missed,
-        round_seed=seed,
-        contributors=_contributors(genesis, next_round, next_phase, seed),
-        electors=_electors(genesis, missed, header.hash),
+        bits=bits,
+        posts=len(block.transactions),
+        settled_time_ms=time_ms,
+        delays_ms=delays_ms,
+        round_seed=header.hash if last_phase else state.round_seed,
+        members=state.members,
+        punctuality=_count_punctuality(genesis, state, block),
+        convicted=(*state.convicted, *block.evidence),
+        deciders=state.electors,
+        index=state.index,
     )
 
 
-def mining_time_ms(parent: State, block: Block) -> int:
-    """How long the block took to mine: from its newest contribution (or its parent, if it is empty) on."""
-    newest = max((transaction.timestamp_ms for transaction in block.transactions), default=parent.timestamp_ms)
-    return max(0, block.header.timestamp_ms - newest)
+def block_time_ms(state: State, certificate: Certificate) -> int:
+    """Time of the block that ``state`` stands behind, by the certificate that made it final. It never goes back."""
+    return max(state.settled_time_ms + 1, certificate.clock_ms)
 
 
 def phase_rule(genesis: Genesis, state: State) -> PhaseRule:
@@ -120,53 +233,95 @@ def phase_rule(genesis: Genesis, state: State) -> PhaseRule:
     return genesis.phases_of(state.round)[state.phase]
 
 
+def posts_required(genesis: Genesis, state: State) -> int:
+    """Fewest posts that the next block may count, unless it closes its phase empty."""
+    rule = phase_rule(genesis, state)
+    if rule.by is Contributor.AGGREGATOR:
+        return 1
+    count = len(state.contributors)
+    return max(1, min(count, rule.quorum or genesis.contribution_quorum or genesis.fault_model.quorum(count)))
+
+
+def votes_required(genesis: Genesis, electors: frozenset[PublicKey]) -> int:
+    """How many of ``electors`` make a block final."""
+    return genesis.fault_model.quorum(len(electors))
+
+
 def may_close_empty(genesis: Genesis, state: State) -> bool:
     """Whether the open phase depends on few enough members that their silence could stop the federation for ever.
 
-    Where every member may post, one that comes back late is enough, and waiting for it is better than an idle round.
+    Where every member may post, waiting for a quorum to come back is better than an idle round.
     """
     by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
     return by_aggregator or genesis.centralized or genesis.contributors_per_round > 0 or state.phase > 0
 
 
-def expected_contributors(genesis: Genesis, state: State) -> frozenset[PublicKey]:
-    """Contributors worth waiting for: those that posted when they were last due, so a dead peer costs one timeout."""
-    return frozenset(member for member in state.contributors if not state.missed[genesis.index[member]])
+def expected_contributors(state: State) -> frozenset[PublicKey]:
+    """Contributors that are waited for: a member that missed a phase has to be on time in two phases running first.
+
+    Where none is punctual all are waited for: or an aggregator that once trained too slowly would be passed over.
+    """
+    punctual = (member for member in state.contributors if state.punctuality[state.index[member]] >= PUNCTUAL)
+    return frozenset(punctual) or state.contributors
 
 
-def votes_required(genesis: Genesis, parent: State) -> int:
-    """How many electors must vote for a block on top of ``parent`` before it is accepted."""
-    return len(parent.electors) * genesis.vote_quorum_percent // 100 + 1
-
-
-def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
+def draw(members: Iterable[PublicKey], count: int, seed: bytes) -> frozenset[PublicKey]:
     """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all."""
-    if count == 0 or count >= len(members):
-        return frozenset(members)
-    return frozenset(nsmallest(count, members, key=lambda member: sha256(seed + member)))
+    drawn = tuple(members)
+    if count == 0 or count >= len(drawn):
+        return frozenset(drawn)
+    return frozenset(nsmallest(count, drawn, key=lambda member: sha256(seed + member)))
 
 
-def _contributors(genesis: Genesis, round_number: int, phase: int, seed: Hash) -> frozenset[PublicKey]:
-    if genesis.phases_of(round_number)[phase].by is Contributor.AGGREGATOR:
-        aggregator = genesis.aggregator_of(round_number)
-        return frozenset() if aggregator is None else frozenset({aggregator})
-    return draw(genesis.members, genesis.contributors_per_round, seed + b"contributors")
-
-
-def _electors(genesis: Genesis, missed: tuple[int, ...], block_hash: Hash) -> frozenset[PublicKey]:
-    active = tuple(
-        member for member, times in zip(genesis.members, missed, strict=True) if times < genesis.inactive_after
+def _complete(genesis: Genesis, *, index: Mapping[PublicKey, int] | None = None, **fields: Any) -> State:
+    """Add what follows from the rest: who is where, who may post, and who may vote."""
+    members: tuple[PublicKey, ...] = fields["members"]
+    culprits = {crime.culprit for crime in fields["convicted"]}
+    active = tuple(member for member in members if member not in culprits) if culprits else members
+    place = {member: number for number, member in enumerate(members)} if index is None else index
+    return State(
+        **fields,
+        contributors=_contributors(genesis, fields["round"], fields["phase"], fields["round_seed"], active),
+        electors=draw(active, genesis.committee_size, fields["block_hash"] + b"committee"),
+        index=place,
     )
-    return draw(active, genesis.committee_size, block_hash + b"committee")
 
 
-def _count_missed(genesis: Genesis, state: State, block: Block) -> tuple[int, ...]:
-    # A phase that is closed empty says nothing about its contributors, and it must not empty the electorate.
+def _contributors(
+    genesis: Genesis, round_number: int, phase: int, seed: Hash, active: tuple[PublicKey, ...]
+) -> frozenset[PublicKey]:
+    if genesis.phases_of(round_number)[phase].by is Contributor.AGGREGATOR:
+        return frozenset({genesis.aggregator_of(round_number)}) & frozenset(active)  # type: ignore[return-value]
+    return draw(active, genesis.contributors_per_round, seed + b"contributors")
+
+
+def _settle(
+    genesis: Genesis, state: State, certificate: Certificate | None
+) -> tuple[int, tuple[tuple[int, ...], ...], int]:
+    """Time, posting delays and difficulty, once the votes for ``state``'s block are on the chain.
+
+    A phase lasts from one block's time to the next one's. What is left of it without the mining is how long the posts
+    took; waiting for them is not mining and changes no difficulty.
+    """
+    if certificate is None:
+        return state.settled_time_ms, state.delays_ms, state.bits
+    time_ms, mining_ms = block_time_ms(state, certificate), certificate.mining_ms
+    bits = next_bits(state.bits, mining_ms, genesis.target_mining_time_ms)
+    round_number, phase = (state.round, state.phase - 1) if state.phase else (state.round - 1, len(genesis.phases) - 1)
+    if round_number == 0 or state.posts == 0:  # the setup comes once, and who closes a phase empty saw no posts
+        return time_ms, state.delays_ms, bits
+    delay_ms = max(0, time_ms - mining_ms - state.settled_time_ms)
+    delays = list(state.delays_ms)
+    delays[phase] = (*delays[phase], delay_ms)[-DELAYS_MAX:]
+    return time_ms, tuple(delays), bits
+
+
+def _count_punctuality(genesis: Genesis, state: State, block: Block) -> bytes:
+    # A phase that is closed empty says nothing about its contributors, nor does the aggregator's about the members.
     if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
-        return state.missed
-    missed = list(state.missed)
-    posted = {transaction.sender for transaction in block.transactions}
+        return state.punctuality
+    counts, posted = bytearray(state.punctuality), {transaction.sender for transaction in block.transactions}
     for member in state.contributors:
-        place = genesis.index[member]
-        missed[place] = 0 if member in posted else missed[place] + 1
-    return tuple(missed)
+        place = state.index[member]
+        counts[place] = min(PUNCTUAL, counts[place] + 1) if member in posted else 0
+    return bytes(counts)

@@ -1,4 +1,7 @@
-"""A transaction: one member's signed post in one phase of one round. The payload itself travels beside it."""
+"""A transaction: one member's signed post in one phase of one round. The payload itself travels beside it.
+
+It carries no time: when a post was due is judged by when it arrived.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,8 +28,6 @@ class Transaction:
     """32 bytes: SHA-256 of the payload."""
     payload_size: int
     """Bytes of the payload."""
-    timestamp_ms: int
-    """The sender's clock when it posted, in milliseconds since the Unix epoch."""
     signature: Signature = field(repr=False)
     """64 bytes: the sender's, over everything above."""
     hash: Hash = field(init=False, repr=False, compare=False)
@@ -47,10 +48,10 @@ class Transaction:
     @classmethod
     def from_record(cls, value: Any) -> "Transaction":
         """Read the canonical fields; raises InvalidEncoding."""
-        fields = expect_record(value, "transaction", (int, int, bytes, bytes, int, int, bytes))
+        fields = expect_record(value, "transaction", (int, int, bytes, bytes, int, bytes))
         expect_size(fields[2], PUBLIC_KEY_SIZE, "transaction sender")
         expect_size(fields[3], HASH_SIZE, "transaction payload hash")
-        expect_size(fields[6], SIGNATURE_SIZE, "transaction signature")
+        expect_size(fields[5], SIGNATURE_SIZE, "transaction signature")
         return cls(*fields)
 
     def signing_message(self, chain_id: Hash) -> bytes:
@@ -58,21 +59,10 @@ class Transaction:
         return signing_message(chain_id, "transaction", encode(self._signed_fields()))
 
     def _signed_fields(self) -> list[Any]:
-        return [
-            self.round,
-            self.phase,
-            self.sender,
-            self.payload_hash,
-            self.payload_size,
-            self.timestamp_ms,
-        ]
+        return [self.round, self.phase, self.sender, self.payload_hash, self.payload_size]
 
 
-def sign_transaction(
-    key: PrivateKey, chain_id: Hash, round_number: int, phase: int, payload: bytes, timestamp_ms: int
-) -> Transaction:
-    """Post ``payload`` to ``phase`` of ``round_number`` in the name of ``key``."""
-    draft = Transaction(
-        round_number, phase, key.public_key, sha256(payload), len(payload), timestamp_ms, bytes(SIGNATURE_SIZE)
-    )
+def sign_transaction(key: PrivateKey, chain_id: Hash, round_number: int, phase: int, payload: bytes) -> Transaction:
+    """Post ``payload`` to ``phase`` of ``round_number`` in the name of ``key``. Same payload, same bytes."""
+    draft = Transaction(round_number, phase, key.public_key, sha256(payload), len(payload), bytes(SIGNATURE_SIZE))
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))

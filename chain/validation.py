@@ -1,87 +1,105 @@
 """Validity: each rule of the protocol once, with its reason. A rule raises; returning means it holds.
 
-``validate_sealed`` needs nothing but the genesis document, so it also guards the pool of blocks whose parent is
-still unknown. ``validate_on`` needs the parent's state, ``validate_knowledge`` the recomputed aggregate. Cheap rules
-come before costly ones: nobody makes us verify signatures without having paid for a proof of work.
+What these rules, together with the votes, promise: no two honest members ever finalize different blocks at one height,
+and a final block's knowledge is the exact aggregate of valid posts of members that were due. Whether a valid block
+*deserves* a vote is policy and stands elsewhere: it depends on what a peer saw, and when.
+
+Cheap rules come before costly ones: membership before signatures, one signature before a proof of work, both before
+the many signatures of a body.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from fedchain.chain.block import (
-    BLOCK_VERSION,
-    Block,
-    Header,
-    block_signing_message,
-    transactions_root,
-    votes_root,
-)
-from fedchain.chain.difficulty import is_canonical_bits
+from fedchain.chain.block import BLOCK_VERSION, Block, Header, block_signing_message, evidence_root, transactions_root
+from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, excludes
 from fedchain.chain.exceptions import (
-    FutureTimestamp,
+    AlreadyKnown,
     InvalidBlock,
+    InvalidCertificate,
+    InvalidEvidence,
     InvalidPayload,
+    InvalidSignature,
     InvalidTransaction,
     InvalidVote,
     OutOfWindow,
     Refused,
+    UnknownParent,
 )
 from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.chain.proof_of_work import is_sealed
-from fedchain.chain.state import State, may_close_empty, phase_rule, votes_required
+from fedchain.chain.state import State, may_close_empty, posts_required, votes_required
 from fedchain.chain.transaction import Transaction
-from fedchain.chain.vote import Vote
+from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature
 
 SignatureCheck = Callable[[PublicKey, Signature, bytes], bool]
 """``is_valid_signature(public_key, signature, message)``, or a cache in front of it."""
 
+CLOCK_MS_MAX = 2**48
+"""The latest clock that a vote may show: some nine thousand years from now."""
 
-# --- posts and votes
+PHASES_AHEAD = 1
+"""Rounds ahead of the head's whose posts are taken: a member may be faster than we are."""
 
 
-def validate_transaction(genesis: Genesis, transaction: Transaction, is_valid_signature: SignatureCheck) -> None:
+# --- posts
+
+
+def validate_window(state: State, transaction: Transaction) -> None:
+    """A post for the open phase or a coming one of this round or the next. Raises OutOfWindow."""
+    step, low = (transaction.round, transaction.phase), (state.round, state.phase)
+    _check(
+        not state.finished and low <= step and transaction.round <= state.round + PHASES_AHEAD,
+        OutOfWindow,
+        "post's round",
+        f"{step} found, {low} is open",
+    )
+
+
+def validate_transaction(
+    genesis: Genesis, state: State, transaction: Transaction, is_valid_signature: SignatureCheck
+) -> None:
     """A post on its own, before it is known which block will hold it.
 
     Raises:
+        InvalidSignature: its sender did not write it.
         InvalidTransaction: it can never be part of a block.
     """
     t, size_max = transaction, genesis.payload_size_max
     phases = len(genesis.phases_of(t.round))
     # Only members post: anyone else could flood the round.
-    _check(t.sender in genesis.index, InvalidTransaction, "sender", f"{t.sender.hex()} is not a member")
+    _check(t.sender in state.index, InvalidSignature, "sender", f"{t.sender.hex()} is no member")
+    # Who was convicted is a member no more; whoever passed the post on may not have heard of it.
+    _check(state.is_active(t.sender), OutOfWindow, "sender", f"{t.sender.hex()} was convicted")
+    # The sender said so itself, about this chain, round and phase.
+    _check_signature(genesis, t.sender, t, is_valid_signature)
     # The phase must exist, or the post could never be counted.
     _check(t.phase < phases, InvalidTransaction, "phase", f"{t.phase} found, round {t.round} has {phases}")
-    # The federation ends.
+    # Nothing follows the last round.
     _check(
-        not 0 < genesis.rounds < t.round,
+        not genesis.rounds or t.round <= genesis.rounds,
         InvalidTransaction,
         "round",
         f"{t.round} found, the last is {genesis.rounds}",
     )
-    # A payload is allocated when it arrives: its size is bounded first.
+    # Whose the aggregator's phases are, the genesis document says for ever.
+    by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
+    _check(
+        not by_aggregator or t.sender == genesis.aggregator_of(t.round),
+        InvalidTransaction,
+        "contributor",
+        f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's",
+    )
+    # Everybody has to fetch, keep and aggregate it.
     _check(
         t.payload_size <= size_max,
         InvalidTransaction,
         "payload size",
-        f"{t.payload_size} bytes, at most {size_max}",
+        f"{t.payload_size} bytes found, at most {size_max} are allowed",
     )
-    # The member said so itself, in this chain, round and phase.
-    _check(
-        is_valid_signature(t.sender, t.signature, t.signing_message(genesis.chain_id)),
-        InvalidTransaction,
-        "signature",
-        f"{t.signature.hex()[:16]}… is not {t.sender.hex()[:16]}…'s over transaction {t.hash.hex()[:16]}…",
-    )
-
-
-def validate_window(state: State, transaction: Transaction) -> None:
-    """Whether a post is worth keeping now: its phase is open, or one of the next round. Raises OutOfWindow."""
-    step, current = (transaction.round, transaction.phase), (state.round, state.phase)
-    # Closed phases take no posts, and a bounded pool holds no far future.
-    if not (current <= step and transaction.round <= state.round + 1):
-        raise OutOfWindow("window", f"round and phase {step} found, {current} is open")
 
 
 def validate_payload(transaction: Transaction, payload: bytes, check: Callable[[bytes], None]) -> None:
@@ -108,48 +126,185 @@ def validate_content(expected_hash: Hash, expected_size: int, content: bytes) ->
     raise InvalidPayload("payload hash", f"{found.hex()} found, {expected_hash.hex()} signed")
 
 
-def validate_vote(genesis: Genesis, vote: Vote, is_valid_signature: SignatureCheck) -> None:
-    """A vote on its own. Whether the voter is in the electorate depends on the block. Raises InvalidVote."""
-    # Only members vote.
-    _check(vote.voter in genesis.index, InvalidVote, "voter", f"{vote.voter.hex()} is not a member")
-    # The member said so itself, about this block of this chain.
-    _check(
-        is_valid_signature(vote.voter, vote.signature, vote.signing_message(genesis.chain_id)),
-        InvalidVote,
-        "signature",
-        f"{vote.signature.hex()[:16]}… is not {vote.voter.hex()[:16]}…'s over block {vote.block_hash.hex()[:16]}…",
-    )
+# --- votes, certificates, evidence
 
 
-def validate_vote_on(parent: State, block: Block, vote: Vote) -> None:
-    """A vote for a block whose parent's state is known. Raises InvalidVote."""
-    said, found = (vote.round, vote.phase), (block.header.round, block.header.phase)
-    # Round and phase are signed, so that they bind the vote even for who has not seen the block.
-    _check(said == found, InvalidVote, "round and phase", f"{said} found, the block closes {found}")
-    # Who may vote is drawn by the chain.
+def validate_vote(
+    genesis: Genesis, electors: frozenset[PublicKey], vote: Vote, is_valid_signature: SignatureCheck
+) -> None:
+    """A vote for a height whose electors are known.
+
+    Raises:
+        InvalidSignature: its voter did not write it, or has no vote there.
+        InvalidVote: no honest member would have signed it.
+    """
+    # Who may vote is the chain's choice, which everybody at this height knows.
     _check(
-        vote.voter in parent.electors,
-        InvalidVote,
+        vote.voter in electors,
+        InvalidSignature,
         "electorate",
-        f"{vote.voter.hex()[:16]}… is not one of the {len(parent.electors)} electors of height {block.header.height}",
+        f"{vote.voter.hex()[:16]}… is not one of the {len(electors)} electors of height {vote.height}",
     )
+    # The member said so itself, about this height and attempt of this chain.
+    _check_signature(genesis, vote.voter, vote, is_valid_signature)
+    measures = vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL
+    # One statement has one form: only who makes a block final says when, and how long it was mined.
+    _check(
+        measures or (vote.clock_ms, vote.mining_ms) == (0, 0),
+        InvalidVote,
+        "measurements",
+        f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, 0 and 0 expected",
+    )
+    # A number without end would pass for a time.
+    _check(
+        max(vote.clock_ms, vote.mining_ms) <= CLOCK_MS_MAX,
+        InvalidVote,
+        "measurements",
+        f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, at most {CLOCK_MS_MAX} are allowed",
+    )
+
+
+def validate_certificate(
+    genesis: Genesis,
+    electors: frozenset[PublicKey],
+    certificate: Certificate,
+    height: int,
+    is_valid_signature: SignatureCheck,
+) -> None:
+    """Votes of a quorum of ``electors`` for a block at ``height``. Raises InvalidCertificate."""
+    required, count = votes_required(genesis, electors), len(certificate.votes)
+    _check(
+        certificate.height == height,
+        InvalidCertificate,
+        "certificate's height",
+        f"{certificate.height} found, {height} expected",
+    )
+    # A quorum has an honest member in common with every other one: that is what makes a block the only one.
+    _check(
+        required <= count <= len(electors),
+        InvalidCertificate,
+        "quorum",
+        f"{count} votes found, {required} of {len(electors)} required",
+    )
+    # Nothing is proved by votes for nothing.
+    _check(certificate.block_hash != NIL, InvalidCertificate, "certificate's block", "votes for no block found")
+    # Each voter counts once, and a set of votes has one form.
+    _check_ascending(InvalidCertificate, "vote order", (vote.voter for vote in certificate.votes))
+    said = ((height, certificate.attempt, int(certificate.kind)), certificate.block_hash)
+    for vote in certificate.votes:
+        # What they share stands once in its bytes: votes for anything else would not survive their own encoding.
+        _check(
+            (vote.slot, vote.block_hash) == said,
+            InvalidCertificate,
+            "certificate's vote",
+            f"slot {vote.slot} found, {said[0]} expected, for block {said[1].hex()}",
+        )
+        try:
+            validate_vote(genesis, electors, vote, is_valid_signature)
+        except Refused as error:
+            raise InvalidCertificate("certificate's vote", str(error)) from None
+
+
+def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_valid_signature: SignatureCheck) -> None:
+    """Two statements that one active member must not have signed both.
+
+    Raises:
+        InvalidEvidence: they prove nothing.
+        AlreadyKnown: the member was convicted; whoever passes this on may not have heard of it.
+    """
+    culprit = evidence.culprit
+    # Only members can be convicted.
+    _check(culprit in state.index, InvalidEvidence, "culprit", f"{culprit.hex()} is no member")
+    # Nobody is convicted twice.
+    _check(state.is_active(culprit), AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
+    _validate_crime(genesis, evidence, is_valid_signature)
+
+
+def validate_state(genesis: Genesis, state: State, is_valid_signature: SignatureCheck) -> None:
+    """Crimes in a state that others sent: without them its electors, whose votes speak for it, are anyone's choice.
+
+    Raises InvalidEvidence.
+    """
+    culprits = [crime.culprit for crime in state.convicted]
+    # One conviction takes one member out of the federation.
+    _check(
+        len(set(culprits) & set(state.members)) == len(culprits),
+        InvalidEvidence,
+        "convicted",
+        f"{len(culprits)} crimes of {len(set(culprits) & set(state.members))} members found",
+    )
+    for crime in state.convicted:
+        _validate_crime(genesis, crime, is_valid_signature)
+
+
+def _validate_crime(genesis: Genesis, evidence: Evidence, is_valid_signature: SignatureCheck) -> None:
+    first, second = evidence.first, evidence.second
+    # They must be for one slot or phase and differ, or they prove nothing.
+    _check(excludes(first, second), InvalidEvidence, "statements", "one does not exclude the other")
+    # One crime has one form.
+    _check(first.hash < second.hash, InvalidEvidence, "order", f"{second.hash.hex()} follows {first.hash.hex()}")
+    for statement in (first, second):
+        try:
+            _check_signature(genesis, evidence.culprit, statement, is_valid_signature)
+        except InvalidSignature as error:
+            raise InvalidEvidence("evidence", str(error)) from None
 
 
 # --- blocks
 
 
-def validate_sealed(genesis: Genesis, block: Block, is_valid_signature: SignatureCheck) -> None:
-    """Everything about a block that needs no other block. Raises InvalidBlock."""
+def validate_parent(state: State, block: Block) -> None:
+    """Only the open height takes blocks: what is closed is final. Raises UnknownParent."""
+    parent = block.header.parent_hash
+    _check(
+        parent == state.block_hash,
+        UnknownParent,
+        "parent",
+        f"{parent.hex()} found, the block at height {state.height} is {state.block_hash.hex()}",
+    )
+
+
+def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signature: SignatureCheck) -> None:
+    """What makes a block worth a second look: it stands on ``state``, a member signed it, and work was spent on it.
+
+    Raises:
+        UnknownParent: it does not stand on ``state``; nothing is known of it.
+        InvalidSignature: its miner did not sign it, or is none.
+        InvalidBlock: it breaks a rule for ever.
+    """
     header = block.header
+    validate_parent(state, block)
+    # Blocks cost members their reputation: strangers have none.
+    _check(state.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
+    # The miner is who it says; the aggregator's blocks depend on it.
+    _check(
+        is_valid_signature(header.miner, block.signature, block_signing_message(genesis.chain_id, header.hash)),
+        InvalidSignature,
+        "miner signature",
+        f"{block.signature.hex()[:16]}… is not {header.miner.hex()[:16]}…'s over block {header.hash.hex()[:16]}…",
+    )
     # A later format may mean anything.
     _check(
-        header.version == BLOCK_VERSION,
-        InvalidBlock,
-        "version",
-        f"{header.version} found, {BLOCK_VERSION} expected",
+        header.version == BLOCK_VERSION, InvalidBlock, "version", f"{header.version} found, {BLOCK_VERSION} expected"
     )
-    # One target has one spelling, and there is an easiest one.
-    _check(is_canonical_bits(header.bits), InvalidBlock, "bits", f"{header.bits:#x} is not a compact target")
+    # Nothing follows the last round.
+    _check(not state.finished, InvalidBlock, "end", f"round {header.round} found, the last is {genesis.rounds}")
+    # Height, round and phase count on from the parent: each phase is closed exactly once.
+    for name, found, expected in (
+        ("height", header.height, state.height + 1),
+        ("round", header.round, state.round),
+        ("phase", header.phase, state.phase),
+    ):
+        _check(found == expected, InvalidBlock, name, f"{found} found, {expected} expected")
+    # Who joins takes the state from others, by this hash.
+    _check(
+        header.state_root == state.root,
+        InvalidBlock,
+        "state root",
+        f"{header.state_root.hex()} found, {state.root.hex()} expected",
+    )
+    # Difficulty is the retarget's, not the miner's choice.
+    _check(header.bits == state.bits, InvalidBlock, "bits", f"{header.bits:#x} found, {state.bits:#x} expected")
     # Work was spent on exactly this header.
     _check(
         is_sealed(genesis.proof_function, header),
@@ -157,180 +312,131 @@ def validate_sealed(genesis: Genesis, block: Block, is_valid_signature: Signatur
         "proof of work",
         f"nonce {header.nonce} does not bring the hash to the target {header.bits:#x}",
     )
-    # Blocks cost members their reputation: strangers have none.
-    _check(header.miner in genesis.index, InvalidBlock, "miner", f"{header.miner.hex()} is not a member")
-    # The miner is who it says; the aggregator's blocks depend on it.
-    _check(
-        is_valid_signature(header.miner, block.signature, block_signing_message(genesis.chain_id, header.hash)),
-        InvalidBlock,
-        "miner signature",
-        f"{block.signature.hex()[:16]}… is not {header.miner.hex()[:16]}…'s over block {header.hash.hex()[:16]}…",
-    )
-    _validate_roots(header, block)
-    _validate_order(block)
-    for transaction in block.transactions:
-        _validate_counted(genesis, header, transaction, is_valid_signature)
-    for vote in block.votes:
-        # Votes in the body are the parent's certificate, nothing else.
-        _check(
-            vote.block_hash == header.parent_hash,
-            InvalidBlock,
-            "vote block",
-            f"{vote.block_hash.hex()} found, the parent is {header.parent_hash.hex()}",
-        )
-        validate_vote(genesis, vote, is_valid_signature)
 
 
-def validate_on(genesis: Genesis, grandparent: State | None, parent: State, block: Block, now_ms: int) -> None:
-    """A sealed block against its parent's state and the local clock; ``grandparent`` is None at height 1.
+def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signature: SignatureCheck) -> None:
+    """Posts, certificate and evidence of a block whose header is valid.
 
     Raises:
+        InvalidSignature: the body is not the one that the miner signed.
         InvalidBlock: it breaks a rule for ever.
-        FutureTimestamp: it may become valid when the clock moves on.
     """
-    _validate_place(genesis, parent, block.header)
-    _validate_time(genesis, parent, block, now_ms)
-    _validate_contributors(parent, block)
-    _validate_producer(genesis, parent, block)
-    if grandparent is not None:
-        _validate_certificate(genesis, grandparent, parent, block)
+    _validate_roots(block)
+    _validate_counts(genesis, state, block)
+    # Sorted and unique: one set of posts or crimes has one root, and each member counts once.
+    _check_ascending(InvalidBlock, "transaction order", (post.sender for post in block.transactions))
+    _check_ascending(InvalidBlock, "evidence order", (item.hash for item in block.evidence))
+    _validate_producer(genesis, state, block)
+    for transaction in block.transactions:
+        _validate_counted(state, block.header, transaction)
+    try:
+        for transaction in block.transactions:
+            validate_transaction(genesis, state, transaction, is_valid_signature)
+        for evidence in block.evidence:
+            validate_evidence(genesis, state, evidence, is_valid_signature)
+        _validate_parent_certificate(genesis, state, block.certificate, is_valid_signature)
+    except InvalidBlock:
+        raise
+    except Refused as error:  # whatever it is, the miner put it into its block
+        raise InvalidBlock("body", str(error)) from None
 
 
-def validate_knowledge(header: Header, knowledge: bytes) -> None:
-    """The recomputed knowledge against the header, byte for byte: a tolerance would let miners drift.
+def validate_knowledge(header: Header, root: Hash) -> None:
+    """The hash of the recomputed knowledge against the header, byte for byte: a tolerance would let miners drift.
 
     Raises:
         InvalidBlock: the miner computed something else.
     """
-    found = sha256(knowledge)
     _check(
-        found == header.knowledge_root,
+        root == header.knowledge_root,
         InvalidBlock,
         "knowledge root",
-        f"{header.knowledge_root.hex()} found, recomputed {found.hex()}",
+        f"{header.knowledge_root.hex()} found, recomputed {root.hex()}",
     )
 
 
-def _validate_roots(header: Header, block: Block) -> None:
+def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
+    count, crimes = len(block.transactions), len(block.evidence)
+    # No more posts than members that may post: the rest would only be looked at in vain.
+    due = len(state.contributors)
+    _check(count <= due, InvalidBlock, "posts", f"{count} found, {due} may post")
+    # Everybody has to check two signatures for each.
+    _check(crimes <= EVIDENCE_MAX, InvalidBlock, "evidence", f"{crimes} crimes found, at most {EVIDENCE_MAX} fit")
+    # One conviction takes a member out of the federation.
+    culprits = {item.culprit for item in block.evidence}
+    _check(len(culprits) == crimes, InvalidBlock, "evidence", f"{crimes} crimes of {len(culprits)} members found")
+    if count == 0 and may_close_empty(genesis, state):
+        return
+    required = posts_required(genesis, state)
+    # An aggregate of too few says little, hides nobody, and would let one member be all that is learned from.
+    _check(count >= required, InvalidBlock, "contribution quorum", f"{count} posts found, at least {required}")
+
+
+def _validate_roots(block: Block) -> None:
+    header = block.header
     # The header commits to the whole body, so a block hash names one block.
     for name, found, expected in (
         ("transactions root", header.transactions_root, transactions_root(block.transactions)),
-        ("votes root", header.votes_root, votes_root(block.votes)),
+        ("certificate root", header.certificate_root, certificate_root(block.certificate)),
+        ("evidence root", header.evidence_root, evidence_root(block.evidence)),
     ):
-        _check(found == expected, InvalidBlock, name, f"{found.hex()} found, the body has {expected.hex()}")
+        # The miner signed the header: a body that does not belong to it is the work of whoever sent it.
+        _check(found == expected, InvalidSignature, name, f"{found.hex()} found, the body has {expected.hex()}")
 
 
-def _validate_order(block: Block) -> None:
-    # Sorted and unique: one set of posts or votes has one root, and each member counts once.
-    for name, members in (
-        ("transaction order", [transaction.sender for transaction in block.transactions]),
-        ("vote order", [vote.voter for vote in block.votes]),
-    ):
-        for before, after in pairwise(members):
-            _check(before < after, InvalidBlock, name, f"{after.hex()} follows {before.hex()}")
+def _validate_producer(genesis: Genesis, state: State, block: Block) -> None:
+    if not block.transactions:
+        return
+    aggregator = genesis.aggregator_of(state.round)
+    # In a centralized federation the designated aggregator writes the chain.
+    _check(
+        not genesis.centralized or block.header.miner == aggregator,
+        InvalidBlock,
+        "producer",
+        f"{block.header.miner.hex()} mined, the aggregator is {aggregator.hex() if aggregator else 'nobody'}",
+    )
 
 
-def _validate_counted(
-    genesis: Genesis, header: Header, transaction: Transaction, is_valid_signature: SignatureCheck
-) -> None:
+def _validate_counted(state: State, header: Header, transaction: Transaction) -> None:
     counted, closed = (transaction.round, transaction.phase), (header.round, header.phase)
     # A block closes one phase; posts of another one would be counted twice or too early.
     _check(counted == closed, InvalidBlock, "post's phase", f"{counted} found, the block closes {closed}")
-    # Mining time is measured from the newest post, so it may not be negative.
+    # Who posts is drawn by the chain; in an aggregator phase it is the designated aggregator alone.
     _check(
-        transaction.timestamp_ms <= header.timestamp_ms,
+        transaction.sender in state.contributors,
         InvalidBlock,
-        "post's timestamp",
-        f"{transaction.timestamp_ms} found, the block was sealed at {header.timestamp_ms}",
+        "contributor",
+        f"{transaction.sender.hex()} is not one of the {len(state.contributors)} contributors of round {state.round}",
     )
-    validate_transaction(genesis, transaction, is_valid_signature)
 
 
-def _validate_place(genesis: Genesis, parent: State, header: Header) -> None:
-    # Nothing follows the last round.
-    _check(not parent.finished, InvalidBlock, "end", f"round {header.round} found, the last is {genesis.rounds}")
-    # Height, round and phase count on from the parent: each phase is closed exactly once.
-    for name, found, expected in (
-        ("height", header.height, parent.height + 1),
-        ("round", header.round, parent.round),
-        ("phase", header.phase, parent.phase),
-    ):
-        _check(found == expected, InvalidBlock, name, f"{found} found, {expected} expected")
-    # Difficulty is the retarget's, not the miner's choice.
-    _check(header.bits == parent.bits, InvalidBlock, "bits", f"{header.bits:#x} found, {parent.bits:#x} expected")
-
-
-def _validate_time(genesis: Genesis, parent: State, block: Block, now_ms: int) -> None:
-    time_ms, median_ms = block.header.timestamp_ms, parent.median_time_ms
-    # Time moves on even when single clocks do not; without it the retarget could be fooled.
-    _check(
-        time_ms > median_ms,
-        InvalidBlock,
-        "timestamp",
-        f"{time_ms} found, the median of the last is {median_ms}",
-    )
-    # A clock far ahead would stretch the mining time; it may be ours that is behind, so this can heal.
-    latest_ms = now_ms + genesis.clock_ahead_max_ms
-    _check(time_ms <= latest_ms, FutureTimestamp, "timestamp", f"{time_ms} found, at most {latest_ms} now")
-
-
-def _validate_contributors(parent: State, block: Block) -> None:
-    count = len(parent.contributors)
-    for transaction in block.transactions:
-        # Who posts is drawn by the chain; in an aggregator phase it is the designated aggregator alone.
-        _check(
-            transaction.sender in parent.contributors,
-            InvalidBlock,
-            "contributor",
-            f"{transaction.sender.hex()} is not one of the {count} contributors of round {parent.round}",
-        )
-
-
-def _validate_producer(genesis: Genesis, parent: State, block: Block) -> None:
-    header, count = block.header, len(block.transactions)
-    if count == 0 and may_close_empty(genesis, parent):
-        # Silent contributors must not stop the federation: anyone may close their phase empty, but late.
-        earliest_ms = parent.timestamp_ms + genesis.phase_timeout_ms
-        _check(
-            header.timestamp_ms >= earliest_ms,
-            InvalidBlock,
-            "empty phase",
-            f"closed at {header.timestamp_ms}, not before {earliest_ms}",
-        )
+def _validate_parent_certificate(
+    genesis: Genesis, state: State, certificate: Certificate | None, is_valid_signature: SignatureCheck
+) -> None:
+    # The genesis document is agreed on by everybody who has its hash.
+    _check((certificate is None) == (state.height == 0), InvalidBlock, "certificate", "only the first block has none")
+    if certificate is None:
         return
-    by_aggregator = phase_rule(genesis, parent).by is Contributor.AGGREGATOR
-    quorum = 1 if by_aggregator else genesis.contribution_quorum
-    # An aggregate of too few says little and hides nobody.
-    _check(count >= quorum, InvalidBlock, "contribution quorum", f"{count} posts found, at least {quorum}")
-    aggregator = genesis.aggregator_of(parent.round)
-    # In a centralized federation the designated aggregator writes the chain.
+    # The chain grows on final blocks only: no side of a partition can extend it.
+    is_final = certificate.kind is VoteKind.PRECOMMIT and certificate.block_hash == state.block_hash
+    _check(is_final, InvalidBlock, "certificate", f"it does not make the parent {state.block_hash.hex()} final")
+    validate_certificate(genesis, state.deciders, certificate, state.height, is_valid_signature)
+
+
+def _check_signature(
+    genesis: Genesis, signer: PublicKey, statement: Transaction | Vote, is_valid_signature: SignatureCheck
+) -> None:
     _check(
-        not genesis.centralized or header.miner == aggregator,
-        InvalidBlock,
-        "producer",
-        f"{header.miner.hex()} mined, the aggregator is {aggregator.hex() if aggregator else 'nobody'}",
+        is_valid_signature(signer, statement.signature, statement.signing_message(genesis.chain_id)),
+        InvalidSignature,
+        "signature",
+        f"{statement.signature.hex()[:16]}… is not {signer.hex()[:16]}…'s over this {type(statement).__name__.lower()}",
     )
 
 
-def _validate_certificate(genesis: Genesis, grandparent: State, parent: State, block: Block) -> None:
-    required, count = votes_required(genesis, grandparent), len(block.votes)
-    # The chain grows only on accepted blocks: no side of a partition can extend it.
-    _check(count >= required, InvalidBlock, "vote quorum", f"{count} votes for the parent, {required} required")
-    closed = grandparent.round, grandparent.phase
-    for vote in block.votes:
-        _check(
-            vote.voter in grandparent.electors,
-            InvalidBlock,
-            "electorate",
-            f"{vote.voter.hex()} is not one of the {len(grandparent.electors)} electors of height {parent.height}",
-        )
-        # Round and phase are part of what was signed.
-        _check(
-            (vote.round, vote.phase) == closed,
-            InvalidBlock,
-            "vote's phase",
-            f"{(vote.round, vote.phase)} found, the parent closes {closed}",
-        )
+def _check_ascending(error: type[Refused], rule: str, values: Iterable[bytes]) -> None:
+    for before, after in pairwise(values):
+        _check(before < after, error, rule, f"{after.hex()} follows {before.hex()}")
 
 
 def _check(condition: bool, error: type[Refused], rule: str, message: str) -> None:

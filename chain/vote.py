@@ -1,55 +1,114 @@
-"""A vote: "I recomputed this block and it is valid". Votes gate the chain, they do not choose between valid blocks.
+"""A vote: one member's signed word on one height. Votes exclude each other: one per kind, height and attempt, for ever.
 
-A member may vote for several blocks of one height, so there is nothing to equivocate.
+A height is decided as in Tendermint (Buchman, Kwon, Milosevic: The latest gossip on BFT consensus, arXiv:1807.04938),
+without its proposer: proof of work proposes. *Prevotes* of a quorum for one block allow to lock on it, *precommits* of
+a quorum make it final, and what was not decided in one attempt is tried in the next.
 """
 
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Any
 
 from fedchain.chain.encoding import encode, expect_record, expect_size, signing_message
-from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
+
+NIL: Hash = ZERO_HASH
+"""What is voted for where no block deserved the vote in time."""
+
+
+class VoteKind(IntEnum):
+    """The two steps of an attempt."""
+
+    PREVOTE = 1
+    """"I would accept this block." """
+    PRECOMMIT = 2
+    """"A quorum would; I am locked on it." """
+
+
+Slot = tuple[int, int, int]
+"""(height, attempt, kind), in the order in which a member signs them: a member votes at most once in each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One member's signed acceptance of one block."""
+    """One member's signed vote."""
 
+    kind: VoteKind
+    """Prevote or precommit."""
+    height: int
+    """Height that is decided."""
+    attempt: int
+    """Attempt at that height, from 0. (Tendermint: round)"""
     block_hash: Hash
-    """32 bytes: the block voted for."""
-    round: int
-    """Round that the block belongs to."""
-    phase: int
-    """Phase that the block closes."""
+    """32 bytes: the block voted for; ``NIL``: none."""
+    clock_ms: int
+    """The voter's clock, in milliseconds since the Unix epoch; 0 where nothing is precommitted."""
+    mining_ms: int
+    """How long the block was mined as the voter saw it, in milliseconds; 0 where nothing is precommitted."""
     voter: PublicKey
     """32 bytes: the member that votes."""
     signature: Signature = field(repr=False)
     """64 bytes: the voter's, over everything above."""
 
     @property
+    def slot(self) -> Slot:
+        """In which the voter may vote only once."""
+        return self.height, self.attempt, int(self.kind)
+
+    @property
     def hash(self) -> Hash:
-        """32 bytes: leaf of the votes' Merkle tree."""
+        """32 bytes: the identity of the vote, signature included."""
         return sha256(encode(self.to_record()))
 
     def to_record(self) -> list[Any]:
         """The canonical fields."""
-        return [self.block_hash, self.round, self.phase, self.voter, self.signature]
+        return [*self._signed_fields(), self.signature]
 
     @classmethod
     def from_record(cls, value: Any) -> "Vote":
         """Read the canonical fields; raises InvalidEncoding."""
-        fields = expect_record(value, "vote", (bytes, int, int, bytes, bytes))
-        expect_size(fields[0], HASH_SIZE, "vote block hash")
-        expect_size(fields[3], PUBLIC_KEY_SIZE, "vote voter")
-        expect_size(fields[4], SIGNATURE_SIZE, "vote signature")
-        return cls(*fields)
+        kind, *fields = expect_record(value, "vote", (int, int, int, bytes, int, int, bytes, bytes))
+        expect_size(fields[2], HASH_SIZE, "vote block hash")
+        expect_size(fields[5], PUBLIC_KEY_SIZE, "vote voter")
+        expect_size(fields[6], SIGNATURE_SIZE, "vote signature")
+        return cls(read_kind(kind), *fields)
 
     def signing_message(self, chain_id: Hash) -> bytes:
         """What the voter signs."""
-        return signing_message(chain_id, "vote", encode([self.block_hash, self.round, self.phase, self.voter]))
+        return signing_message(chain_id, "vote", encode(self._signed_fields()))
+
+    def _signed_fields(self) -> list[Any]:
+        return [
+            int(self.kind),
+            self.height,
+            self.attempt,
+            self.block_hash,
+            self.clock_ms,
+            self.mining_ms,
+            self.voter,
+        ]
 
 
-def sign_vote(key: PrivateKey, chain_id: Hash, block_hash: Hash, round_number: int, phase: int) -> Vote:
-    """Accept a block in the name of ``key``."""
-    draft = Vote(block_hash, round_number, phase, key.public_key, bytes(SIGNATURE_SIZE))
+def read_kind(value: int) -> VoteKind:
+    """The kind with this number; raises InvalidEncoding."""
+    if value not in (VoteKind.PREVOTE, VoteKind.PRECOMMIT):
+        raise InvalidEncoding("vote kind", f"{value} found, 1 or 2 expected")
+    return VoteKind(value)
+
+
+def sign_vote(
+    key: PrivateKey,
+    chain_id: Hash,
+    kind: VoteKind,
+    height: int,
+    attempt: int,
+    block_hash: Hash,
+    *,
+    clock_ms: int = 0,
+    mining_ms: int = 0,
+) -> Vote:
+    """Vote in the name of ``key``."""
+    draft = Vote(kind, height, attempt, block_hash, clock_ms, mining_ms, key.public_key, bytes(SIGNATURE_SIZE))
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))

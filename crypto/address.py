@@ -11,7 +11,7 @@ from functools import lru_cache
 import base58
 
 from fedchain.crypto.exceptions import InvalidAddress
-from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
+from fedchain.crypto.signatures import PUBLIC_KEY_SIZE, PublicKey, is_valid_public_key
 
 # multihash: identity (0x00), 36 bytes; protobuf: field 1 key type = Ed25519 (1), field 2 data, 32 bytes
 _PREFIX = bytes.fromhex("002408011220")
@@ -27,7 +27,7 @@ def public_key_from_address(text: str) -> PublicKey:
     """Read a public key back from its address.
 
     Raises:
-        InvalidAddress: not base58, or not the peer id of an Ed25519 key.
+        InvalidAddress: not base58, or not the peer id of an Ed25519 key that somebody can have.
     """
     try:
         data = bytes(base58.b58decode(text))
@@ -37,4 +37,6 @@ def public_key_from_address(text: str) -> PublicKey:
         raise InvalidAddress(f"{text!r} is not the peer id of an Ed25519 key")
     if text != address(data[len(_PREFIX) :]):  # base58 overlooks spaces at the end
         raise InvalidAddress(f"{text!r} is not how that key's address is written")
+    if not is_valid_public_key(data[len(_PREFIX) :]):
+        raise InvalidAddress(f"{text!r} is the peer id of a key that nobody can have, or that signs for everybody")
     return data[len(_PREFIX) :]

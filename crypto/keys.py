@@ -3,32 +3,20 @@
 Signatures are deterministic (RFC 8032), so signing the same message twice gives the same bytes.
 """
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    KeySerializationEncryption,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import KeyFileError
-
-PublicKey = bytes
-"""32 raw bytes of an Ed25519 public key; also the identity of a member."""
-
-Signature = bytes
-"""64 bytes."""
-
-PUBLIC_KEY_SIZE = 32
-SIGNATURE_SIZE = 64
-SEED_SIZE = 32
+from fedchain.crypto.key_file import SEED_SIZE, read_key_file, write_key_file
+from fedchain.crypto.signatures import PUBLIC_KEY_SIZE as PUBLIC_KEY_SIZE
+from fedchain.crypto.signatures import SIGNATURE_SIZE as SIGNATURE_SIZE
+from fedchain.crypto.signatures import PublicKey as PublicKey
+from fedchain.crypto.signatures import Signature as Signature
+from fedchain.crypto.signatures import is_valid_public_key as is_valid_public_key
+from fedchain.crypto.signatures import is_valid_signature as is_valid_signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,58 +45,30 @@ class PrivateKey:
         """Sign ``message``; 64 bytes."""
         return self._signer.sign(message)
 
-    def save(self, path: Path, passphrase: str | None = None) -> None:
+    def save(self, path: Path, passphrase: str | None = None, *, replace: bool = False) -> None:
         """Write the key as PKCS #8 PEM with file mode 0600, encrypted when a passphrase is given.
+
+        Args:
+            path: of a file that does not exist, unless it is to be replaced.
+            passphrase: to encrypt it with; None: not at all.
+            replace: let the file take an older one's place, whole or not at all.
 
         Raises:
             KeyFileError: the file exists already (a key is never overwritten) or cannot be written.
         """
-        encryption: KeySerializationEncryption = NoEncryption()
-        if passphrase:
-            encryption = BestAvailableEncryption(passphrase.encode())
-        pem = self._signer.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raise KeyFileError(f"{path} exists already; a key file is never overwritten") from None
-        except OSError as error:
-            raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
+        write_key_file(path, self.seed, self.public_key, passphrase, replace=replace)
 
     @classmethod
     def load(cls, path: Path, passphrase: str | None = None) -> "PrivateKey":
-        """Read a key written by :meth:`save`.
+        """Read a key written by :meth:`save`, or another tool's PKCS #8 file.
 
         Raises:
             KeyFileError: missing, readable by others, not an Ed25519 key, or the passphrase is wrong or absent.
         """
-        try:
-            mode = path.stat().st_mode & 0o777
-            pem = path.read_bytes()
-        except OSError as error:
-            raise KeyFileError(f"{path} cannot be read: {error.strerror}") from None
-        if mode & 0o077:
-            raise KeyFileError(f"{path} has mode {mode:04o}, others may read it; run: chmod 600 {path}")
-        try:
-            key = load_pem_private_key(pem, passphrase.encode() if passphrase else None)
-        except TypeError:
-            needs = "needs no passphrase" if passphrase else "is encrypted and needs a passphrase"
-            raise KeyFileError(f"{path} {needs}") from None
-        except (ValueError, UnsupportedAlgorithm):
-            reason = "the passphrase is wrong or the file is damaged" if passphrase else "it is not a PEM key"
-            raise KeyFileError(f"{path} cannot be opened: {reason}") from None
-        if not isinstance(key, Ed25519PrivateKey):
-            raise KeyFileError(f"{path} holds a {type(key).__name__}, not an Ed25519 key")
-        return cls(key.private_bytes_raw())
-
-
-def is_valid_signature(public_key: PublicKey, signature: Signature, message: bytes) -> bool:
-    """Whether ``signature`` is ``public_key``'s over ``message``. Malformed keys and signatures are invalid."""
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+        seed, claimed = read_key_file(path, passphrase)
+        key = cls(seed)
+        if claimed not in (None, address(key.public_key)):
+            raise KeyFileError(
+                f"{path} is damaged: it holds the key of {address(key.public_key)} and says that it is of {claimed!r}"
+            )
+        return key

@@ -16,7 +16,7 @@ _MODEL, _MEMORY = "model.", "memory."
 def copy_state(client: Client) -> State:
     """Set the client's state aside; later training does not change the copy."""
     model = {name: value.detach().clone() for name, value in client.model.state_dict().items()}
-    return model, dict(client.memory)
+    return model, {name: value.detach().clone() for name, value in client.memory.items()}
 
 
 def restore_state(client: Client, state: State) -> None:
@@ -29,7 +29,7 @@ def save_state(client: Client) -> bytes:
     """Return the client's state as a safetensors file."""
     model, memory = copy_state(client)
     tensors = {_MODEL + name: value for name, value in model.items()}
-    tensors |= {_MEMORY + name: value.detach().clone() for name, value in memory.items()}
+    tensors |= {_MEMORY + name: value for name, value in memory.items()}
     return safetensors.torch.save({name: value.contiguous() for name, value in tensors.items()})
 
 

@@ -1,8 +1,8 @@
 """Tensors to bytes and back: the form in which payloads and knowledge are hashed, signed and sent.
 
 A document is a msgpack array of `[name, dtype, shape, data]`, sorted by name; `data` is the array in C order,
-little-endian. Exactly one encoding is valid, because a decoder encodes again and refuses bytes that differ.
-Everything is bounded by the receiver's own specs before any array exists.
+little-endian. Exactly one encoding is valid: a decoder refuses every other spelling of the same tensors. Everything is
+bounded by the receiver's own specs before any array exists, and then the numbers are (`learning/numbers.py`).
 """
 
 import math
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-import msgpack
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from fedchain.learning.document import Entry, read_entries, validate_spelling, write_entries
 from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.numbers import MAGNITUDE_MAX, clip_elements, replace_tiny, validate_elements
 
 _WIRE_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({"float32": np.dtype("<f4"), "int64": np.dtype("<i8")})
 _ENTRY_OVERHEAD_BYTES_MAX = 96
-_NAME_LENGTH_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What one tensor must be."""
+    """What one tensor must be. Its floats are 0 or normal numbers: never subnormal, and never -0."""
 
     name: str
     """Name in the document."""
@@ -45,6 +45,9 @@ class TensorSpec:
     maximum: int | None = None
     """Largest allowed element; None is no bound."""
 
+    magnitude_max: float = MAGNITUDE_MAX
+    """Largest allowed absolute value of a float32 element."""
+
     @property
     def size_bytes_max(self) -> int:
         """Bytes that the encoded tensor cannot exceed."""
@@ -54,31 +57,47 @@ class TensorSpec:
 
 
 def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the one valid encoding of float32 and int64 arrays. The arrays must be finite; it is ours to know."""
-    entries = []
-    for name, tensor in sorted(tensors.items()):
-        wire = _WIRE_DTYPES[tensor.dtype.name]
-        data = np.ascontiguousarray(tensor, dtype=wire).tobytes()
-        entries.append([name, tensor.dtype.name, list(tensor.shape), data])
-    packed: bytes = msgpack.packb(entries, use_bin_type=True)
-    return packed
+    """Return the one valid encoding of float32 and int64 arrays; -0 and subnormal numbers are written as 0.
+
+    That the arrays are finite and within the bounds of their specs is ours to know.
+    """
+    return b"".join(write_entries([_entry(name, tensor) for name, tensor in sorted(canonical(tensors).items())]))
+
+
+def canonical(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays as who decodes them finds them."""
+    return {name: replace_tiny(tensor) if tensor.dtype.kind == "f" else tensor for name, tensor in tensors.items()}
 
 
 def decode(data: bytes, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
-    """Return the named read-only arrays, or raise `InvalidPayload` if the bytes break any rule of the specs."""
+    """Return the named read-only arrays, or raise `InvalidPayload` if the bytes break any rule of the specs.
+
+    For numbers that a training may come to by itself, such as too large ones, that is `UnsoundNumbers`.
+    """
     limit = size_bytes_max(specs)
     if len(data) > limit:
         raise InvalidPayload(f"size: at most {limit} bytes expected, found {len(data)}")
-    entries = _unpack(data, len(specs))
-    names = [entry[0] for entry in entries]
+    entries = read_entries(data, len(specs))
+    names = [entry.name for entry in entries]
     expected = sorted(spec.name for spec in specs)
     if names != expected:
         raise InvalidPayload(f"names: {expected} expected in this order, found {names}")
     by_name = {spec.name: spec for spec in specs}
-    tensors = {entry[0]: _read_tensor(by_name[entry[0]], *entry[1:]) for entry in entries}
-    if encode(tensors) != data:
-        raise InvalidPayload(f"canonical form: another encoding of the same {len(data)} bytes' tensors found")
-    return tensors
+    validate_spelling(data, entries)
+    return {entry.name: _read_tensor(by_name[entry.name], entry) for entry in entries}
+
+
+def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
+    """Return an aggregate with every element within the bounds of its spec. Its names and shapes must fit already."""
+    by_name = {spec.name: spec for spec in specs}
+    assert tensors.keys() == by_name.keys(), f"{sorted(tensors)} aggregated, {sorted(by_name)} stated"
+    settled = canonical(tensors)
+    for name, tensor in settled.items():
+        try:
+            validate_elements(by_name[name], tensor)
+        except InvalidPayload:
+            settled[name] = clip_elements(by_name[name], tensor)
+    return settled
 
 
 def size_bytes_max(specs: Sequence[TensorSpec]) -> int:
@@ -91,37 +110,15 @@ def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
     return safetensors.numpy.save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
 
 
-def _unpack(data: bytes, count: int) -> list[tuple[str, str, tuple[int, ...], bytes]]:
-    """Parse the outer structure, with types checked, so that what follows cannot trip over it."""
-    try:
-        document = msgpack.unpackb(
-            data,
-            raw=False,
-            use_list=True,
-            max_array_len=max(count, 8),
-            max_map_len=0,
-            max_ext_len=0,
-            max_str_len=_NAME_LENGTH_MAX,
-            max_bin_len=len(data),
-        )
-    except (ValueError, msgpack.UnpackException) as error:
-        raise InvalidPayload(f"msgpack: one document expected, found {type(error).__name__} ({error})") from error
-    if not isinstance(document, list) or len(document) != count:
-        found = len(document) if isinstance(document, list) else type(document).__name__
-        raise InvalidPayload(f"tensors: an array of {count} expected, found {found}")
-    entries = []
-    for entry in document:
-        if not isinstance(entry, list) or [type(part) for part in entry] != [str, str, list, bytes]:
-            raise InvalidPayload(f"entry: [name, dtype, shape, data] expected, found {type(entry).__name__}")
-        if any(type(size) is not int for size in entry[2]):
-            raise InvalidPayload(f"shape: integers expected, found {entry[2]!r:.80}")
-        entries.append((entry[0], entry[1], tuple(entry[2]), entry[3]))
-    return entries
+def _entry(name: str, tensor: NDArray[Any]) -> Entry:
+    flat = np.ascontiguousarray(tensor, dtype=_WIRE_DTYPES[tensor.dtype.name]).reshape(-1)
+    return Entry(name, tensor.dtype.name, tensor.shape, flat.view(np.uint8).data)
 
 
-def _read_tensor(spec: TensorSpec, dtype: str, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
-    if dtype != spec.dtype:
-        raise InvalidPayload(f"dtype of {spec.name}: {spec.dtype} expected, found {dtype!r:.40}")
+def _read_tensor(spec: TensorSpec, entry: Entry) -> NDArray[Any]:
+    if entry.dtype != spec.dtype:
+        raise InvalidPayload(f"dtype of {spec.name}: {spec.dtype} expected, found {entry.dtype!r:.40}")
+    shape = entry.shape
     fits = len(shape) == len(spec.shape) and all(
         1 <= size <= spec.free_max if wanted == -1 else size == wanted
         for size, wanted in zip(shape, spec.shape, strict=True)
@@ -131,18 +128,9 @@ def _read_tensor(spec: TensorSpec, dtype: str, shape: tuple[int, ...], data: byt
         raise InvalidPayload(f"shape of {spec.name}: {wanted_shape} expected, found {shape}")
     wire = _WIRE_DTYPES[spec.dtype]
     size_bytes = math.prod(shape) * wire.itemsize
-    if len(data) != size_bytes:
-        raise InvalidPayload(f"data of {spec.name}: {size_bytes} bytes expected, found {len(data)}")
-    tensor: NDArray[Any] = np.frombuffer(data, dtype=wire).astype(wire.newbyteorder("="), copy=False).reshape(shape)
-    _validate_elements(spec, tensor)
+    if len(entry.data) != size_bytes:
+        raise InvalidPayload(f"data of {spec.name}: {size_bytes} bytes expected, found {len(entry.data)}")
+    tensor = np.frombuffer(entry.data, dtype=wire).astype(wire.newbyteorder("=")).reshape(shape)  # aligned, by copying
+    tensor.flags.writeable = False
+    validate_elements(spec, tensor)
     return tensor
-
-
-def _validate_elements(spec: TensorSpec, tensor: NDArray[Any]) -> None:
-    if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
-        found = tensor[~np.isfinite(tensor)][0]
-        raise InvalidPayload(f"elements of {spec.name}: finite numbers expected, found {found}")
-    if spec.minimum is not None and (tensor < spec.minimum).any():
-        raise InvalidPayload(f"elements of {spec.name}: at least {spec.minimum} expected, found {tensor.min()}")
-    if spec.maximum is not None and (tensor > spec.maximum).any():
-        raise InvalidPayload(f"elements of {spec.name}: at most {spec.maximum} expected, found {tensor.max()}")

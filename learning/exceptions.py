@@ -3,8 +3,10 @@
 LearningError
 ├── ConfigurationError    the user asked for something impossible; the message says what to change
 ├── DatasetError          a data file is missing or damaged on this machine
+├── WrongArithmetic       this machine computes otherwise than the others do; it cannot judge them
 ├── InvalidPayload        the sender posted bytes that break a rule; no retry heals it
-└── TrainingDiverged      this client's own training left the finite numbers
+│   └── UnsoundNumbers        numbers that are too large or too small, or none at all
+└── TrainingDiverged      this client's own training left the numbers that may be posted
 """
 
 import difflib
@@ -34,22 +36,33 @@ class InvalidPayload(LearningError, ValueError):
     """
 
 
-class TrainingDiverged(LearningError):
-    """A training loss (or, after the last step, the post) was not finite, so the client has nothing sound to post."""
+class UnsoundNumbers(InvalidPayload):
+    """A float is not finite, larger than its spec allows, subnormal or -0: what a diverged training would post."""
 
-    def __init__(self, client: int, round_number: int, step: int, loss: float) -> None:
+
+class WrongArithmetic(LearningError):
+    """A known sum, product or root comes out differently here: this machine would fork from all others."""
+
+
+class TrainingDiverged(LearningError):
+    """A training loss was not finite, or the post has numbers that others refuse: there is nothing sound to post.
+
+    `reason` says what is wrong with the post; it is empty where the loss tells all.
+    """
+
+    def __init__(self, client: int, round_number: int, step: int, loss: float, reason: str = "") -> None:
         # The arguments are kept as they came, so that the error survives the way back from a worker process.
-        super().__init__(client, round_number, step, loss)
+        super().__init__(client, round_number, step, loss, reason)
         self.client = client
         self.round_number = round_number
         self.step = step
         self.loss = loss
+        self.reason = reason
 
     def __str__(self) -> str:
-        return (  # a client has the number of its peer
-            f"peer {self.client}, round {self.round_number}: the loss is {self.loss} at step {self.step}; "
-            "try a smaller learning_rate"
-        )
+        what = self.reason or f"the loss is {self.loss} at step {self.step}"
+        # a client has the number of its peer
+        return f"peer {self.client}, round {self.round_number}: {what}; try a smaller learning_rate"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:

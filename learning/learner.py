@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from fedchain.learning.checkpoint import copy_state, load_state, restore_state, save_state
 from fedchain.learning.clients import Clients
-from fedchain.learning.codec import encode
+from fedchain.learning.codec import decode, encode
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged
+from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
 from fedchain.learning.method import Client, Method, Phase, Round, Tensors
 from fedchain.learning.metrics import Evaluation, evaluate_local
 from fedchain.learning.models import Model, info_of
 from fedchain.learning.own import TaskFunction, open_source
 from fedchain.learning.registry import build_method
-from fedchain.learning.rules import read_knowledge
+from fedchain.learning.rules import KnowledgeReader
 from fedchain.learning.seeding import derive
 from fedchain.learning.training import count_steps
 
@@ -66,6 +66,7 @@ class Learner:
         self._method = build_method(config.method, dict(config.hyperparameters))
         self._info = info_of(config)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
+        self._knowledge = KnowledgeReader(self._method, self._info)
         self._source = open_source(config, task)
         self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -88,26 +89,21 @@ class Learner:
         """Do the client's work of a phase: receive the knowledge (b'' before the first), train, post, measure.
 
         With `evaluate_test` the models are also measured on the whole test set, where there is one. Raises
-        `TrainingDiverged`, after which the client is as it was before the call, and `InvalidPayload` for damaged
-        knowledge.
+        `TrainingDiverged` where there is nothing that others would take, and `InvalidPayload` for damaged knowledge.
+        After any error the client is as it was before the call, so that it can try again in another round.
         """
         which = self._phases[phase]
-        known = read_knowledge(self._method, self._info, knowledge)
-        with self._reproducible(client, which, round_number) as own:
-            before = copy_state(own)
+        known = self._knowledge.read(knowledge)
+        with self._reproducible(client, which, round_number) as own, _restored_on_error(own):
             round = Round(round_number, known, clients=self._config.clients)
             received = self._receive(own, which, round, knowledge, evaluate_test)
-            try:
-                payload = which.compute(self._method, own, round)
-                _validate_finite(payload, own, round_number)
-            except TrainingDiverged:
-                restore_state(own, before)
-                raise
+            posted = which.compute(self._method, own, round)
+            payload = self._encode(posted, which, own, round_number)
             local = self._evaluate(own, known)
             if evaluate_test and self._test_local:
                 local = _with_test(local, self._evaluate_on_all(own.model, known))
-        scalars = sum(tensor.size for tensor in payload.values() if tensor.dtype.kind == "f")
-        return Contribution(encode(payload), own.steps, local, received, scalars)
+        scalars = sum(tensor.size for tensor in posted.values() if tensor.dtype.kind == "f")
+        return Contribution(payload, own.steps, local, received, scalars)
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -119,11 +115,12 @@ class Learner:
         which = self._method.phases[0]
         with self._reproducible(client, which, round_number, changes=False) as own:
             before = copy_state(own)
-            known = read_knowledge(self._method, self._info, knowledge)
+            known = self._knowledge.read(knowledge)
             round = Round(round_number, known, clients=self._config.clients)
-            received = self._receive(own, which, round, knowledge, evaluate_test)
-            restore_state(own, before)
-        return received
+            try:
+                return self._receive(own, which, round, knowledge, evaluate_test)
+            finally:
+                restore_state(own, before)
 
     def planned_steps(self, client: int) -> int:
         """Count the SGD steps that the client's local update takes."""
@@ -168,6 +165,15 @@ class Learner:
                 yield own
             finally:
                 torch.set_num_threads(threads)
+
+    def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
+        """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
+        payload = encode(posted)
+        try:
+            decode(payload, self._method.payload_spec(phase, self._info))
+        except UnsoundNumbers as error:
+            raise TrainingDiverged(client.index, round_number, client.steps, math.nan, str(error)) from None
+        return payload
 
     def _receive(
         self, client: Client, phase: Phase, round: Round, knowledge: bytes, evaluate_test: bool
@@ -235,10 +241,15 @@ class Learner:
         )
 
 
-def _validate_finite(payload: Tensors, client: Client, round_number: int) -> None:
-    """Catch the last step's damage, which no later loss shows: peers would refuse such a post."""
-    if not all(np.isfinite(tensor).all() for tensor in payload.values()):
-        raise TrainingDiverged(client.index, round_number, client.steps, math.nan)
+@contextmanager
+def _restored_on_error(client: Client) -> Iterator[None]:
+    """Put the client back, if what is done with it fails."""
+    before = copy_state(client)
+    try:
+        yield
+    except BaseException:
+        restore_state(client, before)
+        raise
 
 
 def _with_test(evaluation: Evaluation, test: Evaluation | None) -> Evaluation:

@@ -188,7 +188,9 @@ class Method(ABC):
 
     @abstractmethod
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """Turn at least one post into knowledge. Same posts, same bytes, on every machine.
+        """Turn at least one post into knowledge. Same posts, same bytes, on every machine, and no post is refused.
+
+        Elements beyond the bounds of `knowledge_spec` are moved to the nearest within, which makes them part of both.
 
         Pure numpy on the CPU: elementwise float64 in the order of `round.posts`, one rounding to float32 at
         the end, `math.fsum` where many numbers are reduced, no BLAS, no exp or pow.
@@ -198,8 +200,12 @@ class Method(ABC):
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
         """Return the scalar local loss of one batch: pure, and without control flow that depends on the data."""
 
-    def check(self, phase: Phase, payload: Tensors) -> None:  # noqa: B027 - most methods need no more than the spec
-        """Raise `InvalidPayload` for what the spec cannot state, such as one tensor depending on another."""
+    def check(self, phase: Phase, post: Post, round: Round) -> None:  # noqa: B027 - for most, the spec says it all
+        """Raise `InvalidPayload` for what the spec cannot state, such as one tensor depending on another.
+
+        `round` has its number and knowledge, and no posts. What passes here, `aggregate` must take, together with any
+        other posts that passed: a post that only `aggregate` refuses would make the chain stand still.
+        """
 
     def receive(self, client: Client, round: Round) -> None:  # noqa: B027 - SOLO receives nothing
         """Take in the knowledge at the start of a round (`round.knowledge` may be None)."""

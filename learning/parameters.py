@@ -18,10 +18,16 @@ PREFIX = "model."
 BUFFER_PREFIX = "buffer."
 """Before the name of each other tensor of the model's state, such as running means: averaged, but never stepped."""
 
+BUFFER_MAGNITUDE_MAX = 1e12
+"""Largest absolute value of those: the running variance of data that nobody scaled is large, and so may counters be."""
+
+_POSITIVE = ("running_var", "num_batches_tracked")
+"""Ends of the names of what batch normalization would make NaN of, were it negative."""
+
 
 def parameter_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
     """State the tensors of the model's state."""
-    return tuple(TensorSpec(wire_name(name, name in info.trainable), shape) for name, shape in info.parameters)
+    return tuple(_tensor_spec(name, shape, info) for name, shape in info.parameters)
 
 
 def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
@@ -46,6 +52,15 @@ def average_parameters(posts: Sequence[Post], weights: Sequence[int]) -> dict[st
 def wire_name(name: str, is_trainable: bool) -> str:
     """Return the name under which one of the model's tensors is posted."""
     return (PREFIX if is_trainable else BUFFER_PREFIX) + name
+
+
+def _tensor_spec(name: str, shape: tuple[int, ...], info: ModelInfo) -> TensorSpec:
+    if name in info.trainable:
+        return TensorSpec(wire_name(name, True), shape)
+    is_positive = name in info.normalization and name.endswith(_POSITIVE)
+    return TensorSpec(
+        wire_name(name, False), shape, minimum=0 if is_positive else None, magnitude_max=BUFFER_MAGNITUDE_MAX
+    )
 
 
 def _named_tensors(model: Model) -> list[tuple[str, torch.Tensor]]:

@@ -5,18 +5,22 @@ Everything here is public and repeatable: no data set, no private model, no rand
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.codec import decode, encode, size_bytes_max, to_safetensors
+from fedchain.learning.arithmetic import check_arithmetic
+from fedchain.learning.codec import decode, encode, settle, size_bytes_max, to_safetensors
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.method import Method, Phase, Post, Round, Tensors
 from fedchain.learning.models import ModelInfo, info_of
 from fedchain.learning.registry import build_method
+
+KNOWLEDGE_KEPT = 2
+"""Decoded knowledge that is kept: what a phase begins with, and what it leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,10 @@ class Rules:
 
     def __init__(self, config: LearningConfig) -> None:
         config.validate()
+        check_arithmetic()
         self.method = build_method(config.method, dict(config.hyperparameters))
         self.info: ModelInfo = info_of(config)
+        self._knowledge = KnowledgeReader(self.method, self.info)
         self._clients = config.clients
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
 
@@ -60,27 +66,32 @@ class Rules:
         """Return the size that no valid payload of the phase exceeds."""
         return size_bytes_max(self.method.payload_spec(self._phases[phase], self.info))
 
-    def check(self, phase: str, payload: bytes) -> None:
-        """Raise `InvalidPayload` unless the bytes are a valid post of the phase."""
-        self._read(self._phases[phase], payload)
+    def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
+        """Raise `InvalidPayload` unless the bytes are a valid post of the sender's in the phase of the round.
+
+        `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes.
+        """
+        round = Round(round_number, self.read_knowledge(knowledge), clients=self._clients)
+        self._read(self._phases[phase], sender, payload, round)
 
     def aggregate(self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return the knowledge that (sender, payload) posts, in ascending order of sender, leave behind.
 
-        `knowledge` is what the previous phase left, b'' before the first. Without posts it stays as it is. Raises
-        `InvalidPayload` if any payload is invalid.
+        Without posts the knowledge stays as it is. Raises `InvalidPayload` for a payload that `check` refuses, and for
+        no other.
         """
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:
             return knowledge
         which = self._phases[phase]
-        read = tuple(Post(sender, self._read(which, payload)) for sender, payload in posts)
-        round = Round(round_number, self.read_knowledge(knowledge), read, self._clients)
-        return encode(self.method.aggregate(which, round))
+        round = Round(round_number, self.read_knowledge(knowledge), clients=self._clients)
+        read = tuple(self._read(which, sender, payload, round) for sender, payload in posts)
+        left = self.method.aggregate(which, replace(round, posts=read))
+        return encode(settle(left, self.method.knowledge_spec(which, self.info)))
 
     def read_knowledge(self, knowledge: bytes) -> Tensors | None:
         """Decode knowledge; b'' is None. Raises `InvalidPayload` for bytes that no phase leaves behind."""
-        return read_knowledge(self.method, self.info, knowledge)
+        return self._knowledge.read(knowledge)
 
     def summary(self, knowledge: bytes) -> PrototypeSummary | None:
         """Describe the class prototypes in the knowledge; None for a method without any, or before the first."""
@@ -104,27 +115,42 @@ class Rules:
         """Return the knowledge as a safetensors file; without knowledge, one without tensors."""
         return to_safetensors(self.read_knowledge(knowledge) or {})
 
-    def _read(self, phase: Phase, payload: bytes) -> Tensors:
-        tensors = decode(payload, self.method.payload_spec(phase, self.info))
-        self.method.check(phase, tensors)
-        return tensors
+    def _read(self, phase: Phase, sender: bytes, payload: bytes, round: Round) -> Post:
+        post = Post(sender, decode(payload, self.method.payload_spec(phase, self.info)))
+        self.method.check(phase, post, round)
+        return post
 
 
-def read_knowledge(method: Method, info: ModelInfo, knowledge: bytes) -> Tensors | None:
-    """Decode knowledge; b'', which stands before the first aggregate, is None.
+class KnowledgeReader:
+    """Decodes knowledge, and keeps what it decoded last: all posts of a phase are checked against the same."""
 
-    It may be of any phase, because a phase that closes without posts leaves the knowledge as it was. Raises
-    `InvalidPayload` for bytes that no phase leaves behind.
-    """
-    if not knowledge:
-        return None
-    refusals = []
-    for phase in (*method.phases, *method.setup):
-        try:
-            return decode(knowledge, method.knowledge_spec(phase, info))
-        except InvalidPayload as refusal:
-            refusals.append(f"{phase.name}: {refusal}")
-    raise InvalidPayload("; ".join(refusals))
+    def __init__(self, method: Method, info: ModelInfo) -> None:
+        self._method, self._info = method, info
+        self._last: tuple[tuple[bytes, Tensors], ...] = ()  # the newest first
+
+    def read(self, knowledge: bytes) -> Tensors | None:
+        """Decode knowledge; b'', which stands before the first aggregate, is None.
+
+        It may be of any phase, because a phase that closes without posts leaves the knowledge as it was. Raises
+        `InvalidPayload` for bytes that no phase leaves behind.
+        """
+        if not knowledge:
+            return None
+        for known, tensors in self._last:
+            if known is knowledge or known == knowledge:
+                return tensors
+        found = self._decode(knowledge)
+        self._last = ((knowledge, found), *self._last)[:KNOWLEDGE_KEPT]
+        return found
+
+    def _decode(self, knowledge: bytes) -> Tensors:
+        refusals = []
+        for phase in (*self._method.phases, *self._method.setup):
+            try:
+                return decode(knowledge, self._method.knowledge_spec(phase, self._info))
+            except InvalidPayload as refusal:
+                refusals.append(f"{phase.name}: {refusal}")
+        raise InvalidPayload("; ".join(refusals))
 
 
 def _inner(a: NDArray[Any], b: NDArray[Any]) -> float:

@@ -113,6 +113,7 @@ class Download:
         self._resting_until_ms: dict[PublicKey, int] = {}
         self._liars: set[PublicKey] = set()
         self._is_alone = False  # one provider has to send all of it
+        self._signed_size = parts.size
         self._turns = 0  # how often a provider was replaced
         self._next_peer = 0  # place of the peer that is tried next
 
@@ -211,11 +212,17 @@ class Download:
         return False
 
     def expose(self, liar: PublicKey) -> None:
-        """Begin again without somebody who sent something wrong."""
+        """Begin again without somebody who sent something wrong. So the size may have been right after all."""
         self._liars.add(liar)
         if liar in self.providers:
             self.providers.remove(liar)
         self.stop()
+        self.parts.size = self._signed_size if self.parts.size is None else self.parts.size
+
+    def doubt_size(self) -> None:
+        """Begin again without a size: whoever signed it may have lied, and only the hash says what is right."""
+        self.begin_alone()
+        self._signed_size, self.parts.size = self.parts.size, None
 
     def begin_alone(self) -> None:
         """Begin again with one provider after another: several sent parts, and one of them lied."""

@@ -66,8 +66,9 @@ class Downloads:
         its sender does not have the content.
 
         Raises:
-            InvalidPayload: ``peer`` sent a chunk that is not whole, or all of a content that has another hash; others
-                are asked at the next tick.
+            InvalidPayload: ``peer`` sent too much, or all of a content that has another hash; others are asked at the
+                next tick. A chunk that only does not fit to the size that somebody signed may be right, and the size
+                a lie: the content is begun again, by its hash alone.
         """
         content_hash, (number, rest) = chunk.content_hash, divmod(chunk.offset, CHUNK_SIZE)
         download = self._downloads.get(content_hash)
@@ -78,8 +79,11 @@ class Downloads:
             try:
                 parts.put(number, chunk.data, peer)
             except InvalidPayload:
-                self._expose(content_hash, peer)
-                raise
+                if parts.size is None or len(chunk.data) > CHUNK_SIZE:
+                    self._expose(content_hash, peer)
+                    raise
+                download.doubt_size()
+                return None, self._ask(content_hash, now_ms)
             download.on_arrival(number, len(chunk.data), peer, now_ms)
         elif not parts.ends_here():
             download.on_lack(peer, now_ms)
@@ -88,10 +92,13 @@ class Downloads:
         try:
             content = parts.content()
         except InvalidPayload:
-            if parts.senders == {peer}:
+            if parts.senders != {peer}:
+                download.begin_alone()
+            elif parts.size is not None:
+                download.doubt_size()
+            else:
                 self._expose(content_hash, peer)
                 raise
-            download.begin_alone()
             return None, self._ask(content_hash, now_ms)
         self._remove(content_hash)
         return content, self._ask_for_idle(peer, now_ms)

@@ -1,27 +1,35 @@
 """What peers say to each other. Every message has one byte string: a type number and the fields, canonically encoded.
 
-Posts, blocks and votes are *gossip*: they are published to everyone, may be lost, and are repaired by asking. The
-others go from one peer to another: a status shows what a peer holds, and whoever lacks something asks for it.
+Posts, candidates, votes and evidence are *gossip*: they are published to everyone, may be lost, and are repaired by
+asking. The others go from one peer to another: a status shows what a peer holds, and whoever lacks something asks.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
+from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.transaction import Transaction
-from fedchain.chain.vote import Vote
+from fedchain.chain.vote import Vote, VoteKind, read_kind
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 
-LOCATOR_MAX = 64
-"""Hashes in a locator: enough for 2⁵⁴ blocks at doubling distances."""
+FINALS_MAX = 16
+"""Final blocks in one answer."""
 
-BLOCKS_MAX = 16
-"""Blocks in one answer."""
+FINALS_SIZE_MAX = 256 * 2**10
+"""Bytes of final blocks in one answer, unless the first one alone is larger."""
 
 CANDIDATES_MAX = 16
-"""Blocks without quorum that a status tells of."""
+"""Candidates that a status tells of."""
+
+HELD_VOTES_MAX = 8
+"""Pairs of kind and attempt whose votes a status tells of."""
+
+BITMAP_SIZE_MAX = 2**13
+"""Bytes of a bitmap: room for 65,536 members."""
 
 CHUNK_SIZE = 256 * 2**10
 """Bytes of content in one answer."""
@@ -30,7 +38,7 @@ MESSAGE_SIZE_MAX = 4 * 2**20
 """Bytes of one message; what is larger travels as content, in chunks."""
 
 Bitmap = bytes
-"""One bit per genesis member, in member order, least significant bit of the first byte first."""
+"""One bit per member, in member order, least significant bit of the first byte first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +63,8 @@ class PostMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockMessage:
-    """Gossip: a block; also the answer to :class:`GetBlocks`, one message per block."""
+class CandidateMessage:
+    """Gossip: a block that was mined for the open height; also the answer to :class:`GetCandidate`."""
 
     KIND: ClassVar[int] = 2
     block: Block
@@ -66,15 +74,15 @@ class BlockMessage:
         return [self.block.to_record()]
 
     @classmethod
-    def from_fields(cls, fields: list[Any]) -> "BlockMessage":
+    def from_fields(cls, fields: list[Any]) -> "CandidateMessage":
         """Read the canonical fields; raises InvalidEncoding."""
-        (block,) = expect_record(fields, "block message", (list,))
+        (block,) = expect_record(fields, "candidate message", (list,))
         return cls(Block.from_record(block))
 
 
 @dataclass(frozen=True, slots=True)
 class VoteMessage:
-    """Gossip: a vote."""
+    """Gossip: a vote; also the answer to :class:`GetVotes`, one message per vote."""
 
     KIND: ClassVar[int] = 3
     vote: Vote
@@ -91,59 +99,174 @@ class VoteMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceMessage:
+    """Gossip: a crime and its proof."""
+
+    KIND: ClassVar[int] = 10
+    evidence: Evidence
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.evidence.to_record()]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "EvidenceMessage":
+        """Read the canonical fields; raises InvalidEncoding."""
+        (evidence,) = expect_record(fields, "evidence message", (list,))
+        return cls(Evidence.from_record(evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldVotes:
+    """Whose votes of one kind and attempt a peer holds."""
+
+    kind: VoteKind
+    attempt: int
+    voters: Bitmap
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """What a peer holds: whoever sees something it lacks asks for it."""
 
     KIND: ClassVar[int] = 4
+    height: int
+    """Height of the sender's head."""
     head_hash: Hash
     """32 bytes: the sender's head."""
-    height: int
-    """Height of that head."""
     posts: Bitmap
     """Members whose post for the open phase the sender holds."""
-    candidates: tuple[tuple[Hash, Bitmap], ...]
-    """Head and blocks on top of it, each with the members whose votes the sender holds."""
+    candidates: tuple[Hash, ...]
+    """Valid blocks for the open height."""
+    votes: tuple[HeldVotes, ...]
+    """Votes for the open height, newest attempts first."""
+    lock: tuple[int, Hash] | None
+    """Attempt and block of the newest quorum of prevotes that the sender can prove."""
 
     def to_fields(self) -> list[Any]:
-        """The canonical fields."""
-        return [self.head_hash, self.height, self.posts, [list(candidate) for candidate in self.candidates]]
+        """The canonical fields; what may be absent is a list of none or one."""
+        votes = [[int(held.kind), held.attempt, held.voters] for held in self.votes]
+        lock = [] if self.lock is None else [list(self.lock)]
+        return [self.height, self.head_hash, self.posts, list(self.candidates), votes, lock]
 
     @classmethod
     def from_fields(cls, fields: list[Any]) -> "Status":
         """Read the canonical fields; raises InvalidEncoding."""
-        head, height, posts, candidates = expect_record(fields, "status", (bytes, int, bytes, list))
+        height, head, posts, candidates, votes, lock = expect_record(
+            fields, "status", (int, bytes, bytes, list, list, list)
+        )
         expect_size(head, HASH_SIZE, "status head")
+        _expect_bitmap(posts)
         _expect_count(candidates, CANDIDATES_MAX, "status candidates")
-        return cls(head, height, posts, tuple(cls._read_candidate(candidate) for candidate in candidates))
+        _expect_count(votes, HELD_VOTES_MAX, "status votes")
+        for item in expect_record(candidates, "status candidates", [bytes] * len(candidates)):
+            expect_size(item, HASH_SIZE, "status candidate")
+        locked = expect_record(lock, "status lock", (list,))[0] if lock else None
+        if locked is not None:
+            attempt, block_hash = expect_record(locked, "status lock", (int, bytes))
+            locked = attempt, expect_size(block_hash, HASH_SIZE, "status lock")
+        return cls(height, head, posts, tuple(candidates), tuple(map(cls._read_votes, votes)), locked)
 
     @staticmethod
-    def _read_candidate(value: Any) -> tuple[Hash, Bitmap]:
-        block_hash, votes = expect_record(value, "status candidate", (bytes, bytes))
-        return expect_size(block_hash, HASH_SIZE, "status candidate"), votes
+    def _read_votes(value: Any) -> HeldVotes:
+        kind, attempt, voters = expect_record(value, "status votes", (int, int, bytes))
+        return HeldVotes(read_kind(kind), attempt, _expect_bitmap(voters))
 
 
 @dataclass(frozen=True, slots=True)
-class GetBlocks:
-    """Ask for the blocks between what the asker has and a block that it heard of, oldest first."""
+class GetFinal:
+    """Ask for final blocks from a height on; each comes back as a :class:`FinalMessage`."""
 
     KIND: ClassVar[int] = 5
-    locator: tuple[Hash, ...]
-    """Hashes of the asker's chain, newest first, at growing distances. (Bitcoin: block locator)"""
-    stop: Hash
-    """32 bytes: the block to arrive at."""
+    height: int
+    """The first one wanted."""
+    count: int
+    """How many, at most; an answer is bounded in bytes, too."""
 
     def to_fields(self) -> list[Any]:
         """The canonical fields."""
-        return [list(self.locator), self.stop]
+        return [self.height, self.count]
 
     @classmethod
-    def from_fields(cls, fields: list[Any]) -> "GetBlocks":
+    def from_fields(cls, fields: list[Any]) -> "GetFinal":
         """Read the canonical fields; raises InvalidEncoding."""
-        locator, stop = expect_record(fields, "get blocks", (list, bytes))
-        _expect_count(locator, LOCATOR_MAX, "locator")
-        for item in expect_record(locator, "locator", [bytes] * len(locator)):
-            expect_size(item, HASH_SIZE, "locator")
-        return cls(tuple(locator), expect_size(stop, HASH_SIZE, "get blocks stop"))
+        return cls(*expect_record(fields, "get final", (int, int)))
+
+
+@dataclass(frozen=True, slots=True)
+class FinalMessage:
+    """A final block and its proof."""
+
+    KIND: ClassVar[int] = 11
+    block: Block
+    certificate: Certificate
+    """Precommits of a quorum."""
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.block.to_record(), self.certificate.to_record()]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "FinalMessage":
+        """Read the canonical fields; raises InvalidEncoding."""
+        block, certificate = expect_record(fields, "final message", (list, list))
+        return cls(Block.from_record(block), Certificate.from_record(certificate))
+
+
+@dataclass(frozen=True, slots=True)
+class GetCandidate:
+    """Ask for a block of the open height; it comes back as a :class:`CandidateMessage`."""
+
+    KIND: ClassVar[int] = 12
+    block_hash: Hash
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.block_hash]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "GetCandidate":
+        """Read the canonical fields; raises InvalidEncoding."""
+        (block_hash,) = expect_record(fields, "get candidate", (bytes,))
+        return cls(expect_size(block_hash, HASH_SIZE, "get candidate hash"))
+
+
+@dataclass(frozen=True, slots=True)
+class GetCertificate:
+    """Ask for the prevotes that allow to lock on a block of the open height, as one :class:`CertificateMessage`."""
+
+    KIND: ClassVar[int] = 13
+    height: int
+    attempt: int
+    block_hash: Hash
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.height, self.attempt, self.block_hash]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "GetCertificate":
+        """Read the canonical fields; raises InvalidEncoding."""
+        height, attempt, block_hash = expect_record(fields, "get certificate", (int, int, bytes))
+        return cls(height, attempt, expect_size(block_hash, HASH_SIZE, "get certificate hash"))
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateMessage:
+    """Prevotes of a quorum for one block of the open height."""
+
+    KIND: ClassVar[int] = 14
+    certificate: Certificate
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.certificate.to_record()]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "CertificateMessage":
+        """Read the canonical fields; raises InvalidEncoding."""
+        (certificate,) = expect_record(fields, "certificate message", (list,))
+        return cls(Certificate.from_record(certificate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,27 +286,30 @@ class GetPosts:
     @classmethod
     def from_fields(cls, fields: list[Any]) -> "GetPosts":
         """Read the canonical fields; raises InvalidEncoding."""
-        return cls(*expect_record(fields, "get posts", (int, int, bytes)))
+        round_number, phase, members = expect_record(fields, "get posts", (int, int, bytes))
+        return cls(round_number, phase, _expect_bitmap(members))
 
 
 @dataclass(frozen=True, slots=True)
 class GetVotes:
-    """Ask for votes on a block; each comes back as a :class:`VoteMessage`."""
+    """Ask for votes for the open height; each comes back as a :class:`VoteMessage`."""
 
     KIND: ClassVar[int] = 7
-    block_hash: Hash
+    height: int
+    kind: VoteKind
+    attempt: int
     members: Bitmap
     """Members whose votes the asker lacks."""
 
     def to_fields(self) -> list[Any]:
         """The canonical fields."""
-        return [self.block_hash, self.members]
+        return [self.height, int(self.kind), self.attempt, self.members]
 
     @classmethod
     def from_fields(cls, fields: list[Any]) -> "GetVotes":
         """Read the canonical fields; raises InvalidEncoding."""
-        block_hash, members = expect_record(fields, "get votes", (bytes, bytes))
-        return cls(expect_size(block_hash, HASH_SIZE, "get votes block"), members)
+        height, kind, attempt, members = expect_record(fields, "get votes", (int, int, int, bytes))
+        return cls(height, read_kind(kind), attempt, _expect_bitmap(members))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +353,32 @@ class Chunk:
         return cls(expect_size(content_hash, HASH_SIZE, "chunk hash"), offset, data)
 
 
-GossipMessage = PostMessage | BlockMessage | VoteMessage
-Message = GossipMessage | Status | GetBlocks | GetPosts | GetVotes | GetContent | Chunk
+GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage
+"""What everybody should hear."""
+
+Question = GetFinal | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate
+"""What costs whoever answers more than whoever asks."""
+
+Message = GossipMessage | Status | Question | Chunk | FinalMessage | CertificateMessage
 
 _KINDS: dict[int, Any] = {
     kind.KIND: kind
-    for kind in (PostMessage, BlockMessage, VoteMessage, Status, GetBlocks, GetPosts, GetVotes, GetContent, Chunk)
+    for kind in (
+        PostMessage,
+        CandidateMessage,
+        VoteMessage,
+        Status,
+        GetFinal,
+        GetPosts,
+        GetVotes,
+        GetContent,
+        Chunk,
+        EvidenceMessage,
+        FinalMessage,
+        GetCandidate,
+        GetCertificate,
+        CertificateMessage,
+    )
 }
 
 
@@ -253,3 +399,9 @@ def decode_message(data: bytes) -> Message:
 def _expect_count(items: list[Any], count_max: int, name: str) -> None:
     if len(items) > count_max:
         raise InvalidEncoding(name, f"{len(items)} items found, at most {count_max} are allowed")
+
+
+def _expect_bitmap(bitmap: Bitmap) -> Bitmap:
+    if len(bitmap) > BITMAP_SIZE_MAX:
+        raise InvalidEncoding("bitmap", f"{len(bitmap)} bytes found, at most {BITMAP_SIZE_MAX} are allowed")
+    return bitmap

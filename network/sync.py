@@ -1,168 +1,105 @@
-"""Sync, the pure part: which blocks somebody lacks, and of whom they are asked."""
+"""Catching up, the pure part: of whom final blocks are asked. Only blocks that prove themselves count, never claims."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from fedchain.chain.block import Block
-from fedchain.chain.fork_choice import BlockTree
-from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import BLOCKS_MAX, LOCATOR_MAX, Bitmap, GetBlocks
+from fedchain.network.messages import FINALS_MAX, GetFinal
 
 STALL_MS = 2_000
-"""A provider that has not answered for this long is replaced by the next one. (Bitcoin: block stalling timeout)"""
+"""A peer that has not answered for this long is not waited for. (Bitcoin: block stalling timeout)"""
 
-BATCH_MS = 10_000
-"""A peer that needs longer for one batch of blocks is replaced, also if it sends one now and then."""
+AT_ONCE = 2
+"""Peers that are asked for the same blocks at a time: one that lies costs a copy, not time."""
 
 PASSED_OVER_MS = 4_000
-"""How long a peer that stalled is not asked for blocks."""
+"""How long a peer that did not deliver is passed over; twice as long after each further time."""
 
-Question = tuple[PublicKey, GetBlocks]
+PASSED_OVER_MS_MAX = 64_000
+"""The longest time for which a peer is passed over."""
+
+Request = tuple[PublicKey, GetFinal]
 """Whom to ask for which blocks."""
-
-
-def locator(tree: BlockTree) -> tuple[Hash, ...]:
-    """Hashes of the head's chain, newest first: ten in a row, then at doubling distances, and the root."""
-    hashes: list[Hash] = []
-    height, step = tree.head.height, 1
-    while height > 0 and len(hashes) < LOCATOR_MAX - 1:
-        known = tree.canonical(height)
-        assert known is not None, "the canonical chain has a block at every height"
-        hashes.append(known)
-        step = step * 2 if len(hashes) > 10 else 1
-        height -= step
-    return (*hashes, tree.root)
-
-
-def blocks_towards(tree: BlockTree, request: GetBlocks) -> list[Block]:
-    """Up to ``BLOCKS_MAX`` blocks on the way from what the asker has to ``request.stop``, oldest first."""
-    known, branch = set(request.locator), list[Hash]()
-    state = tree.state(request.stop)
-    if state is None:
-        return []
-    while state.block_hash not in known and not tree.is_canonical(state):
-        branch.append(state.block_hash)
-        state = tree.state(state.parent_hash)
-        assert state is not None, "a block in the tree has a parent there"
-    # The canonical part is not walked: a chain may be long, and asking costs little.
-    path: list[Hash] = []
-    if state.block_hash not in known:
-        asked = (place for item in known if (place := tree.state(item)) is not None and tree.is_canonical(place))
-        start = max((place.height for place in asked if place.height < state.height), default=0)
-        heights = range(start + 1, min(start + BLOCKS_MAX, state.height) + 1)
-        path = [item for height in heights if (item := tree.canonical(height)) is not None]
-    path += reversed(branch)
-    blocks = (tree.block(block_hash) for block_hash in path[:BLOCKS_MAX])
-    return [block for block in blocks if block is not None]
 
 
 @dataclass(slots=True)
 class _Source:
-    """The peer that is being asked for blocks."""
+    """What one peer said, and what came of it."""
 
-    peer: PublicKey
-    stop: Hash
-    """The block to arrive at."""
-    height: int
-    """Height of that block, as the peer told it."""
-    start: Hash
-    """Where the batch began: the highest block of the one before it."""
-    asked_ms: int
-    heard_ms: int
-    """When its last block came; at first, when it was asked."""
-    batch: list[Hash] = field(default_factory=list)
-    """Blocks that have come."""
+    height: int = 0
+    """Height that it says it has."""
+    asked_ms: int | None = None
+    """When it was asked, or delivered last; None: nothing is expected of it."""
+    asked_to: int = 0
+    """Height of the last block that it was asked for."""
+    failures: int = 0
+    """How often in a row it did not deliver."""
+    rest_until_ms: int = 0
+    """Until when it is passed over."""
 
 
 class CatchUp:
-    """The one peer that is being asked for blocks, batch after batch, until what it told of is in the tree.
+    """Asks for the blocks above our head, of several peers at once.
 
-    A peer that stalls makes way for the next one that tells of something unknown. Only blocks are timed: as long as
-    one waits for its contents, which have providers of their own, nobody stalls.
+    A claim costs its peer nothing and gets it a question, no more: whoever delivers a block that is final is asked
+    for the next ones, and whoever does not is passed over for longer and longer.
     """
 
     def __init__(self) -> None:
-        self._source: _Source | None = None
-        self._passed_over_ms: dict[PublicKey, int] = {}  # until when a peer that stalled is not asked
+        self._sources: dict[PublicKey, _Source] = {}
 
-    @property
-    def height(self) -> int:
-        """Height of the chain that we are catching up with, as its peer told it; 0: of none."""
-        return 0 if self._source is None else self._source.height
-
-    def is_source(self, peer: PublicKey) -> bool:
-        """Whether ``peer`` is the one that is being asked."""
-        return self._source is not None and self._source.peer == peer
-
-    def may_ask(self, peer: PublicKey, now_ms: int) -> bool:
-        """Whether nobody is being asked, and ``peer`` did not stall lately."""
-        return self._source is None and now_ms >= self._passed_over_ms.get(peer, 0)
-
-    def begin(self, tree: BlockTree, peer: PublicKey, stop: Hash, height: int, now_ms: int) -> list[Question]:
-        """Ask ``peer`` for the blocks up to ``stop``, which it says is at ``height``."""
-        self._source = _Source(peer, stop, height, tree.root, now_ms, now_ms)
-        return [(peer, GetBlocks(locator(tree), stop))]
+    def claim(self, peer: PublicKey, height: int) -> None:
+        """A peer says that its head is at ``height``."""
+        self._sources.setdefault(peer, _Source()).height = height
 
     def drop(self, peer: PublicKey) -> None:
         """The peer is gone."""
-        self._passed_over_ms.pop(peer, None)
-        if self.is_source(peer):
-            self._source = None
+        self._sources.pop(peer, None)
 
-    def on_block(self, peer: PublicKey, block_hash: Hash, now_ms: int) -> None:
-        """A peer sent a block."""
-        if self._source is not None and self._source.peer == peer:
-            self._source.batch.append(block_hash)
-            self._source.heard_ms = now_ms
+    def claimed_by(self, count: int) -> int:
+        """Height that at least ``count`` peers say they have; 0 where fewer spoke."""
+        heights = sorted((source.height for source in self._sources.values()), reverse=True)
+        return heights[count - 1] if 0 < count <= len(heights) else 0
 
-    def on_tick(self, now_ms: int) -> None:
-        """Give up a peer that is silent, or that sends so slowly that it might as well be."""
-        source = self._source
-        if source is None:
-            return
-        too_slow = now_ms - source.asked_ms >= BATCH_MS
-        if too_slow or now_ms - source.heard_ms >= STALL_MS:
-            self._source = None
-            if too_slow or not source.batch:
-                self._passed_over_ms[source.peer] = now_ms + PASSED_OVER_MS
+    def heard(self) -> int:
+        """How many peers have said where they are."""
+        return len(self._sources)
 
-    def on_chunk(self, now_ms: int) -> None:
-        """Contents are coming, which a block may wait for: the peer that sent it has done its part."""
-        if self._source is not None:
-            self._source.asked_ms = self._source.heard_ms = now_ms
+    def delivered(self, peer: PublicKey, height: int, now_ms: int) -> None:
+        """A peer sent the block that brought our head to ``height``; after its last one it may be asked for more."""
+        if (source := self._sources.get(peer)) is not None:
+            source.failures, source.rest_until_ms = 0, 0
+            source.asked_ms = None if height >= source.asked_to else now_ms
 
-    def next_batch(self, tree: BlockTree, now_ms: int) -> list[Question]:
-        """Ask for more once a batch has come and led on."""
-        source = self._source
-        if source is None:
-            return []
-        if source.stop in tree:
-            self._source = None
-            return []
-        heights = {state.height: item for item in source.batch if (state := tree.state(item)) is not None}
-        if len(source.batch) < BLOCKS_MAX or not heights:
-            return []
-        reached = heights[max(heights)]
-        if reached == source.start:
-            return []
-        self._source = _Source(source.peer, source.stop, source.height, reached, now_ms, now_ms)
-        # Another branch grows beside ours before it wins: our locator alone would fetch its start again.
-        return [(source.peer, GetBlocks((reached, *locator(tree)[: LOCATOR_MAX - 1]), source.stop))]
+    def ask(self, height: int, now_ms: int, gap_max: int) -> list[Request]:
+        """Questions for the blocks above ``height``, our head's. Of who is further ahead than ``gap_max``, the last."""
+        for source in self._sources.values():
+            if source.asked_ms is not None and now_ms - source.asked_ms >= STALL_MS:
+                self._pass_over(source, now_ms)
+        able = [item for item in self._sources.items() if item[1].height > height]
+        busy = sum(source.asked_ms is not None for _, source in able)
+        free = [item for item in able if item[1].asked_ms is None and now_ms >= item[1].rest_until_ms]
+        requests = []
+        for peer, source in sorted(free, key=_merit)[: max(0, AT_ONCE - busy)]:
+            source.asked_ms = now_ms
+            is_far = source.height - height > gap_max
+            source.asked_to = source.height if is_far else min(source.height, height + FINALS_MAX)
+            question = GetFinal(source.height, 1) if is_far else GetFinal(height + 1, FINALS_MAX)
+            requests.append((peer, question))
+        return requests
 
+    def reached(self, height: int) -> None:
+        """Our head moved on: what was asked for has come."""
+        for source in self._sources.values():
+            if source.height <= height:
+                source.asked_ms = None
 
-def to_bitmap(places: Iterable[int], size: int) -> Bitmap:
-    """Mark ``places`` among ``size`` members."""
-    bits = bytearray((size + 7) // 8)
-    for place in places:
-        bits[place >> 3] |= 1 << (place & 7)
-    return bytes(bits)
+    @staticmethod
+    def _pass_over(source: _Source, now_ms: int) -> None:
+        source.asked_ms = None
+        source.rest_until_ms = now_ms + min(PASSED_OVER_MS_MAX, PASSED_OVER_MS << min(source.failures, 8))
+        source.failures += 1
 
 
-def from_bitmap(bitmap: Bitmap, size: int) -> Iterator[int]:
-    """Marked places below ``size``; what lies beyond is not looked at."""
-    marked = int.from_bytes(bitmap[: (size + 7) // 8], "little") & (1 << size) - 1
-    while marked:  # costs as much as is marked, which often is nothing
-        lowest = marked & -marked
-        yield lowest.bit_length() - 1
-        marked ^= lowest
+def _merit(item: tuple[PublicKey, _Source]) -> tuple[int, int]:
+    """Who delivered comes first; among equals, who was passed over longest ago."""
+    return item[1].failures, item[1].rest_until_ms

@@ -18,6 +18,8 @@ EXIT_INTERRUPTED = 130
 
 RUNS_FOLDER = Path("runs")
 
+TASK_HELP = "Members train on own data: MODULE:FUNCTION that returns (model, train set, test set)."
+
 
 @contextmanager
 def clear_errors(*kinds: type[Exception]) -> Iterator[None]:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+CHAIN_FOLDER = "chain"
+"""Where the chain is, in the data folder."""
+
 
 class NodeConfigError(ValueError):
     """A setting cannot be used; the message names it and what is wrong, in one line."""
@@ -32,6 +35,8 @@ class NodeConfig:
     """Members to connect to first, as multiaddrs that end with /p2p/ and an address."""
     announce: tuple[str, ...] = ()
     """Addresses to tell others instead of the one listened on."""
+    replay: bool = False
+    """Recompute every aggregate that was missed, instead of joining at the newest final block."""
     metrics: str = ""
     """host:port for Prometheus metrics; empty: none."""
 
@@ -46,7 +51,13 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
             raise NodeConfigError(f"there is no setting {name!r}; {hint}")
-        if known[name].type is not str and isinstance(value, list | tuple) and all(type(v) is str for v in value):
+        if known[name].type is bool and type(value) is bool:
+            continue
+        if (
+            known[name].type not in (str, bool)
+            and isinstance(value, list | tuple)
+            and all(type(v) is str for v in value)
+        ):
             values[name] = tuple(value)
         elif known[name].type is not str or type(value) is not str:
             raise NodeConfigError(f"{name} is {value!r}, which is of the wrong type")

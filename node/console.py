@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 from rich.console import Console
@@ -51,9 +52,35 @@ def _panel(service: "Service") -> Panel:
     facts.add_row("head", f"{now['head'][:16]} at height {now['height']}")
     facts.add_row("round", f"{now['round']}, phase {now['phase']}")
     facts.add_row("peers", f"{len(now['peers'])} of {now['members'] - 1}")
+    reachable = "reachable" if now["quorum_reachable"] else f"not reachable: {len(now['electors_missing'])} missing"
+    facts.add_row("quorum", f"{now['quorum']} of {now['electors']} electors, {reachable}")
     facts.add_row("accuracy", Text(percent(now["accuracy"]), style="bold green"))
     facts.add_row("waiting for", now["waiting_for"])
+    if now["not_counted"]:
+        facts.add_row("not counted", Text(now["not_counted"], style="yellow"))
+    for member, offset_ms in now["clocks_off"].items():
+        facts.add_row("clock off", Text(f"…{member[-8:]} by {offset_ms / 1000:+.0f} s", style="yellow"))
     return Panel(facts, title=now["address"], border_style="blue", width=78)
+
+
+def status_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """A status for people: a line for each thing that can be said in one, and one for each peer."""
+    for name, value in answer.items():
+        if name in ("peers", "links", "convicted", "clocks_off", "refused"):
+            continue
+        text = ", ".join(value) or "-" if isinstance(value, list) else value
+        yield f"{name.replace('_', ' '):18}{text}"
+    for member, crime in answer["convicted"]:
+        yield f"{'convicted':18}{member}: {crime}"
+    for member, offset_ms in answer["clocks_off"].items():
+        yield f"{'clock off':18}{member}: {offset_ms / 1000:+.1f} s against the others"
+    for reason, count in answer["refused"].items():
+        yield f"{'refused':18}{reason}: {count}"
+    for peer in answer["peers"]:
+        link = answer["links"].get(peer, {})
+        heard, version = link.get("heard_s_ago"), link.get("version") or "an unknown version"
+        ago = "not heard yet" if heard is None else f"heard {heard} s ago"
+        yield f"{'peer':18}{peer}: {ago}, {version}"
 
 
 def percent(fraction: float | None) -> str:

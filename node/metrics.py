@@ -1,14 +1,17 @@
-"""Metrics for Prometheus, on an address that the operator chose; without one there are none."""
+"""Metrics for Prometheus, and whether the node is well, on an address that the operator chose."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 import anyio
 from anyio.abc import SocketStream
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+import fedchain
 from fedchain.node.config import NodeConfigError
 from fedchain.node.service import Service
 
@@ -17,6 +20,8 @@ REQUEST_SIZE_MAX = 8_192
 
 REQUEST_TIMEOUT_S = 5.0
 """How long one request may take, its answer included."""
+
+PATHS = "/metrics, /health and /ready are all there is\n"
 
 
 class Traffic(Protocol):
@@ -30,7 +35,18 @@ class Traffic(Protocol):
     """Messages that did not fit into a queue, or came over a peer's budget."""
 
 
-async def answer_metrics(place: str, service: Service, traffic: Traffic) -> None:
+class CountingNetwork(Protocol):
+    """A network that knows its numbers."""
+
+    @property
+    def counters(self) -> Traffic:
+        """What went through."""
+
+    def bans(self) -> Sequence[object]:
+        """The bans that hold now."""
+
+
+async def answer_metrics(place: str, service: Service, network: CountingNetwork) -> None:
     """Serve metrics on ``place`` (host:port) until cancelled.
 
     Each scrape is answered on the node's own loop: nobody reads its state while it changes.
@@ -40,13 +56,15 @@ async def answer_metrics(place: str, service: Service, traffic: Traffic) -> None
     """
     host, port = _parse(place)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(NodeCollector(service, traffic))
+    registry.register(NodeCollector(service, network))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
 
     async def answer(stream: SocketStream) -> None:
         try:
             with anyio.move_on_after(REQUEST_TIMEOUT_S):
                 async with stream:
-                    await stream.send(_response(await _read_request(stream), registry))
+                    await stream.send(_response(await _read_request(stream), registry, service))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
             return  # whoever asked did not wait for the answer
 
@@ -61,16 +79,46 @@ async def answer_metrics(place: str, service: Service, traffic: Traffic) -> None
 class NodeCollector:
     """Reads a node's numbers when they are asked for."""
 
-    def __init__(self, service: Service, traffic: Traffic) -> None:
-        self._service, self._traffic = service, traffic
+    def __init__(self, service: Service, network: CountingNetwork) -> None:
+        self._service, self._counting = service, network
 
     def collect(self) -> Iterator[Metric]:
         """One metric after the other."""
-        status, activity, traffic = self._service.status(), self._service.activity, self._traffic
-        yield GaugeMetricFamily("fedchain_head_height", "Height of the head.", status["height"])
-        yield GaugeMetricFamily("fedchain_round", "Round that is open.", status["round"])
-        yield GaugeMetricFamily("fedchain_peers", "Connected peers.", len(status["peers"]))
-        yield GaugeMetricFamily("fedchain_finished", "1 once the last round is closed.", float(status["finished"]))
+        yield InfoMetricFamily("fedchain_build", "What is running.", _build())
+        yield from self._chain()
+        yield from self._work()
+        yield from self._network()
+
+    def _chain(self) -> Iterator[Metric]:
+        """Head, electors and quorum."""
+        now = self._service.status()
+        yield GaugeMetricFamily("fedchain_head_height", "Height of the head.", now["height"])
+        if now["head_age_s"] is not None:
+            yield GaugeMetricFamily("fedchain_head_age_seconds", "Time since the head moved.", now["head_age_s"])
+        yield GaugeMetricFamily("fedchain_round", "Round that is open.", now["round"])
+        yield GaugeMetricFamily("fedchain_finished", "1 once the last round is closed.", float(now["finished"]))
+        yield GaugeMetricFamily("fedchain_electors", "Members that vote on the next block.", now["electors"])
+        yield GaugeMetricFamily("fedchain_elector", "1 if this peer is one of them.", float(now["elector"]))
+        yield GaugeMetricFamily("fedchain_quorum", "Votes that make a block final.", now["quorum"])
+        missing = len(now["electors_missing"])
+        yield GaugeMetricFamily("fedchain_electors_missing", "Electors that are not connected.", missing)
+        reachable = float(now["quorum_reachable"])
+        yield GaugeMetricFamily("fedchain_quorum_reachable", "1 if a quorum is connected.", reachable)
+        yield GaugeMetricFamily("fedchain_attempt", "Attempt to decide the open height, from 0.", now["attempt"])
+        yield GaugeMetricFamily("fedchain_convicted", "Members convicted of a crime.", len(now["convicted"]))
+        yield GaugeMetricFamily("fedchain_silent", "1 while this peer says nothing in its own name.", now["silent"])
+        behind = max(0, now["catching_up_to"] - now["height"])
+        yield GaugeMetricFamily("fedchain_blocks_behind", "Blocks that others say they have.", behind)
+        offsets = GaugeMetricFamily(
+            "fedchain_clock_offset_seconds", "Voters' clocks against the median of all.", labels=["member"]
+        )
+        for member, offset_ms in sorted({now["address"]: now["clock_offset_ms"], **now["clocks_off"]}.items()):
+            offsets.add_metric([member], offset_ms / 1000)
+        yield offsets
+
+    def _work(self) -> Iterator[Metric]:
+        """What this peer computes and stores."""
+        activity = self._service.activity
         if activity.accuracy is not None:
             text = "Fraction of the peer's own test set that its model gets right."
             yield GaugeMetricFamily("fedchain_accuracy", text, activity.accuracy)
@@ -79,6 +127,18 @@ class NodeCollector:
         )
         yield CounterMetricFamily("fedchain_training_seconds", "Time spent training.", activity.training_s)
         yield CounterMetricFamily("fedchain_mining_seconds", "Time spent searching nonces.", activity.mining_s())
+        size = self._service.store_size_bytes()
+        yield GaugeMetricFamily("fedchain_store_bytes", "What the data folder's chain takes on disk.", size)
+        refused = CounterMetricFamily("fedchain_refused", "What was received and not taken.", labels=["reason"])
+        for name, count in sorted(activity.refused.items()):
+            refused.add_metric([name], count)
+        yield refused
+
+    def _network(self) -> Iterator[Metric]:
+        """Messages, and who is kept out."""
+        traffic = self._counting.counters
+        yield GaugeMetricFamily("fedchain_peers", "Connected peers.", len(self._service.peers))
+        yield GaugeMetricFamily("fedchain_bans", "Members that are kept out now.", len(self._counting.bans()))
         messages = CounterMetricFamily("fedchain_messages", "Messages.", labels=["direction"])
         messages.add_metric(["in"], traffic.messages_in)
         messages.add_metric(["out"], traffic.messages_out)
@@ -88,10 +148,6 @@ class NodeCollector:
         size.add_metric(["out"], traffic.bytes_out)
         yield size
         yield CounterMetricFamily("fedchain_messages_dropped", "Messages beyond a limit.", traffic.dropped)
-        refused = CounterMetricFamily("fedchain_refused", "What was received and not taken.", labels=["error"])
-        for name, count in sorted(activity.refused.items()):
-            refused.add_metric([name], count)
-        yield refused
 
 
 async def _read_request(stream: SocketStream) -> bytes:
@@ -102,13 +158,47 @@ async def _read_request(stream: SocketStream) -> bytes:
     return request.split(b"\r\n", 1)[0]
 
 
-def _response(request: bytes, registry: CollectorRegistry) -> bytes:
-    if request.split(b" ")[:2] == [b"GET", b"/metrics"]:
-        status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
-    else:
-        status, kind, body = "404 Not Found", "text/plain", b"GET /metrics is all there is\n"
+def _response(request: bytes, registry: CollectorRegistry, service: Service) -> bytes:
+    match request.split(b" ")[:2]:
+        case [b"GET", b"/metrics"]:
+            return _http("200 OK", CONTENT_TYPE_LATEST, generate_latest(registry))
+        case [b"GET", b"/health"]:  # it answers, so its loop runs
+            return _http("200 OK", "application/json", json.dumps({"alive": True}).encode())
+        case [b"GET", b"/ready"]:
+            ready, why = _readiness(service.status())
+            body = json.dumps({"ready": ready, "why": why}).encode()
+            return _http("200 OK" if ready else "503 Service Unavailable", "application/json", body)
+        case _:
+            return _http("404 Not Found", "text/plain", f"GET {PATHS}".encode())
+
+
+def _readiness(now: dict[str, object]) -> tuple[bool, str]:
+    """Whether this peer takes part, and if not, why."""
+    if now["finished"]:
+        return True, "the federation has finished"
+    if now["silent"]:
+        return False, "it says nothing in its own name yet"
+    if now["catching_up_to"]:
+        return False, f"it lacks the blocks up to height {now['catching_up_to']}"
+    if not now["quorum_reachable"]:
+        return False, f"a quorum of {now['quorum']} electors is not connected"
+    return True, "it takes part"
+
+
+def _http(status: str, kind: str, body: bytes) -> bytes:
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     return head.encode() + body
+
+
+def _build() -> dict[str, str]:
+    """The program's version and those that results depend on."""
+    found = {"version": fedchain.__version__}
+    for package in ("numpy", "torch", "libp2p"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _parse(place: str) -> tuple[str, int]:

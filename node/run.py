@@ -3,6 +3,7 @@
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,30 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.own import validate_choice
 from fedchain.network.limits import BLAME_REJECTED
-from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
+from fedchain.node.core.checks import Checks
+from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.metrics import answer_metrics
+from fedchain.node.preflight import secure_folder
 from fedchain.node.service import Service
 from fedchain.node.status import answer_status
 from fedchain.node.task import learning_from_genesis, rules_of
-from fedchain.node.core.checks import Verification
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
 
-CHAIN_FOLDER = "chain"
-
 Watch = Callable[[Service], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a node has before its network opens."""
+
+    checks: Checks
+    store: Store
+    journal: JournalFile
+    folder: Path
+    """The data folder."""
 
 
 def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) -> None:
@@ -41,7 +53,8 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) ->
         watch: a task that runs beside the service, such as a display.
 
     Raises:
-        NodeConfigError: the genesis document does not fit the key, or the address cannot be listened on.
+        NodeConfigError: the genesis document does not fit the key, the address cannot be listened on, the journal
+            is in use, or the key speaks elsewhere.
         ChainError: the genesis document or the data folder cannot be used.
         ConfigurationError: the federation learns from own data and no task is named, or the other way round.
     """
@@ -49,10 +62,16 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) ->
     if key.public_key not in genesis.index:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
     validate_choice(learning_from_genesis(genesis), config.task)
-    verification = Verification(genesis, rules_of(genesis))
+    checks = Checks(genesis, rules_of(genesis))
     folder = Path(config.data)
-    with open_store(folder / CHAIN_FOLDER, genesis) as store:
-        anyio.run(partial(_serve, config, genesis, key, verification, store, folder, watch), backend="trio")
+    secure_folder(folder)
+    path = journal_path(Path(config.key), genesis.chain_id)
+    with (
+        JournalFile.open(path, genesis.chain_id, key.public_key) as journal,
+        open_store(folder / CHAIN_FOLDER, genesis) as store,
+    ):
+        kept = Kept(checks, store, journal, folder)
+        anyio.run(partial(_serve, config, genesis, key, kept, watch), backend="trio")
 
 
 def read_genesis(path: Path) -> Genesis:
@@ -81,15 +100,14 @@ async def _serve(
     config: NodeConfig,
     genesis: Genesis,
     key: PrivateKey,
-    verification: Verification,
-    store: Store,
-    folder: Path,
+    kept: Kept,
     watch: Watch | None,
 ) -> None:
     # trio and libp2p, only where they are needed
-    from fedchain.network.libp2p.network import ListenError, open_network
     from fedchain.network.libp2p.addresses import InvalidBootstrap
+    from fedchain.network.libp2p.network import ListenError, open_network
 
+    folder = kept.folder
     training = TrainingWorker(
         Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir, config.task
     )
@@ -111,16 +129,27 @@ async def _serve(
             ):
                 scopes.append(tasks.cancel_scope)
 
-                def blame(peer: PublicKey, reason: str) -> None:
-                    network.blame(peer, BLAME_REJECTED, reason)
+                def blame(member: PublicKey, reason: str) -> None:
+                    network.blame(member, BLAME_REJECTED, reason)
 
-                service = Service(genesis, key, verification, store, network, training, blame=blame)
+                service = Service(
+                    genesis,
+                    key,
+                    kept.checks,
+                    kept.store,
+                    kept.journal,
+                    network,
+                    training,
+                    blame=blame,
+                    links=network,
+                    replays=config.replay,
+                )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)
                 tasks.start_soon(training.prepare)
-                tasks.start_soon(answer_status, folder, service)
+                tasks.start_soon(answer_status, folder, service, network)
                 if config.metrics:
-                    tasks.start_soon(answer_metrics, config.metrics, service, network.counters)
+                    tasks.start_soon(answer_metrics, config.metrics, service, network)
                 if watch is not None:
                     tasks.start_soon(watch, service)
                 await service.run()

@@ -13,7 +13,7 @@ from fedchain.node.config import read_toml
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
-_NOT_OPTIONS = ("faults", "hyperparameters")
+_NOT_OPTIONS = ("faults", "clocks", "adversaries", "hyperparameters")
 
 
 def simulate_command() -> Callable[..., None]:
@@ -129,8 +129,8 @@ def _reproduce_resources(
     download: bool,
 ) -> None:
     """A table of best numbers of rounds; ``rounds`` is the largest that is tried."""
-    from fedchain.simulator.reproduction.experiment import first_seeds
     from fedchain.simulator.planning.estimates import load_resources, reproduce_resources
+    from fedchain.simulator.reproduction.experiment import first_seeds
 
     table = load_resources(path)
     table = replace(table, seeds=first_seeds(table.seeds, seeds))

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.engine.simulation import Outcome, Progress
+from fedchain.simulator.scenario import Scenario
 
 
 class Display:
@@ -49,7 +49,7 @@ class Display:
         if not self._console.is_terminal:
             self._console.print(
                 f"round {row.round}/{self._scenario.rounds}  TAA {percent(row.taa)} %  TAL {number(row.tal)}  "
-                f"height {row.height}  forks {row.forks}  virtual {row.virtual_s:.1f} s",
+                f"height {row.height}  not taken {row.not_taken}  virtual {row.virtual_s:.1f} s",
                 highlight=False,
             )
 
@@ -57,7 +57,7 @@ class Display:
         now, last = self._progress, self._progress.last
         facts = Table.grid(padding=(0, 2))
         facts.add_row("phase", Text(now.phase, style="bold"), "virtual time", f"{now.virtual_s:.0f} s")
-        facts.add_row("head", f"{now.head or '-'}  at height {now.height}", "forks", str(now.forks))
+        facts.add_row("head", f"{now.head or '-'}  at height {now.height}", "not taken", str(now.not_taken))
         facts.add_row(
             "accuracy (TAA)",
             Text(f"{percent(last.taa)} %" if last else "-", style="bold green"),
@@ -87,7 +87,7 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Table:
         ("sent\nkB", lambda row: f"{row.bytes_sent_per_peer / 1000:.0f}"),
         ("posts", lambda row: str(row.posts)),
         ("blocks", lambda row: str(row.blocks)),
-        ("forks", lambda row: str(row.forks)),
+        ("not\ntaken", lambda row: str(row.not_taken)),
         ("train", lambda row: f"{row.training_s:.2f}"),
         ("mine", lambda row: f"{row.mining_s:.2f}"),
     ]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import fedchain
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 CHAIN_FOLDER = "chain"
 """Where the run folder keeps peer 0's store."""

@@ -15,10 +15,10 @@ from fedchain.learning.rules import Rules
 from fedchain.node.command import free_folder
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.report import RunFolder
-from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
+from fedchain.simulator.report import RunFolder
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
 

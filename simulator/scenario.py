@@ -16,6 +16,7 @@ from typing import Any, cast, get_args, get_origin
 
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import read_toml
+from fedchain.simulator.adversaries.registry import BEHAVIOURS
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
 """Defaults of the learning fields, which a scenario has under the same names. Their help is found there, too."""
@@ -23,7 +24,14 @@ _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(Learn
 NAME = r"\w[\w .+-]{0,63}"
 """What a scenario may be called: its run folder has that name."""
 
-FAULT_KINDS = ("crash", "restart", "partition", "heal", "slow")
+FAULT_KINDS = ("crash", "kill", "restart", "partition", "heal", "slow")
+
+
+REMOVED = {
+    "vote_quorum_percent": "fault_model decides how many votes make a block final",
+    "inactive_after": "nobody loses its vote by being slow",
+}
+"""Keys of scenarios for version 1 of the protocol, and what became of them."""
 
 
 class ScenarioError(ValueError):
@@ -37,11 +45,40 @@ class Fault:
     at_s: float
     """When, in virtual seconds."""
     kind: str
-    """crash, restart, slow (of ``peers``); partition (``peers`` against the others); heal."""
+    """crash, kill, restart, slow (of ``peers``); partition (``peers`` against the others); heal.
+
+    A crash is between two events, a kill between two effects of one: after something was stored and before it was sent.
+    """
     peers: tuple[int, ...] = ()
     """Peer numbers, from 0."""
     factor: float = 1.0
     """For slow: how many times longer the peers' training and mining take; 1 ends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """Clocks on the wall that are wrong. What several tables say of a peer adds up; timeouts use another clock."""
+
+    peers: tuple[int, ...]
+    """Peer numbers, from 0."""
+    offset_s: float = 0.0
+    """How far ahead the clocks are, in seconds; negative: behind."""
+    drift: float = 0.0
+    """Seconds that they gain in each virtual second."""
+    at_s: float = 0.0
+    """From when on, in virtual seconds: later than 0 it is a jump."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traitors:
+    """Peers that do not follow the protocol. All traitors of a scenario know each other's keys."""
+
+    behaviour: str
+    """What they do: one of the behaviours in ``fedchain.simulator.adversaries``."""
+    peers: tuple[int, ...]
+    """Peer numbers, from 0."""
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    """What can be set of the behaviour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +128,10 @@ class Scenario:
     """Designated aggregator: none, fixed (the first member), rotating."""
     centralized: bool = False
     """Only the designated aggregator produces blocks."""
-    vote_quorum_percent: int = 50
-    """A block is accepted by more than this percentage of the electorate."""
-    contribution_quorum: int = 1
-    """Fewest posts that close a phase."""
+    fault_model: str = "byzantine"
+    """What members may do wrong: byzantine (a third of them anything) or crash (half of them stop)."""
+    contribution_quorum: int = 0
+    """Fewest posts that close a phase; 0: a quorum of the phase's contributors."""
     committee_size: int = 0
     """Members that vote on a block; 0: all active ones."""
     contributors_per_round: int = 0
@@ -104,10 +141,12 @@ class Scenario:
 
     Peer 0 stays awake. Many peers then cost no more than the few that are drawn.
     """
-    inactive_after: int = 3
-    """Phases in a row that a member may miss before it leaves the electorate."""
     phase_timeout_s: float = 30.0
-    """Virtual seconds that a phase waits for expected posts."""
+    """Virtual seconds that a phase waits for expected posts, at most."""
+    phase_floor_s: float = 5.0
+    """Virtual seconds that it waits at least, however fast earlier rounds were."""
+    vote_timeout_s: float = 1.0
+    """Virtual seconds that the first attempt to decide a height waits for votes."""
     retention_blocks: int = 0
     """Blocks up to the head whose payloads are kept; 0: all, so that the whole run can be verified."""
 
@@ -129,6 +168,10 @@ class Scenario:
     """The run fails if it has not ended by then, in virtual seconds."""
     faults: tuple[Fault, ...] = ()
     """Timed faults, as [[faults]] tables in the file."""
+    clocks: tuple[Clock, ...] = ()
+    """Wrong clocks, as [[clocks]] tables in the file."""
+    adversaries: tuple[Traitors, ...] = ()
+    """Peers that do not follow the protocol, as [[adversaries]] tables in the file."""
 
     def validate(self) -> None:
         """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value."""
@@ -143,12 +186,13 @@ class Scenario:
         _expect_range("mining_attempts", self.mining_attempts, 2, 2**40)
         _expect_choice("proof_function", self.proof_function, ("scrypt", "sha256d"))
         _expect_choice("aggregator", self.aggregator, ("none", "fixed", "rotating"))
-        _expect_range("vote_quorum_percent", self.vote_quorum_percent, 50, 99)
+        _expect_choice("fault_model", self.fault_model, ("byzantine", "crash"))
         _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
-        _expect_range("contribution_quorum", self.contribution_quorum, 1, self.contributors_per_round or self.peers)
+        _expect_range("contribution_quorum", self.contribution_quorum, 0, self.contributors_per_round or self.peers)
         _expect_range("committee_size", self.committee_size, 0, self.peers)
-        _expect_range("inactive_after", self.inactive_after, 1, 1_000_000)
         _expect_range("phase_timeout_s", self.phase_timeout_s, 0.001, 1e9)
+        _expect_range("phase_floor_s", self.phase_floor_s, 0.001, 1e9)
+        _expect_range("vote_timeout_s", self.vote_timeout_s, 0.001, 60.0)
         _expect_range("retention_blocks", self.retention_blocks, 0, 1_000_000)
         _expect_range("degree", self.degree, 0, max(0, self.peers - 1))
         _expect_range("delay_min_ms", self.delay_min_ms, 0, self.delay_max_ms)
@@ -163,6 +207,13 @@ class Scenario:
             raise ScenarioError("idle_sleep needs contributors_per_round and committee_size, and no degree")
         for place, fault in enumerate(self.faults):
             _validate_fault(f"faults[{place}]", fault, self.peers)
+        for place, clock in enumerate(self.clocks):
+            _validate_clock(f"clocks[{place}]", clock, self.peers)
+        for place, traitors in enumerate(self.adversaries):
+            _validate_traitors(f"adversaries[{place}]", traitors, self.peers)
+        named = [number for traitors in self.adversaries for number in traitors.peers]
+        if len(set(named)) < len(named) or len(named) >= self.peers:
+            raise ScenarioError(f"adversaries names {len(named)} of {self.peers} peers; each once, and not all")
         self.learning_config().validate()
 
     def learning_config(self) -> LearningConfig:
@@ -175,7 +226,10 @@ class Scenario:
         """Plain values, as a scenario file holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["hyperparameters"] = dict(self.hyperparameters)
-        values["faults"] = [{item.name: getattr(fault, item.name) for item in fields(fault)} for fault in self.faults]
+        for name in ("faults", "clocks", "adversaries"):
+            values[name] = [{item.name: getattr(row, item.name) for item in fields(row)} for row in values[name]]
+        for row in values["adversaries"]:
+            row["parameters"] = dict(row["parameters"])
         return values
 
 
@@ -194,6 +248,9 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
 
 def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
     """Build a scenario from plain values. Raises ScenarioError for unknown keys and values of the wrong type."""
+    for key, reason in REMOVED.items():
+        if key in values:
+            raise ScenarioError(f"scenario has no key {key!r} any more: {reason}")
     scenario: Scenario = build(Scenario, values, "scenario")
     return scenario
 
@@ -267,6 +324,24 @@ def _convert(name: str, expected: Any, value: Any) -> Any:
             for place, item in enumerate(value)
         )
     return value
+
+
+def _validate_clock(name: str, clock: Clock, peers: int) -> None:
+    _expect_range(f"{name} at_s", clock.at_s, 0, 1e9)
+    _expect_range(f"{name} offset_s", clock.offset_s, -1e8, 1e8)
+    _expect_range(f"{name} drift", clock.drift, -1, 1e3)
+    if not clock.peers:
+        raise ScenarioError(f"{name} is of no peers")
+    for number in clock.peers:
+        _expect_range(f"{name} peers", number, 0, peers - 1)
+
+
+def _validate_traitors(name: str, traitors: Traitors, peers: int) -> None:
+    _expect_choice(f"{name} behaviour", traitors.behaviour, tuple(BEHAVIOURS))
+    if not traitors.peers:
+        raise ScenarioError(f"{name} is of no peers")
+    for number in traitors.peers:
+        _expect_range(f"{name} peers", number, 0, peers - 1)
 
 
 def _validate_fault(name: str, fault: Fault, peers: int) -> None:

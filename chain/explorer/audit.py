@@ -1,34 +1,35 @@
-"""The audit: every block of the head's chain is judged again, as a member would that saw it for the first time."""
+"""The audit: every final block is judged again, as a member would that saw it for the first time.
 
-from collections.abc import Iterator, Sequence
+It begins with the state that founded the chain, or with the first one that is held. Each block must carry what makes
+its parent final, and its own certificate must make it final.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import ChainError
-from fedchain.chain.fork_choice import BlockTree
+from fedchain.chain.explorer.ahead import SignaturesAhead
+from fedchain.chain.explorer.history import follow
 from fedchain.chain.knowledge import ContentLookup, Rules, missing_contents, recompute
-from fedchain.chain.state import EMPTY_KNOWLEDGE, State, votes_required
-from fedchain.chain.validation import (
-    validate_knowledge,
-    validate_on,
-    validate_sealed,
-    validate_vote,
-    validate_vote_on,
-)
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.transition import judge_final
+from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import is_valid_signature
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCheck:
-    """What the verification of one block found."""
+    """What the audit of one block found."""
 
     height: int
     """The block's height."""
     hash: Hash
     """32 bytes: the block."""
     verdict: str
-    """``ok``; ``unchecked``: its knowledge could not be recomputed; ``invalid``."""
+    """``ok``; ``unchecked``: its knowledge could not be recomputed, or what it stands on is unknown; ``invalid``."""
     missing: tuple[Hash, ...]
     """Payloads or knowledge that recomputing needs and that are not kept."""
     error: str
@@ -36,69 +37,83 @@ class BlockCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
-    """What the verification of the head's chain found."""
+class ChainAudit:
+    """What the audit of a chain found."""
 
     chain_id: Hash
     """32 bytes: hash of the genesis document."""
     is_valid: bool
-    """Whether nothing is invalid; blocks may still be unchecked."""
+    """Whether nothing is invalid or damaged; blocks may still be unchecked."""
+    base: int
+    """Lowest height from which on every block is held."""
+    height: int
+    """Height of the head."""
     blocks: tuple[BlockCheck, ...]
-    """From height 1 to the head."""
-    votes: int
-    """Valid votes for the head."""
-    votes_required: int
-    """Votes that the head needs."""
-    invalid_votes: tuple[str, ...]
-    """The rule that each of the head's other votes breaks."""
+    """From the base to the head."""
+    damaged: tuple[str, ...]
+    """Rows and files that are not as they were written."""
 
 
-def audit_chain(tree: BlockTree, chain: Sequence[Block], rules: Rules, content: ContentLookup) -> Verification:
-    """Judge ``chain``, from height 1 to the head of ``tree``, with the payloads that ``content`` holds."""
-    genesis, head, parent = tree.genesis, tree.head, tree.parent_state(tree.head)
-    checks, knowledge = [], EMPTY_KNOWLEDGE
-    for block in chain:
-        check, knowledge = _check(tree, rules, content, block, knowledge)
-        checks.append(check)
-    errors = [] if parent is None else list(_vote_errors(tree, parent, chain[-1]))
-    votes = len(tree.votes(head.block_hash)) - len(errors)
-    required = 0 if parent is None else votes_required(genesis, parent)
-    sound = all(check.verdict != "invalid" for check in checks) and not errors
-    return Verification(genesis.chain_id, sound, tuple(checks), votes, required, tuple(errors))
+def audit_chain(store: Store, base: int, height: int, rules: Rules, content: ContentLookup) -> ChainAudit:
+    """Judge the final blocks from ``base`` to ``height`` with the payloads that ``content`` holds."""
+    checks = tuple(_Audit(store, rules, content).check_all(base, height))
+    damaged = tuple(store.damage())
+    is_valid = not damaged and all(check.verdict != "invalid" for check in checks)
+    return ChainAudit(store.genesis.chain_id, is_valid, base, height, checks, damaged)
 
 
-def _check(
-    tree: BlockTree, rules: Rules, content: ContentLookup, block: Block, before: bytes
-) -> tuple[BlockCheck, bytes]:
-    """The verdict on a block, and the knowledge after it: ``before`` if it could not be recomputed."""
-    genesis, header, parent, root = tree.genesis, block.header, tree.state(block.header.parent_hash), sha256(before)
-    assert parent is not None, "a block of the tree stands on a state of the tree"
+class _Audit:
+    def __init__(self, store: Store, rules: Rules, content: ContentLookup) -> None:
+        self._store = store
+        self._genesis = store.genesis
+        self._rules = rules
+        self._content = content
+        self._signatures = SignaturesAhead(store.genesis)
+        self._state: State | None = None
+        self._knowledge = EMPTY_KNOWLEDGE  # of the last block for which it could be recomputed
 
-    def held(content_hash: Hash) -> bytes | None:
-        return before if content_hash == root else content(content_hash)
+    def check_all(self, base: int, height: int) -> Iterator[BlockCheck]:
+        """The verdict on each block, oldest first."""
+        if base == 1:
+            self._state = genesis_state(self._genesis)
+        heights = range(base, height + 1)
+        for place, found in zip(heights, self._signatures.read(map(self._store.final, heights)), strict=True):
+            if self._state is None:
+                self._state = self._store.stored_state(place)
+            if found is None:
+                # What stands on it is judged from the next state on that was kept.
+                self._state = None
+                yield BlockCheck(place, b"", "invalid", (), "StoreCorrupt: it is damaged, and not held any more")
+            else:
+                yield self._check(*found)
 
-    try:
-        validate_sealed(genesis, block, is_valid_signature)
-        # Its time has come: it is on the chain.
-        validate_on(genesis, tree.parent_state(parent), parent, block, header.timestamp_ms)
-        if missing := missing_contents(parent, block.transactions, held):
-            return BlockCheck(header.height, block.hash, "unchecked", tuple(missing), ""), before
-        after = recompute(genesis, rules, parent, block.transactions, held)
-        validate_knowledge(header, after)
-    except ChainError as error:
-        return BlockCheck(header.height, block.hash, "invalid", (), _reason(error)), before
-    return BlockCheck(header.height, block.hash, "ok", (), ""), after
-
-
-def _vote_errors(tree: BlockTree, parent: State, head: Block) -> Iterator[str]:
-    """The rule that each invalid vote for ``head`` breaks."""
-    for vote in tree.votes(head.hash).values():
+    def _check(self, block: Block, certificate: Certificate) -> BlockCheck:
+        height, state, self._state = block.header.height, self._state, None
+        if state is None:
+            return BlockCheck(height, block.hash, "unchecked", (), "")
         try:
-            validate_vote(tree.genesis, vote, is_valid_signature)
-            validate_vote_on(parent, head, vote)
+            self._state = judge_final(self._genesis, state, block, certificate, None, self._signatures.is_valid)
+            missing = self._recompute(state, block)
         except ChainError as error:
-            yield _reason(error)
+            # It leads to a state all the same, by which only what follows is judged.
+            self._state = self._state or follow(self._genesis, state, block)
+            return BlockCheck(height, block.hash, "invalid", (), f"{type(error).__name__}: {error}")
+        return BlockCheck(height, block.hash, "unchecked" if missing else "ok", missing, "")
 
+    def _recompute(self, state: State, block: Block) -> tuple[Hash, ...]:
+        """Compare the knowledge with the header's; what it could not be recomputed without. Raises as rules do."""
+        before = self._knowledge
+        # Each content is read once: it is asked for by who looks what is missing, and by who computes.
+        read: dict[Hash, bytes | None] = {sha256(before): before}
 
-def _reason(error: ChainError) -> str:
-    return f"{type(error).__name__}: {error}"
+        def held(content_hash: Hash) -> bytes | None:
+            if content_hash not in read:
+                read[content_hash] = self._content(content_hash)
+            return read[content_hash]
+
+        if missing := missing_contents(state, block.transactions, held):
+            return tuple(missing)
+        after = recompute(self._genesis, self._rules, state, block.transactions, held)
+        validate_knowledge(block.header, sha256(after))
+        self._knowledge = after
+        return ()

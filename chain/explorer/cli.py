@@ -11,9 +11,10 @@ import typer
 
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
-from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.sqlite import DATABASE, Store
 from fedchain.chain.explorer.views import is_proven
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.database import chain_folder
+from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.exceptions import CryptoError
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
@@ -138,11 +139,8 @@ def _open(folder: Path) -> Iterator[Explorer]:
     try:
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
-        inner = folder / "chain"
-        with Store.open(
-            folder if (folder / DATABASE).exists() or not inner.is_dir() else inner, read_only=True
-        ) as store:
-            yield Explorer(store.genesis, store)
+        with Store.open(chain_folder(folder), read_only=True) as store:
+            yield Explorer(store)
     except BrokenPipeError:
         # Whoever reads the output has seen enough; click knows what to do.
         raise
@@ -156,13 +154,19 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     for path in files:
         if path.exists():
             raise StoreError(f"{path} exists already; nothing is overwritten")
-    # Both are computed before either is written: an export is whole or not there.
-    lines = "".join(json.dumps(_plain(view)) + "\n" for view in explorer.views())
     knowledge = explorer.safetensors(rules)
     out.mkdir(parents=True, exist_ok=True)
-    for path, data in zip(files, (knowledge, lines.encode()), strict=True):
-        with path.open("xb") as file:
-            file.write(data)
+    # A chain may not fit into memory: it is written block by block, under another name until it is whole.
+    unfinished = out / "chain.jsonl.unfinished"
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            for view in explorer.views():
+                file.write(json.dumps(_plain(view)) + "\n")
+        with files[0].open("xb") as file_of_knowledge:
+            file_of_knowledge.write(knowledge)
+        unfinished.rename(files[1])
+    finally:
+        unfinished.unlink(missing_ok=True)
     return files
 
 

@@ -1,41 +1,55 @@
 """The chain explorer: questions about a stored chain, answered from its records alone.
 
-It prints nothing and changes nothing. Members are named by their address and hashes are raw bytes; what an answer
-counts, it counts on the head's chain, unless its field says otherwise.
+It prints nothing and changes nothing. Members are named by their address and hashes are raw bytes. What needs the
+whole chain walks over it, and no answer holds more of it than it shows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from fedchain.chain.explorer.audit import Verification, audit_chain
 from fedchain.chain.block import Block, Header
 from fedchain.chain.difficulty import work_from_bits
-from fedchain.chain.exceptions import InvalidPayload, NotFound
-from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules
-from fedchain.chain.merkle import merkle_proof
-from fedchain.chain.state import EMPTY_KNOWLEDGE, State, mining_time_ms, votes_required
-from fedchain.chain.storage.store import Storage, load_tree
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.exceptions import InvalidPayload, NotFound, StoreCorrupt
+from fedchain.chain.explorer.audit import ChainAudit, audit_chain
+from fedchain.chain.explorer.block_views import (
+    phase_name,
+    summarize,
+    summarize_candidate,
+    view_block,
+    view_candidate,
+    view_conviction,
+    view_post,
+)
+from fedchain.chain.explorer.history import Entry, follow, post_hash, skim, walk
+from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, begins_with, find_hash, find_member, read_prefix
 from fedchain.chain.explorer.views import (
     Absence,
     BlockSummary,
     BlockView,
+    ChainStatus,
+    Conviction,
     KnowledgeView,
     PeerView,
-    PostView,
     Prototype,
     RoundView,
-    Status,
     TransactionProof,
     TransactionView,
 )
-from fedchain.crypto.address import address, public_key_from_address
-from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import PublicKey
-
-PREFIX_SIZE_MIN = 4
-"""Hexadecimal digits of a hash, or letters at the end of an address, that are enough to ask for it."""
+from fedchain.chain.knowledge import EMPTY_ROOT, Rules
+from fedchain.chain.merkle import merkle_proof
+from fedchain.chain.state import (
+    EMPTY_KNOWLEDGE,
+    State,
+    block_time_ms,
+    decode_state,
+    expected_contributors,
+    genesis_state,
+    votes_required,
+)
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.transaction import Transaction
+from fedchain.crypto.address import address
+from fedchain.crypto.hashing import Hash
 
 
 class Prototypes(Protocol):
@@ -69,58 +83,81 @@ class KnowledgeRules(Rules, Protocol):
 
 
 class Explorer:
-    """Answers about one chain. It reads the records once, at the start."""
+    """Answers about the chain in a store, up to the head that it had when the explorer was made."""
 
-    def __init__(self, genesis: Genesis, storage: Storage) -> None:
-        """Raises StoreCorrupt if a record cannot be read."""
-        self.genesis = genesis
-        self._storage = storage
-        self._tree = load_tree(genesis, storage.records())
-        hashes = (self._tree.canonical(height) for height in range(1, self._tree.head.height + 1))
-        self._chain = tuple(self._block(block_hash) for block_hash in hashes if block_hash)
+    def __init__(self, store: Store) -> None:
+        """Raises StoreCorrupt or InvalidEncoding if the head cannot be read."""
+        self.genesis = store.genesis
+        self._store = store
+        self._head = store.head()
+        self._base = store.base()
+        state: State | None = genesis_state(self.genesis)
+        if self._head is not None:
+            state = follow(self.genesis, decode_state(self.genesis, self._head.state), self._head.block)
+        if state is None:
+            raise StoreCorrupt(f"{store.folder}: the head does not stand on the state that is kept with it")
+        self._state = state
 
-    def status(self) -> Status:
+    def status(self) -> ChainStatus:
         """The chain at a glance."""
-        genesis, head, parent = self.genesis, self._tree.head, self._tree.parent_state(self._tree.head)
-        posts = [transaction for block in self._chain for transaction in block.transactions]
-        return Status(
+        genesis, head, state = self.genesis, self._head, self._state
+        posts, payload_bytes = self._store.totals(self._base, state.height)
+        count = len(state.electors)
+        return ChainStatus(
             chain_id=genesis.chain_id,
             name=genesis.name,
             created_ms=genesis.created_ms,
-            height=head.height,
-            head=head.block_hash,
-            timestamp_ms=head.timestamp_ms,
-            round=genesis.rounds if head.finished else head.round,
-            phase=None if head.finished else self._phase(head.round, head.phase),
-            finished=head.finished,
-            work=head.work,
-            bits=head.bits,
-            hashes_per_block=work_from_bits(head.bits),
+            height=state.height,
+            base=self._base,
+            head=state.block_hash,
+            time_ms=genesis.created_ms if head is None else block_time_ms(state, head.certificate),
+            state_root=state.root,
+            round=genesis.rounds if state.finished else state.round,
+            phase=None if state.finished else phase_name(genesis, state.round, state.phase),
+            finished=state.finished,
+            work=state.work,
+            bits=state.bits,
+            hashes_per_block=work_from_bits(state.bits),
             members=len(genesis.members),
-            electorate=len(head.electors),
-            votes=len(self._tree.votes(head.block_hash)),
-            votes_required=0 if parent is None else votes_required(genesis, parent),
-            forks=len(self._tree) - len(self._chain),
-            posts=len(posts),
-            payload_bytes=sum(post.payload_size for post in posts),
+            fault_model=genesis.fault_model.value,
+            electors=count,
+            quorum=votes_required(genesis, state.electors),
+            liars_max=genesis.fault_model.faulty(count),
+            votes=0 if head is None else len(head.certificate.votes),
+            candidates=len(self._candidates()),
+            posts=posts,
+            payload_bytes=payload_bytes,
+            convictions=self._convictions(),
         )
 
     def blocks(self, limit: int) -> tuple[BlockSummary, ...]:
-        """The newest blocks of the head's chain, head first, at most ``limit``."""
-        return tuple(self._summarize(block) for block in reversed(self._chain[max(0, len(self._chain) - limit) :]))
+        """The newest final blocks, head first, at most ``limit``."""
+        first = max(self._base, self._state.height - limit + 1)
+        return tuple(summarize(self.genesis, entry) for entry in walk(self._store, first, self._state.height))[::-1]
 
     def block(self, name: str) -> BlockView:
-        """A block of the head's chain by its height, or any by its hash or the beginning of it. Raises NotFound."""
-        if name.isdecimal() and 1 <= int(name) <= len(self._chain):
-            return self._view(self._chain[int(name) - 1])
+        """A final block by its height, its hash or the beginning of it, or an open candidate. Raises NotFound."""
+        heights = f"the chain has heights {self._base} to {self._state.height}"
+        if name.isdecimal() and self._base <= int(name) <= self._state.height:
+            return view_block(self._store, self._entry(int(name)))
         if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
-            raise NotFound(f"no block at height {name}: the chain has heights 1 to {len(self._chain)}")
-        return self._view(self._block(_expect_one(name, [block.hash for block in self._all_blocks()], "block")))
+            raise NotFound(f"no block at height {name}: {heights}")
+        known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self._candidates()}
+        prefix = read_prefix(name, "block")
+        hashes = self._store.hashes(self._base, self._state.height)
+        known |= {item: height for item, height in hashes if begins_with(item, prefix)}
+        found = known[find_hash(name, known, "block")]
+        if isinstance(found, Block):
+            return view_candidate(self._store, found, self._state)
+        return view_block(self._store, self._entry(found))
 
     def transaction(self, name: str) -> TransactionView:
         """A counted post by its hash or the beginning of it. Raises NotFound."""
-        transaction, block = self._find_transaction(name)
-        return TransactionView(self._post(transaction), self._summarize(block), self._is_on_head_chain(block))
+        transaction, place = self._find_transaction(name)
+        post = view_post(self._store, transaction)
+        if isinstance(place, Block):
+            return TransactionView(post, summarize_candidate(self.genesis, place), False)
+        return TransactionView(post, summarize(self.genesis, self._entry(place)), True)
 
     def peer(self, name: str) -> PeerView:
         """A member by its address or the end of it.
@@ -129,31 +166,40 @@ class Explorer:
             NotFound: no member, or several.
             InvalidAddress: not an address at all.
         """
-        member = self._find_member(name)
-        posts = [item for block in self._chain for item in block.transactions if item.sender == member]
+        member, state = find_member(name, self.genesis.members), self._state
+        posts, mined, offsets = list[Transaction](), 0, list[int]()
+        for block in skim(self._store, self._base, state.height):
+            posts += (Transaction.from_record(fields) for fields in block.posts if fields[2] == member)
+            mined += block.header.miner == member
+            if member in block.clocks_ms:
+                offsets.append(block.clocks_ms[member] - _median(block.clocks_ms.values()))
+        crimes = (crime for crime in self._convictions() if crime.member == address(member))
         return PeerView(
             address=address(member),
             public_key=member,
-            elector=member in self._tree.head.electors,
+            elector=member in state.electors,
+            expected=member in expected_contributors(state),
             posts=len(posts),
             payload_bytes=sum(post.payload_size for post in posts),
-            blocks_mined=sum(block.header.miner == member for block in self._chain),
-            votes=sum(member in self._tree.votes(block.hash) for block in self._chain),
             last_round=max((post.round for post in posts), default=None),
-            missed=self._tree.head.missed[self.genesis.index[member]],
+            blocks_mined=mined,
+            votes=len(offsets),
+            clock_offset_ms=_median(offsets) if offsets else None,
+            conviction=next(crimes, None),
         )
 
     def round(self, number: int) -> RoundView:
         """A round that has a block. Raises NotFound."""
-        views = [self._view(block) for block in self._chain if block.header.round == number]
-        if not views:
+        heights = self._heights(number)
+        if not heights:
             raise NotFound(f"no block of round {number}: {self._progress()}")
+        views = [view_block(self._store, entry) for entry in walk(self._store, heights[0], heights[-1])]
         return RoundView(
             round=number,
-            finished=len(views) == len(self.genesis.phases_of(number)),
+            finished=number < self._state.round,
             blocks=tuple(view.summary for view in views),
             transactions=tuple(post for view in views for post in view.transactions),
-            missing=tuple(Absence(view.summary.phase, member) for view in views for member in view.missing),
+            missing=tuple(Absence(view.summary.phase, member) for view in views for member in view.missing or ()),
         )
 
     def knowledge(self, rules: KnowledgeRules, round_number: int | None = None) -> KnowledgeView:
@@ -183,131 +229,77 @@ class Explorer:
             raise InvalidPayload("knowledge", str(error)) from None
 
     def views(self) -> Iterator[BlockView]:
-        """The head's chain in full, oldest block first."""
-        return (self._view(block) for block in self._chain)
+        """The final blocks in full, oldest first."""
+        return (view_block(self._store, entry) for entry in walk(self._store, self._base, self._state.height))
 
     def proof(self, name: str) -> TransactionProof:
-        """Prove that the block counts a post, named as in :meth:`transaction`. Raises NotFound."""
-        transaction, block = self._find_transaction(name)
+        """Prove that a final block counts a post, named as in :meth:`transaction`. Raises NotFound."""
+        transaction, place = self._find_transaction(name)
+        block = place if isinstance(place, Block) else self._entry(place).block
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(transaction.hash)))
 
-    def verify(self, rules: Rules) -> Verification:
-        """Judge every block of the head's chain again, as a member would that saw it for the first time."""
-        return audit_chain(self._tree, self._chain, rules, self._content)
+    def verify(self, rules: Rules) -> ChainAudit:
+        """Judge every final block again, as a member would that saw it for the first time."""
+        return audit_chain(self._store, self._base, self._state.height, rules, self._content)
 
-    def _summarize(self, block: Block) -> BlockSummary:
-        header = block.header
-        return BlockSummary(
-            height=header.height,
-            hash=block.hash,
-            round=header.round,
-            phase=self._phase(header.round, header.phase),
-            miner=address(header.miner),
-            timestamp_ms=header.timestamp_ms,
-            mining_time_ms=mining_time_ms(self._state(header.parent_hash), block),
-            posts=len(block.transactions),
-            votes=len(self._tree.votes(block.hash)),
-        )
+    def _entry(self, height: int) -> Entry:
+        entry = next(walk(self._store, height, height), None)
+        if entry is None:
+            raise NotFound(f"the block at height {height} is damaged and not held any more")
+        return entry
 
-    def _view(self, block: Block) -> BlockView:
-        posted = {transaction.sender for transaction in block.transactions}
-        return BlockView(
-            summary=self._summarize(block),
-            header=block.header,
-            on_head_chain=self._is_on_head_chain(block),
-            accepted=self._tree.is_accepted(block.hash),
-            transactions=tuple(self._post(transaction) for transaction in block.transactions),
-            missing=tuple(sorted(map(address, self._state(block.header.parent_hash).contributors - posted))),
-            voters=tuple(sorted(map(address, self._tree.votes(block.hash)))),
-        )
+    def _candidates(self) -> tuple[Block, ...]:
+        return tuple(item for item in self._store.candidates() if item.header.parent_hash == self._state.block_hash)
 
-    def _post(self, transaction: Transaction) -> PostView:
-        return PostView(
-            hash=transaction.hash,
-            round=transaction.round,
-            phase=self._phase(transaction.round, transaction.phase),
-            sender=address(transaction.sender),
-            timestamp_ms=transaction.timestamp_ms,
-            payload_hash=transaction.payload_hash,
-            payload_size=transaction.payload_size,
-            payload_kept=self._content(transaction.payload_hash) is not None,
-        )
+    def _convictions(self) -> tuple[Conviction, ...]:
+        heights = dict[Hash, int]()
+        for height in self._store.heights_of_crimes():
+            if (found := self._store.final(height)) is not None:
+                heights |= {crime.hash: height for crime in found[0].evidence}
+        return tuple(view_conviction(crime, heights.get(crime.hash)) for crime in self._state.convicted)
 
-    def _find_transaction(self, name: str) -> tuple[Transaction, Block]:
-        # A reorg counts a post twice: the block on the head's chain comes last and stays.
-        blocks = [block for block in self._all_blocks() if not self._is_on_head_chain(block)]
-        found = {item.hash: (item, block) for block in (*blocks, *self._chain) for item in block.transactions}
-        return found[_expect_one(name, list(found), "transaction")]
-
-    def _find_member(self, name: str) -> PublicKey:
-        ending = name.lstrip("….")
-        found = [member for member in self.genesis.members if address(member).endswith(ending)]
-        if len(ending) >= PREFIX_SIZE_MIN and len(found) == 1:
-            return found[0]
-        if len(ending) >= PREFIX_SIZE_MIN and len(found) > 1:
-            raise NotFound(f"{len(found)} members have an address that ends in {ending}")
-        public_key_from_address(name)
-        raise NotFound(f"{name} is not one of the {len(self.genesis.members)} members")
+    def _find_transaction(self, name: str) -> tuple[Transaction, int | Block]:
+        """A post, and the height of the final block or the candidate that counts it."""
+        prefix = read_prefix(name, "transaction")
+        found: dict[Hash, tuple[Transaction, int | Block]] = {}
+        for candidate in self._candidates():
+            found |= {post.hash: (post, candidate) for post in candidate.transactions if begins_with(post.hash, prefix)}
+        for block in skim(self._store, self._base, self._state.height):
+            for fields in block.posts:
+                if begins_with(post_hash(fields), prefix):
+                    post = Transaction.from_record(fields)
+                    found[post.hash] = post, block.header.height
+        return found[find_hash(name, found, "transaction")]
 
     def _knowledge(self, round_number: int | None) -> tuple[Header, bytes]:
-        closing = {
-            block.header.round: block.header
-            for block in self._chain
-            if block.header.phase + 1 == len(self.genesis.phases_of(block.header.round))
-        }
         # The setup prepares the learning, it teaches nothing: round 0 must be asked for.
-        wanted = max((1, *closing)) if round_number is None else round_number
-        if wanted not in closing:
+        wanted = max(1, self._state.round - 1) if round_number is None else round_number
+        heights = self._heights(wanted) if wanted < self._state.round else ()
+        if not heights:
             raise NotFound(f"no knowledge of round {wanted}: {self._progress()}")
-        header = closing[wanted]
-        data = self._content(header.knowledge_root)
+        header = self._entry(heights[-1]).block.header
+        root = header.knowledge_root
+        data = self._content(root)
         if data is None:
-            raise NotFound(f"the knowledge of round {wanted}, {header.knowledge_root.hex()}, is not kept here")
+            raise NotFound(f"the knowledge of round {wanted}, {root.hex()}, is not kept here")
         return header, data
 
+    def _heights(self, round_number: int) -> tuple[int, ...]:
+        held = range(self._base, self._state.height + 1)
+        return tuple(height for height in self._store.heights_of_round(round_number) if height in held)
+
     def _progress(self) -> str:
-        if self._tree.head.finished:
-            return f"the chain ended with round {self.genesis.rounds}"
-        return f"the chain is in round {self._tree.head.round}"
+        held = f", and blocks are held from height {self._base} on" if self._base > 1 else ""
+        if self._state.finished:
+            return f"the chain ended with round {self.genesis.rounds}{held}"
+        return f"the chain is in round {self._state.round}{held}"
 
     def _content(self, content_hash: Hash) -> bytes | None:
         # What a federation knows at the start is nothing, and nobody has to keep it.
-        return EMPTY_KNOWLEDGE if content_hash == sha256(EMPTY_KNOWLEDGE) else self._storage.content(content_hash)
-
-    def _all_blocks(self) -> Iterator[Block]:
-        """Every block of the tree, by height."""
-        level = list(self._tree.children(self._tree.root))
-        while level:
-            yield from map(self._block, level)
-            level = [child for block_hash in level for child in self._tree.children(block_hash)]
-
-    def _block(self, block_hash: Hash) -> Block:
-        block = self._tree.block(block_hash)
-        assert block is not None, "only hashes of the tree are asked for"
-        return block
-
-    def _state(self, block_hash: Hash) -> State:
-        state = self._tree.state(block_hash)
-        assert state is not None, "only hashes of the tree are asked for"
-        return state
-
-    def _is_on_head_chain(self, block: Block) -> bool:
-        return self._tree.canonical(block.header.height) == block.hash
-
-    def _phase(self, round_number: int, phase: int) -> str:
-        phases = self.genesis.phases_of(round_number)
-        return phases[phase].name if phase < len(phases) else f"phase {phase}"
+        return EMPTY_KNOWLEDGE if content_hash == EMPTY_ROOT else self._store.content(content_hash)
 
 
-def _expect_one(name: str, hashes: Sequence[Hash], what: str) -> Hash:
-    """The one hash that begins with the hexadecimal digits ``name``."""
-    prefix = name.lower().rstrip("….")
-    found = [item for item in hashes if item.hex().startswith(prefix)]
-    if len(prefix) < PREFIX_SIZE_MIN:
-        raise NotFound(f"{what} {name!r}: at least {PREFIX_SIZE_MIN} digits of a hash are needed")
-    if not found:
-        raise NotFound(f"no {what} has a hash that begins with {prefix!r}")
-    if len(found) > 1:
-        raise NotFound(f"{len(found)} {what}s have a hash that begins with {prefix!r}: give more of it")
-    return found[0]
+def _median(values: Iterable[int]) -> int:
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]

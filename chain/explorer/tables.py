@@ -10,11 +10,17 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedchain.chain.explorer.audit import Verification
+from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
 from fedchain.chain.explorer.views import BlockView, KnowledgeView, Prototype
 
 DATE_MS_MIN = 10**11
 """A chain founded before this, March 1973, was simulated: its times count from the start of the simulation."""
+
+DATE_MS_MAX = 250_000_000_000_000
+"""What voters with wrong clocks can make of a block's time: no date is written for the year 9892 and later."""
+
+LONG_MS = 900_000
+"""From a quarter of an hour on, times are shown as hours, minutes and seconds."""
 
 MATRIX_SIZE_MAX = 12
 """Classes whose cosines fit beside each other on a screen."""
@@ -22,8 +28,22 @@ MATRIX_SIZE_MAX = 12
 _INLINE = ("summary", "post")
 """Fields that are shown as if their own fields stood in their place."""
 
-_COLUMNS = {"mining_time_ms": "mined in", "payload_hash": "payload", "payload_size": "size", "payload_kept": "kept"}
-_LABELS = {"payload_bytes": "payloads", "is_valid": "valid", "hashes_per_block": "hashes a block"}
+_COLUMNS = {
+    "clock_offset_ms": "clock ahead",
+    "mining_time_ms": "mined",
+    "payload_hash": "payload",
+    "payload_size": "size",
+    "payload_kept": "kept",
+}
+_LABELS = {
+    "clock_ms": "median clock",
+    "clock_offset_ms": "clock ahead",
+    "hashes_per_block": "hashes a block",
+    "is_final": "final",
+    "is_valid": "valid",
+    "liars_max": "liars at most",
+    "payload_bytes": "payloads",
+}
 _STYLES = {"invalid": "red"}
 
 
@@ -42,14 +62,8 @@ def render(answer: Any, created_ms: int) -> Iterator[RenderableType]:
         value = getattr(answer, item.name)
         if isinstance(answer, KnowledgeView) and item.name == "prototypes":
             yield from _prototypes(answer.prototypes)
-        elif isinstance(answer, Verification) and item.name == "blocks":
-            counts = Counter(check.verdict for check in answer.blocks)
-            yield _title(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "no blocks")
-            # Thousands of good blocks would hide the bad one, and so would those whose payloads nobody keeps.
-            if unchecked := [check.height for check in answer.blocks if check.verdict == "unchecked"]:
-                yield f"unchecked: at {_ranges(unchecked)} contents are missing; every rule but the aggregate holds"
-            if invalid := [check for check in answer.blocks if check.verdict == "invalid"]:
-                yield _table(invalid, show)
+        elif isinstance(answer, ChainAudit) and item.name == "blocks":
+            yield from _verdicts(answer.blocks, show)
         elif is_dataclass(value) and item.name not in _INLINE:
             yield _title(_label(item.name))
             rows = _rows(value, show)
@@ -58,6 +72,19 @@ def render(answer: Any, created_ms: int) -> Iterator[RenderableType]:
         elif _is_table(value):
             yield _title(_label(item.name))
             yield _table(value, show)
+
+
+def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[RenderableType]:
+    counts = Counter(check.verdict for check in checks)
+    yield _title(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "no blocks")
+    # Thousands of good blocks would hide the bad one, and so would those whose payloads nobody keeps.
+    unchecked = [check for check in checks if check.verdict == "unchecked"]
+    if lacking := [check.height for check in unchecked if check.missing]:
+        yield f"unchecked: at {_ranges(lacking)} contents are missing; every rule but the aggregate holds"
+    if unknown := [check.height for check in unchecked if not check.missing]:
+        yield f"unchecked: at {_ranges(unknown)} the state is not held that says who may vote"
+    if invalid := [check for check in checks if check.verdict == "invalid"]:
+        yield _table(invalid, show)
 
 
 def _rows(answer: Any, show: "_Format") -> dict[str, str]:
@@ -150,8 +177,14 @@ class _Format:
             return f"…{value[-8:]}"
         if name == "bits":
             return f"{value:#010x}"
-        if name in ("timestamp_ms", "created_ms"):
+        if name in ("time_ms", "clock_ms", "created_ms"):
             return self._time(value, short)
+        if name == "clock_offset_ms":
+            return (
+                f"{value / 1000:+.3f} s"
+                if abs(value) < LONG_MS
+                else f"{'-' if value < 0 else '+'}{_duration(abs(value))}"
+            )
         if name.endswith("_ms"):
             return _duration(value)
         if name.endswith(("_bytes", "_size")):
@@ -162,7 +195,7 @@ class _Format:
         if not values:
             return "" if short else "–"
         shown = values[: 1 if short else 64]
-        kind = "member" if isinstance(shown[0], str) and name != "invalid_votes" else name
+        kind = "member" if name == "missing" and isinstance(shown[0], str) else name
         text = (" " if kind == "member" else "\n").join(
             self(kind, value, short=short or kind == "member") for value in shown
         )
@@ -170,14 +203,14 @@ class _Format:
 
     def _time(self, time_ms: int, short: bool) -> str:
         since = _duration(time_ms - self.created_ms)
-        if short or self.created_ms < DATE_MS_MIN:
+        if short or self.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
             return f"+{since}"
         return f"{formatdate(time_ms / 1000, usegmt=True)} (+{since})"
 
 
 def _duration(time_ms: int) -> str:
     """Tenths of a second below a quarter of an hour, then hours, minutes and seconds."""
-    if abs(time_ms) < 900_000:
+    if abs(time_ms) < LONG_MS:
         return f"{time_ms / 1000:.1f} s"
     minutes, seconds = divmod(time_ms // 1000, 60)
     days, hours = divmod(minutes // 60, 24)

@@ -9,11 +9,23 @@ from dataclasses import dataclass
 from fedchain.chain.block import Header
 from fedchain.chain.merkle import MerkleProof, is_in_tree
 from fedchain.crypto.hashing import Hash
-from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.signatures import PublicKey
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Conviction:
+    """A member that proved its own crime, and is out of the federation's votes, posts and blocks since."""
+
+    member: str
+    """Address of the member."""
+    crime: str
+    """What it signed."""
+    height: int | None
+    """Height of the block that holds the evidence; None where that block is not held."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStatus:
     """The chain at a glance."""
 
     chain_id: Hash
@@ -23,11 +35,15 @@ class Status:
     created_ms: int
     """When it was founded, in milliseconds since the Unix epoch."""
     height: int
-    """Blocks on the head's chain."""
+    """Final blocks of the chain."""
+    base: int
+    """Lowest height from which on every block is held; above 1 for who joined late."""
     head: Hash
-    """32 bytes: the newest accepted block."""
-    timestamp_ms: int
-    """The head's timestamp, in milliseconds since the Unix epoch."""
+    """32 bytes: the newest final block."""
+    time_ms: int
+    """Its time, in milliseconds since the Unix epoch."""
+    state_root: Hash
+    """32 bytes: hash of the state behind it, to which the next block commits."""
     round: int
     """Round that the next block belongs to; the last round once that is closed."""
     phase: str | None
@@ -35,25 +51,31 @@ class Status:
     finished: bool
     """Whether the last round is closed."""
     work: int
-    """Expected number of hashes behind the head's chain."""
+    """Expected number of hashes behind the whole chain."""
     bits: int
     """Difficulty of the next block, in compact form."""
     hashes_per_block: int
     """The same as the expected number of hashes."""
     members: int
     """Members in the genesis document."""
-    electorate: int
-    """Members whose votes count for the next block."""
+    fault_model: str
+    """What members may do wrong: byzantine or crash."""
+    electors: int
+    """Members whose votes decide the next block."""
+    quorum: int
+    """How many of them make it final."""
+    liars_max: int
+    """How many of them may lie before the chain's promises end."""
     votes: int
-    """Votes for the head."""
-    votes_required: int
-    """Votes it took to accept the head."""
-    forks: int
-    """Valid blocks that are not on the head's chain."""
+    """Precommits that made the head final."""
+    candidates: int
+    """Open candidates: blocks that may still become final."""
     posts: int
-    """Posts on the head's chain."""
+    """Posts in the blocks that are held."""
     payload_bytes: int
     """Bytes of their payloads, kept or not."""
+    convictions: tuple[Conviction, ...]
+    """Members that were convicted, in the order of the chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +92,14 @@ class BlockSummary:
     """Phase that it closes."""
     miner: str
     """Address of the member that mined it."""
-    timestamp_ms: int
-    """The miner's clock, in milliseconds since the Unix epoch."""
-    mining_time_ms: int
-    """From its newest post to its timestamp, in milliseconds."""
+    time_ms: int | None
+    """Its time, in milliseconds since the Unix epoch: the median of its voters' clocks; None for a candidate."""
+    mining_time_ms: int | None
+    """How long it was mined, in milliseconds: the median of what its voters saw; None for a candidate."""
     posts: int
     """Posts that it counts."""
     votes: int
-    """Votes for it that are known."""
+    """Precommits that made it final; 0 for a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +114,6 @@ class PostView:
     """Phase that it contributes to."""
     sender: str
     """Address of the member that posted."""
-    timestamp_ms: int
-    """The sender's clock, in milliseconds since the Unix epoch."""
     payload_hash: Hash
     """32 bytes: SHA-256 of the payload."""
     payload_size: int
@@ -103,23 +123,53 @@ class PostView:
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateView:
+    """What made a block final."""
+
+    hash: Hash
+    """32 bytes: to which the next block's header commits."""
+    attempt: int
+    """Attempt in which its voters agreed, from 0."""
+    clock_ms: int
+    """Median of the voters' clocks, in milliseconds since the Unix epoch."""
+    mining_time_ms: int
+    """Median of the mining times that the voters saw, in milliseconds."""
+    quorum: int | None
+    """Votes that were enough; None where the state that says so is not held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """One precommit of a certificate."""
+
+    member: str
+    """Address of the voter."""
+    clock_offset_ms: int
+    """By how much its clock was ahead of the median, in milliseconds; negative: behind."""
+    mining_time_ms: int
+    """How long the block was mined as it saw it, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class BlockView:
     """A block in full."""
 
     summary: BlockSummary
     """What a list shows of it."""
+    is_final: bool
+    """False for an open candidate."""
     header: Header
     """What the proof of work seals."""
-    on_head_chain: bool
-    """False for a fork."""
-    accepted: bool
-    """Whether it has its quorum of votes."""
     transactions: tuple[PostView, ...]
     """Posts, in sender order."""
-    missing: tuple[str, ...]
-    """Addresses of the members that were due and whose posts it does not count."""
-    voters: tuple[str, ...]
-    """Addresses of the members that voted for it."""
+    missing: tuple[str, ...] | None
+    """Addresses of the members that could post and that it does not count; None where that is not known here."""
+    convictions: tuple[Conviction, ...]
+    """Crimes that it proves."""
+    certificate: CertificateView | None
+    """What made it final; None for a candidate."""
+    voters: tuple[Voter, ...]
+    """Whose precommits that were, by address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +180,13 @@ class TransactionView:
     """The post itself."""
     block: BlockSummary
     """The block that counts it."""
-    on_head_chain: bool
-    """Whether that block is on the head's chain."""
+    is_final: bool
+    """Whether that block is final; otherwise it is an open candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerView:
-    """What a member did."""
+    """What a member did in the blocks that are held."""
 
     address: str
     """Its libp2p peer id."""
@@ -144,23 +194,27 @@ class PeerView:
     """32 bytes."""
     elector: bool
     """Whether its vote counts for the next block."""
+    expected: bool
+    """Whether posts of it are waited for: who missed a phase must be on time in two phases running first."""
     posts: int
     """Posts of it that were counted."""
     payload_bytes: int
     """Bytes of their payloads."""
-    blocks_mined: int
-    """Blocks that it mined."""
-    votes: int
-    """Blocks that it voted for, as far as its votes are known."""
     last_round: int | None
     """Round of its last counted post; None if it never posted."""
-    missed: int
-    """Phases in a row, up to the head, in which it was due and did not post."""
+    blocks_mined: int
+    """Final blocks that it mined."""
+    votes: int
+    """Certificates that hold a precommit of it; a quorum is enough for one, so an honest member may lack some."""
+    clock_offset_ms: int | None
+    """By how much its clock was ahead of the medians, as the median of its precommits; None if it has none."""
+    conviction: Conviction | None
+    """Its crime, if it was convicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A post that was due and that the block does not count."""
+    """A post that could have come and that the block does not count."""
 
     phase: str
     """The phase."""
@@ -181,7 +235,7 @@ class RoundView:
     transactions: tuple[PostView, ...]
     """Posts, by phase and sender."""
     missing: tuple[Absence, ...]
-    """Who was due and is not among them, by phase and address."""
+    """Who could post and is not among them, by phase and address."""
 
 
 @dataclass(frozen=True, slots=True)

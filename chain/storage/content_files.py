@@ -1,29 +1,46 @@
-"""The plain files of a stored chain: contents too large for a row of its database, and the lock of its writer."""
+"""The plain files of a stored chain: contents too large for a row of its database, and the lock of its writer.
+
+Whatever the umask, nobody but the owner reads any of them.
+"""
 
 import fcntl
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt, StoreError
 from fedchain.chain.storage.store import Content
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 
 CONTENTS, LOCK = "contents", "lock"
 
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
-def write_content(folder: Path, content: Content) -> None:
-    """Let the file appear under its name complete and on disk, or not at all. The caller holds the lock."""
+
+def make_folder(folder: Path) -> None:
+    """Make ``folder``, which only its owner may look into; the folders above it are made as the umask has it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    folder.chmod(FOLDER_MODE)  # it may have been there
+
+
+def write_content(folder: Path, content: Content, *, replace: bool = False) -> None:
+    """Let the file appear under its name complete and on disk, or not at all. The caller holds the lock.
+
+    A file of the right size is left as it is, unless it is known to be damaged and to be replaced.
+    """
     path, root = content_path(folder, content.hash), folder / CONTENTS
-    if path.exists() and path.stat().st_size == len(content.data):
+    if not replace and path.exists() and path.stat().st_size == len(content.data):
         return
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True)
+    root.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    if next(path.parent.iterdir(), None) is None:  # new, or a crash came before its name was durable
         sync_folder(root)
         sync_folder(folder)
     # There is one writer and it writes one file at a time, so one temporary name does and never piles up.
     temporary = root / "incoming"
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE), "wb") as file:
         file.write(content.data)
         file.flush()
         os.fsync(file.fileno())
@@ -34,16 +51,15 @@ def write_content(folder: Path, content: Content) -> None:
 def read_content(folder: Path, content_hash: Hash, size: int) -> bytes | None:
     """The ``size`` bytes that hash to ``content_hash``; None without a file. Raises StoreCorrupt if it holds others."""
     path = content_path(folder, content_hash)
-    place = f"{path} (delete the file to have it fetched again)"
     try:
         found = path.stat().st_size
         data = path.read_bytes() if found == size else b""
     except FileNotFoundError:
         return None
     if found != size:
-        raise StoreCorrupt(f"content {content_hash.hex()} has {found} bytes, not {size}: {place}")
+        raise StoreCorrupt(f"content {content_hash.hex()} has {found} bytes, not {size}: {path}")
     if sha256(data) != content_hash:
-        raise StoreCorrupt(f"content {content_hash.hex()} hashes to {sha256(data).hex()}: {place}")
+        raise StoreCorrupt(f"content {content_hash.hex()} hashes to {sha256(data).hex()}: {path}")
     return data
 
 
@@ -57,12 +73,31 @@ def read_content_part(folder: Path, content_hash: Hash, start: int, size: int) -
         return None
 
 
+def has_content(folder: Path, content_hash: Hash, size: int) -> bool:
+    """Whether there is a file of ``size`` bytes; they are not looked at."""
+    try:
+        return content_path(folder, content_hash).stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
 def drop_contents(folder: Path, needed: Collection[Hash]) -> None:
     """Delete the files that are not ``needed``, also those that a crash left without a row."""
     kept = {content_hash.hex() for content_hash in needed}
     for path in (folder / CONTENTS).glob("??/*"):
         if path.name not in kept:
             path.unlink()
+
+
+def content_files(folder: Path) -> Iterator[tuple[Hash, int]]:
+    """Hash and size of every file that is named by a hash; whether it holds that, its reader sees."""
+    for path in sorted((folder / CONTENTS).glob("??/*")):
+        try:
+            content_hash = bytes.fromhex(path.name)
+        except ValueError:
+            continue
+        if len(content_hash) == HASH_SIZE and path == content_path(folder, content_hash):
+            yield content_hash, path.stat().st_size
 
 
 def content_path(folder: Path, content_hash: Hash) -> Path:
@@ -73,7 +108,7 @@ def content_path(folder: Path, content_hash: Hash) -> Path:
 
 def take_lock(folder: Path) -> int:
     """Become the one process that writes to ``folder``, until the descriptor is closed. Raises StoreError."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         # The kernel releases it when the process dies, however it dies.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,79 +5,70 @@ What is in the folder::
     chain.sqlite                 SQLite in WAL mode, synchronous=FULL: a commit has reached the disk
     contents/ab/abcd…            contents too large for a row, under the hexadecimal of their SHA-256
     lock                         held by the one process that writes
+
+What is found to be damaged is logged once and counts as not held, so that it is fetched again and replaced.
 """
 
+import logging
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
-from enum import IntEnum
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 from fedchain.chain.block import Block
-from fedchain.chain.encoding import decode, encode
-from fedchain.chain.exceptions import (
-    InvalidEncoding,
-    InvalidGenesis,
-    NotFound,
-    StoreCorrupt,
-    StoreError,
-    StoreMismatch,
-)
-from fedchain.chain.storage.content_files import (
-    drop_contents,
-    read_content,
-    read_content_part,
-    sync_folder,
-    take_lock,
-    write_content,
-)
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.store import Content, Record
+from fedchain.chain.state import State
+from fedchain.chain.storage.content_files import make_folder, sync_folder, take_lock
+from fedchain.chain.storage.contents import ROW_SIZE_MAX, Contents
+from fedchain.chain.storage.damage import find_damage
+from fedchain.chain.storage.database import (
+    DATABASE,
+    REPAIRED,
+    STORE_VERSION,
+    build_database,
+    connect,
+    disk_errors,
+    read_genesis,
+    repair_hint,
+    snapshot,
+    take_place,
+    transaction,
+)
+from fedchain.chain.storage.pages import PAGE_SIZE
+from fedchain.chain.storage.recovery import (
+    STATE_INTERVAL,
+    find_base,
+    head_height,
+    read_head,
+    recover,
+    state_before,
+    stored_state,
+)
+from fedchain.chain.storage.rows import (
+    CANDIDATES,
+    FINALS,
+    POSTS,
+    STATES,
+    VOTES,
+    Key,
+    RowRecord,
+    Table,
+    from_row,
+    to_row,
+)
+from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import Hash
 
-STORE_VERSION = 1
-"""Layout of the folder; SQLite's ``user_version``."""
+__all__ = ["DATABASE", "ROW_SIZE_MAX", "STORE_VERSION", "Store"]
 
-ROW_SIZE_MAX = 64 * 2**10
-"""Contents up to this many bytes live in a row, larger ones in a file.
-
-A row shares the commit's one fsync where a file costs three of its own, and below about 100 kB SQLite reads a row
-faster than a file. Larger ones would bloat the database, which the log copies once more.
-"""
-
-DATABASE = "chain.sqlite"
-
-
-class _Kind(IntEnum):
-    """Kind of a row; the order in which :meth:`Storage.records` gives them."""
-
-    GENESIS = 0
-    BLOCK = 1
-    VOTE = 2
-    POST = 3
-
-
-_RECORDS: dict[int, type[Block] | type[Vote] | type[Transaction]] = {
-    _Kind.BLOCK: Block,
-    _Kind.VOTE: Vote,
-    _Kind.POST: Transaction,
-}
-
-_SCHEMA = (
-    # The checksum covers all of the data: a block's hash does not cover its miner's signature.
-    """CREATE TABLE records (
-        sequence INTEGER PRIMARY KEY, kind INTEGER NOT NULL, height INTEGER NOT NULL,
-        hash BLOB NOT NULL, checksum BLOB NOT NULL, data BLOB NOT NULL, UNIQUE (kind, hash))""",
-    "CREATE INDEX records_in_order ON records (kind, height, sequence)",
-    # data is NULL where the bytes are in a file
-    "CREATE TABLE contents (hash BLOB PRIMARY KEY, size INTEGER NOT NULL, data BLOB) WITHOUT ROWID",
-    f"PRAGMA user_version = {STORE_VERSION}",
-)
+log = logging.getLogger("fedchain.store")
 
 
 class Store:
@@ -98,7 +89,9 @@ class Store:
         self._reader = reader
         self._writer = reader if writer is None else writer
         self._lock = lock
-        self._verified: set[Hash] = set()  # files whose hash was seen to be right, of which parts may be read
+        self._contents = Contents(folder, reader, self._writer)
+        self._base = find_base(self._writer, head_height(self._writer))
+        self._damaged: set[Key] = set()  # rows that count as not held until they are written again
 
     @classmethod
     def create(cls, folder: Path, genesis: Genesis) -> Self:
@@ -107,13 +100,15 @@ class Store:
         Raises:
             StoreError: there is a chain already, another process writes there, or the disk refuses.
         """
-        with _disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        with disk_errors(folder):
+            make_folder(folder)
             lock = take_lock(folder)
             try:
-                if (folder / DATABASE).exists():
+                if (folder / DATABASE).exists() or (folder / REPAIRED).exists():
                     raise StoreError(f"{folder} holds a chain already")
-                _build(folder, genesis)
+                build_database(folder / f"{DATABASE}.new", genesis)
+                take_place(folder / f"{DATABASE}.new", folder)
+                sync_folder(folder.parent)
             finally:
                 os.close(lock)
         return cls.open(folder, genesis)
@@ -122,86 +117,171 @@ class Store:
     def open(cls, folder: Path, genesis: Genesis | None = None, *, read_only: bool = False) -> Self:
         """Open the chain in ``folder``, and insist that it is ``genesis``'s where one is given.
 
+        Who opens it to write gets a chain that can be gone on from: see :mod:`fedchain.chain.storage.recovery`.
+
         Raises:
             NotFound: no chain there.
             StoreMismatch: another chain, or written by another version.
-            StoreCorrupt: truncated, tampered with, or not a database.
+            StoreCorrupt: truncated, tampered with, or not a database; the message names the command that repairs it.
             StoreError: another process writes there, or the disk refuses.
         """
-        with _disk_errors(folder):
+        with disk_errors(folder), ExitStack() as undo:
+            if (folder / REPAIRED).exists():
+                raise StoreCorrupt(f"{folder}: a repair was interrupted; {repair_hint(folder)}")
             if not (folder / DATABASE).exists():
                 raise NotFound(f"{folder} holds no chain: there is no {DATABASE}")
-            lock = None if read_only else take_lock(folder)
-            reader = writer = None
-            try:
-                reader = _connect(folder, read_only)
-                found = _read_genesis(folder, reader, genesis)
-                if not read_only:
-                    writer = _connect(folder, read_only)
-                    writer.execute("PRAGMA temp_store = MEMORY")
-                return cls(folder, reader, writer, found, lock)
-            except BaseException:
-                for connection in (reader, writer):
-                    if connection is not None:
-                        connection.close()
-                if lock is not None:
-                    os.close(lock)
-                raise
+            lock = writer = None
+            if not read_only:
+                lock = take_lock(folder)
+                undo.callback(os.close, lock)
+            reader = connect(folder / DATABASE, read_only=read_only)
+            undo.callback(reader.close)
+            found = read_genesis(folder, reader, genesis)
+            if not read_only:
+                writer = connect(folder / DATABASE, read_only=False)
+                undo.callback(writer.close)
+                writer.execute("PRAGMA temp_store = MEMORY")
+                for line in recover(writer, found):
+                    log.warning("%s: %s", folder, line)
+            store = cls(folder, reader, writer, found, lock)
+            undo.pop_all()
+            return store
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             for record in records:
-                # A crash after this leaves files without a row, which nobody asks for.
-                if isinstance(record, Content) and len(record.data) > ROW_SIZE_MAX:
-                    write_content(self.folder, record)
-            with _transaction(self._writer):
+                if isinstance(record, Content):
+                    self._contents.write_file(record)
+            base, damaged = self._base, [key for key in tuple(self._damaged) if key[0] == FINALS.name]
+            with transaction(self._writer):
+                for _, height in damaged:  # the next start sees the hole, and does not have to read the block for it
+                    self._writer.execute("DELETE FROM finals WHERE height = ?", (height,))
+                    base = max(base, height + 1)
                 for record in records:
-                    self._insert(record)
+                    base = self._insert(record, base)
+                if damaged or any(isinstance(record, Final) for record in records):
+                    base = find_base(self._writer, min(base, head_height(self._writer)))
+            self._base = base
+            self._damaged.difference_update(damaged)
+            self._forget_damage(records)
 
-    def records(self) -> Iterator[Block | Vote | Transaction]:
+    def head(self) -> Final | None:
         """See :class:`Storage`."""
-        with _disk_errors(self.folder):
-            query = "SELECT kind, hash, checksum, data FROM records WHERE kind > 0 ORDER BY kind, height, sequence"
-            for row in self._reader.execute(query):
-                yield _read_record(self.folder, row)
+        with disk_errors(self.folder):
+            try:
+                with snapshot(self._reader):
+                    return read_head(self._reader)
+            except StoreCorrupt as error:  # who only reads cannot mend it
+                place = self.folder / DATABASE
+                raise StoreCorrupt(f"{place}: {error}; start the node, or {repair_hint(self.folder)}") from None
+
+    def base(self) -> int:
+        """See :class:`Storage`."""
+        base = self._base
+        if self._reader is self._writer:  # another process may have gone on
+            with disk_errors(self.folder):
+                base = find_base(self._reader, head_height(self._reader))
+        return max([base, *(int(key) + 1 for table, key, *_ in tuple(self._damaged) if table == FINALS.name)])
+
+    def final(self, height: int) -> tuple[Block, Certificate] | None:
+        """See :class:`Storage`."""
+        found: Iterator[Final] = self._read(
+            FINALS, "WHERE height = ? AND height <= (SELECT max(height) FROM states)", height
+        )
+        return next(((record.block, record.certificate) for record in found), None)
+
+    def candidates(self) -> Iterator[Block]:
+        """See :class:`Storage`."""
+        where = "WHERE height > (SELECT coalesce(max(height), 0) FROM states) ORDER BY sequence"
+        found: Iterator[Candidate] = self._read(CANDIDATES, where)
+        return (candidate.block for candidate in found)
+
+    def own_candidates(self) -> Iterator[Block]:
+        """All blocks that this node mined, also those that did not become final."""
+        found: Iterator[Candidate] = self._read(CANDIDATES, "WHERE is_own = 1 ORDER BY sequence")
+        return (candidate.block for candidate in found)
+
+    def votes(self, height: int) -> Iterator[Vote]:
+        """See :class:`Storage`."""
+        return self._read(VOTES, "WHERE height = ? ORDER BY attempt, kind, sequence", height)
+
+    def posts(self, round_number: int) -> Iterator[Transaction]:
+        """See :class:`Storage`."""
+        return self._read(POSTS, "WHERE round >= ? ORDER BY sequence", round_number)
 
     def content(self, content_hash: Hash) -> bytes | None:
         """See :class:`Storage`."""
-        with _disk_errors(self.folder):
-            query = "SELECT size, data FROM contents WHERE hash = ?"
-            row = self._reader.execute(query, (content_hash,)).fetchone()
-            if row is None:
-                return None
-            size, data = _expect_types(self.folder, "content", row, (int, bytes | None))
-            if data is None:
-                found = read_content(self.folder, content_hash, size)
-                if found is not None:
-                    self._verified.add(content_hash)
-                return found
-            if sha256(data) != content_hash:
-                place = self.folder / DATABASE
-                raise StoreCorrupt(f"content {content_hash.hex()} hashes to {sha256(data).hex()}: {place}")
-            return bytes(data)
+        with disk_errors(self.folder):
+            return self._contents.read(content_hash)
 
     def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
-        """See :class:`Storage`. A file is checked whole before its first part is read, and then no more."""
-        if content_hash in self._verified:
-            with _disk_errors(self.folder):
-                return read_content_part(self.folder, content_hash, start, size)
-        data = self.content(content_hash)
-        return None if data is None else data[start : start + size]
+        """See :class:`Storage`."""
+        with disk_errors(self.folder):
+            return self._contents.read_part(content_hash, start, size)
 
     def retain(self, needed: Collection[Hash]) -> None:
-        """See :class:`Storage`. A crash half-way leaves files without a row, which the next call deletes."""
-        with _disk_errors(self.folder):
-            with _transaction(self._writer):
-                self._writer.execute("CREATE TEMP TABLE needed (hash BLOB PRIMARY KEY) WITHOUT ROWID")
-                self._writer.executemany("INSERT OR IGNORE INTO needed VALUES (?)", ((item,) for item in needed))
-                self._writer.execute("DELETE FROM contents WHERE hash NOT IN (SELECT hash FROM needed)")
-                self._writer.execute("DROP TABLE needed")
-            drop_contents(self.folder, needed)
-            self._verified.intersection_update(needed)
+        """See :class:`Storage`."""
+        with disk_errors(self.folder):
+            with transaction(self._writer):
+                self._contents.delete_rows(needed)
+            self._contents.delete_files(needed)
+
+    def size_bytes(self) -> int:
+        """See :class:`Storage`."""
+        with disk_errors(self.folder):
+            (pages,) = self._reader.execute("PRAGMA page_count").fetchone()
+            return int(pages) * PAGE_SIZE + self._contents.file_bytes()
+
+    # What people ask, beyond what a node needs.
+
+    def holds_content(self, content_hash: Hash) -> bool:
+        """Whether a content is held, as far as can be said without reading it."""
+        with disk_errors(self.folder):
+            return self._contents.holds(content_hash)
+
+    def totals(self, first: int, last: int) -> tuple[int, int]:
+        """Posts in the final blocks between two heights, and the bytes of their payloads."""
+        sums = "coalesce(sum(posts), 0), coalesce(sum(payload_bytes), 0)"
+        ((posts, payload_bytes),) = self._outline(sums, "height BETWEEN ? AND ?", first, last)
+        return posts, payload_bytes
+
+    def hashes(self, first: int, last: int) -> Iterator[tuple[Hash, int]]:
+        """Hashes and heights of the final blocks between two heights."""
+        return self._outline("hash, height", "height BETWEEN ? AND ?", first, last)
+
+    def heights_of_round(self, round_number: int) -> tuple[int, ...]:
+        """Heights of the final blocks of a round."""
+        return tuple(height for (height,) in self._outline("height", "round = ?", round_number))
+
+    def heights_of_crimes(self) -> tuple[int, ...]:
+        """Heights of the final blocks that convict somebody."""
+        return tuple(height for (height,) in self._outline("height", "crimes > ?", 0))
+
+    def encoded(self, height: int) -> tuple[bytes, bytes] | None:
+        """The final block at ``height`` and its certificate as they are stored, for who needs little of them."""
+        with disk_errors(self.folder):
+            row = self._reader.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
+            try:
+                return None if row is None else FINALS.read(row)[-2:]
+            except StoreCorrupt as error:
+                self._report(FINALS.key(row), error)
+                return None
+
+    def state_before(self, height: int) -> State | None:
+        """The state that the block at ``height`` stands on; None where no stored one leads there."""
+        with disk_errors(self.folder):
+            return state_before(self._reader, self.genesis, height)
+
+    def stored_state(self, height: int) -> State | None:
+        """The same, if nothing has to be computed for it."""
+        with disk_errors(self.folder):
+            return stored_state(self._reader, self.genesis, height)
+
+    def damage(self) -> Iterator[str]:
+        """Read all that is here, and name what is not as it was written."""
+        with disk_errors(self.folder):
+            yield from find_damage(self.folder, self._reader)
 
     def close(self) -> None:
         """Hand back the files and the lock; closing twice is harmless."""
@@ -219,141 +299,72 @@ class Store:
     ) -> None:
         self.close()
 
-    def _insert(self, record: Record) -> None:
-        if isinstance(record, Content):
-            assert sha256(record.data) == record.hash, "content is kept under its own hash"
-            size = len(record.data)
-            row = (record.hash, size, record.data if size <= ROW_SIZE_MAX else None)
-            self._writer.execute("INSERT OR IGNORE INTO contents VALUES (?, ?, ?)", row)
-        elif isinstance(record, Block):
-            _insert_row(self._writer, _Kind.BLOCK, record.hash, record.encode(), record.header.height)
-        else:
-            kind = _Kind.VOTE if isinstance(record, Vote) else _Kind.POST
-            _insert_row(self._writer, kind, record.hash, encode(record.to_record()))
+    def _insert(self, record: Record, base: int) -> int:
+        """Write one record; the height from which on blocks are linked to the head, as far as this alone moves it."""
+        match record:
+            case Final():
+                return self._insert_final(record, base)
+            case Candidate(block, is_own):
+                if is_own or block.header.height > head_height(self._writer):
+                    self._insert_row(record)
+            case Vote() | Transaction():
+                self._insert_row(record)
+            case Content():
+                self._contents.insert(record)
+            case _:
+                assert_never(record)
+        return base
 
+    def _insert_final(self, record: Final, base: int) -> int:
+        height, head = record.block.header.height, head_height(self._writer)
+        if height <= head:
+            self._insert_row(record)
+            return base
+        # Where there was no head, older blocks may lie here; those from this height on have not come again yet.
+        self._writer.execute("DELETE FROM finals WHERE height >= ?", (height,))
+        self._insert_row(record)
+        STATES.insert(self._writer, (height, record.state), replace=True)
+        if head % STATE_INTERVAL and not self._is_first_state(head, base):
+            self._writer.execute("DELETE FROM states WHERE height = ?", (head,))
+        self._writer.execute("DELETE FROM candidates WHERE is_own = 0 AND height <= ?", (height,))
+        return base if height == head + 1 and head > 0 else height
 
-def _build(folder: Path, genesis: Genesis) -> None:
-    """Write the database under another name first: a database without a genesis document is never seen."""
-    temporary = folder / f"{DATABASE}.new"
-    for leftover in (temporary.name, f"{DATABASE}-wal", f"{DATABASE}-shm"):
-        # SQLite would replay a log that an earlier database left behind.
-        (folder / leftover).unlink(missing_ok=True)
-    with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        with _transaction(connection):
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            _insert_row(connection, _Kind.GENESIS, genesis.chain_id, genesis.encode())
-    temporary.rename(folder / DATABASE)
-    sync_folder(folder)
-    sync_folder(folder.parent)
+    def _is_first_state(self, height: int, base: int) -> bool:
+        """Whether no other state of a chain that was joined late leads to the later ones."""
+        query = "SELECT 1 FROM states WHERE height >= ? AND height < ?"
+        return base > 1 and self._writer.execute(query, (base, height)).fetchone() is None
 
+    def _insert_row(self, record: RowRecord) -> None:
+        table, values = to_row(record)
+        table.insert(self._writer, values, replace=table.key(values) in self._damaged)
 
-def _connect(folder: Path, read_only: bool) -> sqlite3.Connection:
-    mode = "mode=rw"
-    if read_only:
-        # Reading a log needs shared memory beside it. Without a log and without the right to write, nobody writes.
-        still = not os.access(folder, os.W_OK) and not (folder / f"{DATABASE}-wal").exists()
-        mode = "immutable=1" if still else "mode=ro"
-    # One thread at a time, but a shell may hand the slow fsync to any of its worker threads.
-    uri = f"{(folder / DATABASE).absolute().as_uri()}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-    # Only a damaged row holds text, and it need not be UTF-8.
-    connection.text_factory = bytes
-    connection.execute("PRAGMA synchronous = FULL")
-    return connection
+    def _read(self, table: Table, where: str, *parameters: int) -> Iterator[Any]:
+        """The records in rows; those that are damaged are reported and left out."""
+        found = []
+        with disk_errors(self.folder):
+            for row in self._reader.execute(f"{table.select} {where}", parameters).fetchall():
+                try:
+                    found.append(from_row(table, row))
+                except StoreCorrupt as error:
+                    self._report(table.key(row), error)
+        return iter(found)
 
+    def _outline(self, columns: str, where: str, *parameters: int) -> Iterator[Any]:
+        """Columns of final blocks from their index, which is small: the blocks themselves are not read."""
+        with disk_errors(self.folder):
+            query = f"SELECT {columns} FROM finals INDEXED BY outline WHERE {where} ORDER BY height"
+            yield from self._reader.execute(query, parameters)
 
-def _read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis | None) -> Genesis:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != STORE_VERSION:
-        raise StoreMismatch(f"{folder} has store version {version}, this program reads version {STORE_VERSION}")
-    # Truncation and broken pages show here, not in the middle of a run.
-    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != b"ok":
-        raise StoreCorrupt(f"{folder / DATABASE}: {' '.join(verdict.decode(errors='replace').split())}")
-    query = "SELECT hash, checksum, data FROM records WHERE kind = ?"
-    row = connection.execute(query, (_Kind.GENESIS,)).fetchone()
-    if row is None:
-        raise StoreCorrupt(f"{folder / DATABASE}: the genesis document is missing")
-    chain_id, checksum, data = _expect_types(folder, "genesis", row, (bytes, bytes, bytes))
-    _expect_checksum(folder, "genesis", chain_id, checksum, data)
-    try:
-        genesis = Genesis.decode(data)
-    except (InvalidEncoding, InvalidGenesis) as error:
-        # The bytes are as they were written, so another version of the program wrote them.
-        raise StoreMismatch(f"{folder}: the genesis document cannot be read by this program: {error}") from None
-    if genesis.chain_id != chain_id:
-        raise StoreCorrupt(f"{folder / DATABASE}: chain {chain_id.hex()} is stored as {genesis.chain_id.hex()}")
-    if expected is not None and genesis.chain_id != expected.chain_id:
-        raise StoreMismatch(
-            f"{folder} holds chain {genesis.chain_id.hex()} ({genesis.name}), "
-            f"not {expected.chain_id.hex()} ({expected.name})"
-        )
-    return genesis
+    def _forget_damage(self, records: Sequence[Record]) -> None:
+        """What was damaged was written again."""
+        for record in records:
+            if isinstance(record, Content):
+                self._contents.mend(record.hash)
+            elif self._damaged:
+                table, values = to_row(record)
+                self._damaged.discard(table.key(values))
 
-
-def _read_record(folder: Path, row: tuple[Any, ...]) -> Block | Vote | Transaction:
-    kind, record_hash, checksum, data = _expect_types(folder, "record", row, (int, bytes, bytes, bytes))
-    if kind not in _RECORDS:
-        raise StoreCorrupt(f"{folder / DATABASE}: record {record_hash.hex()} is of the unknown kind {kind}")
-    name = _Kind(kind).name.lower()
-    _expect_checksum(folder, name, record_hash, checksum, data)
-    try:
-        record = _RECORDS[kind].from_record(decode(data, len(data)))
-    except InvalidEncoding as error:
-        raise StoreCorrupt(f"{folder / DATABASE}: {name} {record_hash.hex()}: {error}") from None
-    if record.hash != record_hash:
-        raise StoreCorrupt(f"{folder / DATABASE}: {name} {record_hash.hex()} hashes to {record.hash.hex()}")
-    return record
-
-
-def _expect_types(folder: Path, name: str, row: tuple[Any, ...], kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    """SQLite types values, not columns: a flipped bit can turn bytes into a number."""
-    for value, kind in zip(row, kinds, strict=True):
-        if not isinstance(value, kind):
-            raise StoreCorrupt(f"{folder / DATABASE}: {name} row holds {type(value).__name__}, not {kind}")
-    return row
-
-
-def _expect_checksum(folder: Path, name: str, record_hash: Hash, checksum: Hash, data: bytes) -> None:
-    found = sha256(data)
-    if found != checksum:
-        raise StoreCorrupt(
-            f"{folder / DATABASE}: {name} {record_hash.hex()} was altered: checksum {found.hex()} found, "
-            f"{checksum.hex()} written"
-        )
-
-
-def _insert_row(connection: sqlite3.Connection, kind: _Kind, record_hash: Hash, data: bytes, height: int = 0) -> None:
-    connection.execute(
-        "INSERT OR IGNORE INTO records (kind, height, hash, checksum, data) VALUES (?, ?, ?, ?, ?)",
-        (kind, height, record_hash, sha256(data), data),
-    )
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Say whether the disk refuses or what is on it is wrong."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise StoreError(f"{folder / DATABASE}: {error}") from None
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        # SQLite quotes what it found, which need not be UTF-8.
-        raise StoreCorrupt(f"{folder / DATABASE}: {' '.join(str(error).split())}") from None
-    except OSError as error:
-        raise StoreError(f"{error.filename or folder}: {error.strerror}") from None
+    def _report(self, key: Key, error: StoreCorrupt) -> None:
+        if key not in self._damaged:
+            self._damaged.add(key)
+            log.warning("%s: %s; it counts as not held", self.folder, error)

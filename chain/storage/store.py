@@ -1,20 +1,16 @@
-"""What a node keeps across restarts: blocks, votes, its own posts, and content-addressed bytes.
+"""What a node keeps across restarts: final blocks, open candidates, its own statements, and content-addressed bytes.
 
-Everything else, the tree, the head and the knowledge, follows from these records. ``MemoryStore`` serves simulated
-peers and survives their simulated crashes; ``Store`` in ``sqlite.py`` is a folder on disk.
+Everything else follows from these records. ``MemoryStore`` serves simulated peers and survives their simulated
+crashes; ``Store`` in ``sqlite.py`` is a folder on disk.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from fedchain.chain.block import Block
-from fedchain.chain.difficulty import is_canonical_bits
-from fedchain.chain.exceptions import LimitReached, StoreCorrupt
-from fedchain.chain.fork_choice import BlockTree
-from fedchain.chain.genesis import Genesis
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.transaction import PostKey, Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 
@@ -29,31 +25,64 @@ class Content:
     """The bytes themselves."""
 
 
-Record = Block | Vote | Transaction | Content
-"""What can be appended. A ``Transaction`` is the node's own post: after a crash the same bytes are sent again."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A valid block of the open height, which may still become final."""
+
+    block: Block
+    is_own: bool
+    """Whether this node mined it: what was said in its own name is kept, also when another block became final."""
 
 
-PooledRecord = TypeVar("PooledRecord", Block, Vote)
-"""What many storages have in common: everybody's blocks and votes."""
+@dataclass(frozen=True, slots=True)
+class Final:
+    """A block that is final, with the proof."""
+
+    block: Block
+    certificate: Certificate
+    """Precommits of a quorum."""
+    state: bytes = field(repr=False)
+    """The encoded state *before* the block, to which its header commits; empty for a block that was fetched later."""
+
+
+Record = Final | Candidate | Vote | Transaction | Content
+"""What can be appended. Votes and posts are the node's own: after a crash the same bytes are sent again."""
 
 
 class Storage(Protocol):
-    """Where a node persists. It does not judge validity: what is appended must have been validated."""
+    """Where a node persists. It does not judge validity: what is appended must have been validated.
+
+    The heights from ``base`` to the head have a final block each. A node that joined late has a higher base, which
+    goes down as older blocks are fetched.
+    """
 
     def append(self, records: Sequence[Record]) -> None:
         """Keep all of ``records`` or none; they are durable on return. A known record changes nothing.
 
-        Raises StoreError if the disk refuses.
+        A final block ends the candidates of its height; those of others are dropped. Raises StoreError if the disk
+        refuses.
         """
 
-    def records(self) -> Iterator[Block | Vote | Transaction]:
-        """Blocks by height, so that parents come before their children; then votes, then own posts.
+    def head(self) -> Final | None:
+        """The highest final block, with the state before it; None at the start."""
 
-        Raises StoreCorrupt at the first record that is not what was appended.
-        """
+    def base(self) -> int:
+        """Lowest height from which on every final block is here; 1 above the head's where there is none."""
+
+    def final(self, height: int) -> tuple[Block, Certificate] | None:
+        """The final block at ``height`` with its certificate; None where it is not held."""
+
+    def candidates(self) -> Iterator[Block]:
+        """Candidates above the head."""
+
+    def votes(self, height: int) -> Iterator[Vote]:
+        """Own votes at ``height``, in the order in which they were signed."""
+
+    def posts(self, round_number: int) -> Iterator[Transaction]:
+        """Own posts of ``round_number`` and later."""
 
     def content(self, content_hash: Hash) -> bytes | None:
-        """Bytes by their hash, None where they are not held. Raises StoreCorrupt if they were altered."""
+        """Bytes by their hash, None where they are not held. What was damaged is not held any more."""
 
     def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
         """Up to ``size`` bytes of a content from ``start`` on; otherwise as :meth:`content`."""
@@ -61,82 +90,89 @@ class Storage(Protocol):
     def retain(self, needed: Collection[Hash]) -> None:
         """Drop every content that is not ``needed``; the other records stay. Raises StoreError."""
 
-
-def load_tree(genesis: Genesis, records: Iterable[Record]) -> BlockTree:
-    """The tree that a node had when it appended the last of its stored ``records``. Nothing is validated again.
-
-    Raises:
-        StoreCorrupt: a record cannot be read, or a block has no parent.
-    """
-    tree = BlockTree(genesis)
-    fill_tree(tree, records)
-    return tree
-
-
-def fill_tree(tree: BlockTree, records: Iterable[Record]) -> None:
-    """Put stored ``records`` into an empty tree, as :func:`load_tree` does."""
-    blocks, votes = [], defaultdict[Hash, list[Vote]](list)
-    for record in records:
-        if isinstance(record, Block):
-            blocks.append(record)
-        elif isinstance(record, Vote):
-            votes[record.block_hash].append(record)
-    stored = {tree.root, *(block.hash for block in blocks)}
-    for block in blocks:
-        header = block.header
-        # A difficulty that no target has could cost any amount of memory to expand.
-        if header.parent_hash not in stored or not is_canonical_bits(header.bits):
-            parent, bits = header.parent_hash.hex(), f"{header.bits:#x}"
-            raise StoreCorrupt(f"block {block.hash.hex()} follows nothing: parent {parent}, bits {bits}")
-        # The tree forgets unaccepted blocks beyond its limits; the disk does not.
-        if header.parent_hash not in tree:
-            continue
-        try:
-            tree.add_block(block)
-        except LimitReached:
-            continue
-        # Votes at once: an accepted block no longer counts against the bound on its unaccepted siblings.
-        for vote in votes[block.hash]:
-            tree.add_vote(vote)
+    def size_bytes(self) -> int:
+        """About how many bytes all of it takes."""
 
 
 class MemoryStore:
     """A storage without a disk. It survives a simulated crash because it outlives the node.
 
     Args:
-        pool: blocks and votes of all storages of a simulation, which then hold one copy of what is equal.
+        pool: final blocks and certificates of all storages of a simulation, which then hold one copy of what is equal.
     """
 
     def __init__(self, pool: dict[Hash, Any] | None = None) -> None:
         self._pool = {} if pool is None else pool
-        self._blocks: dict[Hash, Block] = {}
+        self._finals: dict[int, Final] = {}
+        self._head = 0
+        self._base = 1
+        self._candidates: dict[Hash, Candidate] = {}
         self._votes: dict[Hash, Vote] = {}
-        self._posts: dict[Hash, Transaction] = {}
+        self._posts: dict[PostKey, Transaction] = {}
         self._contents: dict[Hash, bytes] = {}
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
         for record in records:
-            key = record.hash
-            if isinstance(record, Block):
-                self._blocks.setdefault(key, self._pooled(key, record))
-            elif isinstance(record, Vote):
-                self._votes.setdefault(key, self._pooled(key, record))
-            elif isinstance(record, Transaction):
-                self._posts.setdefault(key, record)
-            else:
-                self._contents.setdefault(key, record.data)
+            match record:
+                case Final():
+                    self._finalize(record)
+                case Candidate(block):
+                    if block.header.height > self._head:
+                        self._candidates.setdefault(block.hash, record)
+                case Vote():
+                    self._votes.setdefault(record.hash, record)
+                case Transaction():
+                    self._posts.setdefault(record.key, record)
+                case Content():
+                    self._contents.setdefault(record.hash, record.data)
 
-    def _pooled(self, key: Hash, record: PooledRecord) -> PooledRecord:
-        """The copy that others hold; a block of the same hash may still have another body, which is its own."""
-        known: PooledRecord = self._pool.setdefault(key, record)
-        return known if known == record else record
+    def _finalize(self, record: Final) -> None:
+        height = record.block.header.height
+        if height in self._finals:
+            return
+        block = self._pool.setdefault(record.block.hash, record.block)
+        # A block of the same hash may carry another signature of its miner, and heights have many certificates.
+        block = block if block == record.block else record.block
+        certificate = self._pool.setdefault(record.certificate.hash, record.certificate)
+        if height > self._head:
+            if (before := self._finals.get(self._head)) is not None:
+                self._finals[self._head] = Final(before.block, before.certificate, b"")
+            self._base = self._base if height == self._head + 1 else height
+            self._head = height
+            self._finals[height] = Final(block, certificate, record.state)
+            kept = {k: item for k, item in self._candidates.items() if item.is_own or item.block.header.height > height}
+            self._candidates = kept
+        else:
+            self._finals[height] = Final(block, certificate, b"")
+            while self._base - 1 in self._finals:
+                self._base -= 1
 
-    def records(self) -> Iterator[Block | Vote | Transaction]:
+    def head(self) -> Final | None:
         """See :class:`Storage`."""
-        yield from sorted(self._blocks.values(), key=lambda block: block.header.height)
-        yield from tuple(self._votes.values())
-        yield from tuple(self._posts.values())
+        return self._finals.get(self._head)
+
+    def base(self) -> int:
+        """See :class:`Storage`."""
+        return self._base
+
+    def final(self, height: int) -> tuple[Block, Certificate] | None:
+        """See :class:`Storage`."""
+        record = self._finals.get(height)
+        return None if record is None else (record.block, record.certificate)
+
+    def candidates(self) -> Iterator[Block]:
+        """See :class:`Storage`."""
+        held = tuple(self._candidates.values())
+        return (item.block for item in held if item.block.header.height > self._head)
+
+    def votes(self, height: int) -> Iterator[Vote]:
+        """See :class:`Storage`."""
+        return iter(sorted((vote for vote in self._votes.values() if vote.height == height), key=_slot))
+
+    def posts(self, round_number: int) -> Iterator[Transaction]:
+        """See :class:`Storage`."""
+        return (post for post in tuple(self._posts.values()) if post.round >= round_number)
 
     def content(self, content_hash: Hash) -> bytes | None:
         """See :class:`Storage`."""
@@ -150,3 +186,11 @@ class MemoryStore:
     def retain(self, needed: Collection[Hash]) -> None:
         """See :class:`Storage`."""
         self._contents = {item: data for item, data in self._contents.items() if item in needed}
+
+    def size_bytes(self) -> int:
+        """See :class:`Storage`; contents only."""
+        return sum(map(len, self._contents.values()))
+
+
+def _slot(vote: Vote) -> tuple[int, int, int]:
+    return vote.slot

@@ -6,7 +6,7 @@ K clients of the round, G groups that clients belong to directly (the root inclu
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation import round_once
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.codec import TensorSpec, canonical
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
@@ -82,7 +82,7 @@ class DemLearn(FedAvg):
 
         train(client, self.loss, self.schedule, round.number, correct=proximal if len(group) else None)
         posted = {name: value for name, value in read_parameters(client.model).items() if name.startswith(PREFIX)}
-        client.memory["posted"] = torch.tensor([fingerprint(posted)])
+        client.memory["posted"] = torch.tensor([fingerprint(canonical(posted))])
         return posted
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
@@ -176,14 +176,20 @@ def link(rows: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
 def build_hierarchy(merges: Sequence[tuple[int, int]], clients: int, levels: int) -> Group:
     """Split from the root downwards, in two each; the groups of the lowest level hold all clients that are left."""
 
-    def leaves(node: int) -> tuple[int, ...]:
-        return (node,) if node < clients else tuple(leaf for part in merges[node - clients] for leaf in leaves(part))
+    def leaves(node: int) -> Iterator[int]:
+        ahead = [node]
+        while ahead:  # a chain of merges may be as deep as there are clients: too deep for a recursion
+            node = ahead.pop()
+            if node < clients:
+                yield node
+            else:
+                ahead += reversed(merges[node - clients])
 
     def build(node: int, level: int) -> "int | Group":
         if node < clients:
             return node
         if level == 1:
-            return Group(leaves(node))
+            return Group(tuple(leaves(node)))
         first, second = merges[node - clients]
         return Group((build(first, level - 1), build(second, level - 1)))
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation import WEIGHT_MAX, weighted_mean
 from fedchain.learning.codec import TensorSpec
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors, validate_range
+from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Post, Round, Tensors, validate_range
 from fedchain.learning.models import ModelInfo
 from fedchain.learning.prototypes import ClassMeans, calculate_prototypes, class_means
 from fedchain.learning.training import batches_per_pass, train
@@ -137,8 +137,9 @@ class Dfpl(Method):
         """The global prototypes and how many clients stand behind each."""
         return knowledge
 
-    def check(self, phase: Phase, payload: Tensors) -> None:
+    def check(self, phase: Phase, post: Post, round: Round) -> None:
         """Labels ascend strictly, and there is one count and one prototype for each."""
+        payload = post.payload
         labels, n = payload["labels"], len(payload["labels"])
         if (np.diff(labels) <= 0).any():
             raise InvalidPayload(f"labels: strictly ascending order expected, found {labels.tolist()}")

@@ -14,10 +14,15 @@ from fedchain.learning.codec import TensorSpec
 from fedchain.learning.method import Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models import ModelInfo
+from fedchain.learning.numbers import MAGNITUDE_MAX
 from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
 
 FIRST, SECOND = "first_moment.", "second_moment."
 """Before the names of the moments' tensors."""
+
+_CHANGE_MAX = 2 * MAGNITUDE_MAX
+_SQUARE_MAX = _CHANGE_MAX**2
+"""Largest change of a parameter in a round, and its square: no moment is larger."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +90,6 @@ class FedAdam(FedAvg):
         if phase == INITIAL_MODEL:
             return parameter_spec(info)
         trainable = [(name, shape) for name, shape in info.parameters if name in info.trainable]
-        first = (TensorSpec(FIRST + name, shape) for name, shape in trainable)
-        second = (TensorSpec(SECOND + name, shape, minimum=0) for name, shape in trainable)
+        first = (TensorSpec(FIRST + name, shape, magnitude_max=_CHANGE_MAX) for name, shape in trainable)
+        second = (TensorSpec(SECOND + name, shape, minimum=0, magnitude_max=_SQUARE_MAX) for name, shape in trainable)
         return (*parameter_spec(info), *first, *second)

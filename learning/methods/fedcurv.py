@@ -12,9 +12,11 @@ import torch
 
 from fedchain.learning.aggregation import round_once, weighted_sum
 from fedchain.learning.codec import TensorSpec
+from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models import ModelInfo
+from fedchain.learning.numbers import MAGNITUDE_MAX
 from fedchain.learning.training import train
 from fedchain.learning.vectors import gradient_vector, read_vector
 
@@ -84,9 +86,12 @@ class FedCurv(FedAvg):
 
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors and both sums."""
-        return (*super().knowledge_spec(phase, info), *_fisher_spec(info))
+        return (*super().knowledge_spec(phase, info), *_fisher_spec(info, CLIENTS_MAX * MAGNITUDE_MAX))
 
 
-def _fisher_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
+def _fisher_spec(info: ModelInfo, magnitude_max: float = MAGNITUDE_MAX) -> tuple[TensorSpec, ...]:
     size = (info.parameter_count,)
-    return TensorSpec("fisher", size, minimum=0), TensorSpec("fisher_parameters", size)
+    return (
+        TensorSpec("fisher", size, minimum=0, magnitude_max=magnitude_max),
+        TensorSpec("fisher_parameters", size, magnitude_max=magnitude_max),
+    )

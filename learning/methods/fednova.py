@@ -22,6 +22,9 @@ from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, average_paramete
 from fedchain.learning.training import train
 from fedchain.learning.vectors import read_vector
 
+_NORMALIZER_MAX = 2.0**40
+"""Largest ||a_k||_1: of the most steps that count, and a momentum below 1 - 2^-16."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedNova(FedAvg):
@@ -94,5 +97,5 @@ class FedNova(FedAvg):
         return (
             *super().payload_spec(phase, info),
             TensorSpec("steps", (1,), "int64", minimum=1, maximum=WEIGHT_MAX),
-            TensorSpec("normalizer", (1,), minimum=1, maximum=1 << 40),
+            TensorSpec("normalizer", (1,), minimum=1, magnitude_max=_NORMALIZER_MAX),
         )

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.method import Client, Forward, Memory, Phase, Post, Round, Tensors, validate_range
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models import ModelInfo
@@ -75,9 +75,9 @@ class FedProc(FedAvg):
         """The global prototypes and how many clients stand behind each."""
         return {name: np.array(knowledge[name]) for name in ("labels", "holders", "prototypes")}
 
-    def check(self, phase: Phase, payload: Tensors) -> None:
+    def check(self, phase: Phase, post: Post, round: Round) -> None:
         """Labels ascend strictly, and there is one count and one prototype for each."""
-        _PROTOTYPES.check(phase, payload)
+        _PROTOTYPES.check(phase, post, round)
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors, n_k, and the client's prototypes with their counts."""

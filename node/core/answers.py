@@ -4,104 +4,161 @@ All of it is a function of what the node holds; nothing here changes anything.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import assert_never
 
-from fedchain.chain.fork_choice import BlockTree
-from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import ContentLookup
-from fedchain.node.core.mempool import Mempool
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import Vote
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.bitmaps import from_bitmap, to_bitmap
 from fedchain.network.messages import (
     CANDIDATES_MAX,
+    FINALS_MAX,
+    FINALS_SIZE_MAX,
+    HELD_VOTES_MAX,
     Bitmap,
-    BlockMessage,
-    GetBlocks,
+    CandidateMessage,
+    CertificateMessage,
+    FinalMessage,
+    GetCandidate,
+    GetCertificate,
+    GetFinal,
     GetPosts,
     GetVotes,
+    HeldVotes,
     Message,
     PostMessage,
     Status,
     VoteMessage,
 )
-from fedchain.network.sync import blocks_towards, from_bitmap, locator, to_bitmap
+from fedchain.node.core.agreement import Agreement
+from fedchain.node.core.context import Context
 
 ANSWERS_MAX = 64
-"""Posts or votes sent for one request; the asker asks again for the rest."""
+"""Posts or votes sent for one question; the asker asks again for the rest."""
 
 UNKNOWN_MAX = 2
-"""Unknown blocks on a known head that are asked for after one status; the others are in the next one too."""
+"""Unknown candidates that are asked for after one status; the others are in the next one too."""
 
-Request = GetBlocks | GetPosts | GetVotes
+ChainQuestion = GetFinal | GetPosts | GetVotes | GetCandidate | GetCertificate
 
 
 class Answers:
-    """Reads a node's tree, mempool and contents on behalf of its peers."""
+    """Reads a node's memory on behalf of its peers."""
 
-    def __init__(self, genesis: Genesis, tree: BlockTree, mempool: Mempool, content: ContentLookup) -> None:
-        self._genesis = genesis
-        self._tree = tree
-        self._mempool = mempool
-        self._content = content
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
-    def status(self) -> Status:
+    def status(self, agreement: Agreement) -> Status:
         """What this node holds."""
-        head = self._tree.head
-        newest = self._tree.children(head.block_hash)[1 - CANDIDATES_MAX :]
-        blocks = [head.block_hash, *newest]
+        context, ballots = self._context, agreement.ballots
+        slots = ballots.slots(agreement.attempt)[:HELD_VOTES_MAX]
+        polka = ballots.newest_polka
         return Status(
-            head.block_hash,
-            head.height,
-            self._mark(self._mempool.posts((head.round, head.phase))),
-            tuple((block, self._mark(self._tree.votes(block))) for block in blocks),
+            context.head.height,
+            context.head.block_hash,
+            self._mark(context.mempool.posts(context.phase)),
+            tuple(self._candidates(agreement)[:CANDIDATES_MAX]),
+            tuple(HeldVotes(kind, attempt, self._mark(ballots.ballot(attempt, kind).first)) for attempt, kind in slots),
+            None if polka is None else (polka.attempt, polka.block_hash),
         )
 
-    def questions(self, status: Status, on_the_way: Collection[PublicKey]) -> Iterator[Message]:
-        """What to ask a peer with this ``status``, beside the blocks up to a head that is not known.
+    def _candidates(self, agreement: Agreement) -> list[Hash]:
+        """Blocks to tell of: first what a quorum voted for, which a peer may lack to go on, then the best."""
+        ballots, entries = agreement.ballots, self._context.ledger.entries
+        proofs = (ballots.decision, ballots.newest_polka)
+        named = [proof.block_hash for proof in proofs if proof is not None and proof.block_hash in entries]
+        return list(dict.fromkeys([*named, *(entry.hash for entry in self._context.ledger.valid())]))
 
-        Posts of members ``on_the_way`` are being fetched already.
-        """
-        tree, head = self._tree, self._tree.head
-        unknown = [block_hash for block_hash, _ in status.candidates if block_hash not in tree]
-        if unknown and status.head_hash in tree:  # otherwise what leads to it comes first
-            known = locator(tree)
-            yield from (GetBlocks(known, block_hash) for block_hash in unknown[:UNKNOWN_MAX])
-        for block_hash, votes in status.candidates:
-            wanted = block_hash in tree and not tree.is_accepted(block_hash)
-            if wanted and (lacking := self._lacking(votes, tree.votes(block_hash))):
-                yield GetVotes(block_hash, lacking)
-        if status.head_hash == head.block_hash:
-            held = {*self._mempool.posts((head.round, head.phase)), *on_the_way}
-            if lacking := self._lacking(status.posts, held):
-                yield GetPosts(head.round, head.phase, lacking)
+    def questions(self, status: Status, agreement: Agreement, wanted: Collection[Hash]) -> Iterator[Message]:
+        """What to ask a peer at our height that has this ``status``; ``wanted`` blocks come first."""
+        context, height = self._context, self._context.head.height + 1
+        if status.head_hash != context.head.block_hash:
+            return
+        entries = context.ledger.entries
+        unknown = [item for item in status.candidates if item not in entries]
+        unknown.sort(key=lambda item: item not in wanted)
+        yield from (GetCandidate(item) for item in unknown[:UNKNOWN_MAX])
+        for held in status.votes:
+            ours = agreement.ballots.ballot(held.attempt, held.kind).first
+            if lacking := self._lacking(held.voters, ours):
+                yield GetVotes(height, held.kind, held.attempt, lacking)
+        if status.lock is not None and agreement.ballots.polka(status.lock[0]) is None:
+            yield GetCertificate(height, *status.lock)
+        waiting = context.contents.senders_waited_for()
+        if lacking := self._lacking(status.posts, {*context.mempool.posts(context.phase), *waiting}):
+            yield GetPosts(*context.phase, lacking)
 
-    def answer(self, request: Request) -> Iterator[Message]:
-        """Messages that answer ``request``; none where nothing is held."""
-        match request:
-            case GetBlocks():
-                yield from (BlockMessage(block) for block in blocks_towards(self._tree, request))
+    def answer(self, question: ChainQuestion, agreement: Agreement) -> Iterator[Message]:
+        """Messages that answer ``question``; none where nothing is held."""
+        context, is_open = self._context, self._context.head.height + 1
+        match question:
+            case GetFinal(height, count):
+                yield from self._finals(height, min(count, FINALS_MAX))
             case GetPosts(round_number, phase, members):
-                posts = self._mempool.posts((round_number, phase))
-                yield from (self.post(posts[member]) for member in self._marked(members, posts))
-            case GetVotes(block_hash, members):
-                votes = self._tree.votes(block_hash)
-                yield from (VoteMessage(votes[member]) for member in self._marked(members, votes))
+                posts = context.mempool.posts((round_number, phase))
+                yield from self._posts([posts[member] for member in self._marked(members, posts)])
+            case GetVotes(height, kind, attempt, members):
+                if height == is_open:
+                    votes: Mapping[PublicKey, Vote] = agreement.ballots.ballot(attempt, kind).first
+                    yield from (VoteMessage(votes[member]) for member in self._marked(members, votes))
+            case GetCandidate(block_hash):
+                entry = context.ledger.entries.get(block_hash)
+                if entry is not None and not entry.is_refuted:
+                    yield CandidateMessage(entry.block)
+            case GetCertificate(height, attempt, block_hash):
+                polka: Certificate | None = agreement.ballots.polka(attempt)
+                if height == is_open and polka is not None and polka.block_hash == block_hash:
+                    yield CertificateMessage(polka)
+            case _:
+                assert_never(question)
 
     def post(self, transaction: Transaction) -> PostMessage:
         """A held post as it is sent: with its payload if that is small."""
-        inline = transaction.payload_size <= self._genesis.inline_size_max
-        return PostMessage(transaction, self._content(transaction.payload_hash) if inline else None)
+        context = self._context
+        inline = transaction.payload_size <= context.genesis.inline_size_max
+        return PostMessage(transaction, context.content(transaction.payload_hash) if inline else None)
+
+    def _posts(self, posts: Collection[Transaction]) -> Iterator[PostMessage]:
+        """Posts as they are sent, bounded in bytes as final blocks are."""
+        size = 0
+        for number, post in enumerate(posts):
+            message = self.post(post)
+            size += len(message.payload or b"")
+            if number and size > FINALS_SIZE_MAX:
+                return
+            yield message
+
+    def _finals(self, height: int, count: int) -> Iterator[FinalMessage]:
+        """Final blocks from ``height`` on, bounded in number and in bytes."""
+        size = 0
+        for place in range(height, height + count):
+            found = self._context.ledger.final(place)
+            if found is None:
+                return
+            block, certificate = found
+            size += _size(block.transactions) + _size(certificate.votes) * 2
+            if place > height and size > FINALS_SIZE_MAX:
+                return
+            yield FinalMessage(block, certificate)
 
     def _mark(self, members: Collection[PublicKey]) -> Bitmap:
-        index = self._genesis.index
+        index = self._context.head.index
         return to_bitmap((index[member] for member in members), len(index))
 
     def _lacking(self, theirs: Bitmap, ours: Collection[PublicKey]) -> Bitmap | None:
         """Members marked in ``theirs`` that are not among ``ours``; None if there are none."""
-        members = self._genesis.members
+        members = self._context.head.members
         lacking = [place for place in from_bitmap(theirs, len(members)) if members[place] not in ours]
         return to_bitmap(lacking, len(members)) if lacking else None
 
     def _marked(self, bitmap: Bitmap, held: Mapping[PublicKey, object]) -> list[PublicKey]:
-        members = self._genesis.members
+        members = self._context.head.members
         marked = (members[place] for place in from_bitmap(bitmap, len(members)))
         return [member for member in marked if member in held][:ANSWERS_MAX]
+
+
+def _size(records: Collection[object]) -> int:
+    """About how many bytes a block's posts, or a certificate's votes, take."""
+    return 200 * len(records)

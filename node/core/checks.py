@@ -1,115 +1,140 @@
-"""The costly checks, each done once: signatures, payloads, proofs of work, aggregates.
+"""The costly checks, each done once: signatures, proofs of work, posts, aggregates.
 
 They are pure functions of what they check, so a result can be kept by hash. A node has a cache of its own. The
 simulator may give one cache to many peers, which changes nothing but the time it takes.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from functools import partial
+from collections.abc import Hashable
+from typing import TypeVar, assert_never
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import Evidence, Statement
+from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import ContentLookup, Rules, recompute
-from fedchain.chain.state import State, apply_block
+from fedchain.chain.knowledge import Rules, check_post, recompute
+from fedchain.chain.state import State
 from fedchain.chain.transaction import Transaction
-from fedchain.chain.validation import (
-    validate_content,
-    validate_payload,
-    validate_sealed,
-    validate_transaction,
-    validate_vote,
-)
+from fedchain.chain.transition import judge_block, judge_final, judge_joined
+from fedchain.chain.validation import validate_certificate, validate_evidence, validate_transaction, validate_vote
 from fedchain.chain.vote import Vote
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
+from fedchain.node.core.jobs import CheckPost, Job, JobKey, Knowledge, Recompute, Result
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 CHECKED_MAX = 2**16
 """Checked things that are remembered."""
 
-BLOCKS_MAX = 256
-"""Checked blocks that are remembered; they are kept whole, and anyone may send many."""
-
-STATES_MAX = 1_024
-"""States after blocks that are remembered. With many members, to draw from them is what a block costs most."""
+BLOCKS_MAX = 64
+"""Checked blocks that are remembered, with the states after them; they are kept whole, and members may send many."""
 
 KNOWLEDGE_MAX = 8
-"""Recomputed knowledges that are kept: one for each open fork."""
+"""Recomputed knowledges that are kept: one for each set of posts of the open height."""
 
 
-class Verification:
+class Checks:
     """Runs the rules of :mod:`fedchain.chain.validation` and remembers what passed. What fails is not remembered."""
 
     def __init__(self, genesis: Genesis, rules: Rules) -> None:
         self._genesis = genesis
         self._rules = rules
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
-        self._blocks: OrderedDict[Hash, Block] = OrderedDict()
-        self._knowledge: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._states: OrderedDict[Hash, State] = OrderedDict()
+        self._blocks: OrderedDict[Hash, tuple[Block, State]] = OrderedDict()
+        self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
 
-    def transaction(self, transaction: Transaction) -> None:
-        """A post on its own; raises InvalidTransaction."""
-        if not self._is_known(transaction.hash):
-            validate_transaction(self._genesis, transaction, self._is_valid_signature)
-            self._remember(transaction.hash)
+    def transaction(self, state: State, transaction: Transaction) -> None:
+        """A post on its own; raises as ``validate_transaction``."""
+        validate_transaction(self._genesis, state, transaction, self._is_valid_signature)
 
-    def payload(self, transaction: Transaction, payload: bytes) -> None:
-        """A payload beside its post; raises InvalidPayload."""
-        phase = self._genesis.phases_of(transaction.round)[transaction.phase].name
-        readable = phase, transaction.payload_hash
-        if self._is_known(readable):
-            validate_content(transaction.payload_hash, transaction.payload_size, payload)
-            return
-        validate_payload(transaction, payload, partial(self._rules.check, phase))
-        self._remember(readable)
+    def vote(self, electors: frozenset[PublicKey], vote: Vote) -> None:
+        """A vote on its own; raises as ``validate_vote``."""
+        validate_vote(self._genesis, electors, vote, self._is_valid_signature)
 
-    def sealed(self, block: Block) -> None:
-        """Everything about a block that needs no other block; raises InvalidBlock.
+    def certificate(self, electors: frozenset[PublicKey], certificate: Certificate, height: int) -> None:
+        """Votes of a quorum; raises InvalidCertificate."""
+        validate_certificate(self._genesis, electors, certificate, height, self._is_valid_signature)
+
+    def evidence(self, state: State, evidence: Evidence) -> None:
+        """A crime; raises InvalidEvidence."""
+        validate_evidence(self._genesis, state, evidence, self._is_valid_signature)
+
+    def is_signed(self, member: PublicKey, statement: Statement) -> bool:
+        """Whether ``member`` signed a statement."""
+        return self._is_valid_signature(member, statement.signature, statement.signing_message(self._genesis.chain_id))
+
+    def block(self, state: State, block: Block) -> State:
+        """The state after a block, if everything but its knowledge is right; raises as ``judge_block``.
 
         What is remembered is the whole block: a forged body under a good header is another block.
         """
         known = self._blocks.get(block.hash)
-        if known is not block and known != block:
-            validate_sealed(self._genesis, block, self._is_valid_signature)
-            self._blocks[block.hash] = block
-            if len(self._blocks) > BLOCKS_MAX:
-                self._blocks.popitem(last=False)
+        if known is not None and known[0] == block and block.header.parent_hash == state.block_hash:
+            return known[1]
+        after = judge_block(self._genesis, state, block, None, self._is_valid_signature)
+        _remember(self._blocks, block.hash, (block, after), BLOCKS_MAX)
+        return after
 
-    def vote(self, vote: Vote) -> None:
-        """A vote on its own; raises InvalidVote."""
-        validate_vote(self._genesis, vote, self._is_valid_signature)
+    def final(self, state: State, block: Block, certificate: Certificate) -> State:
+        """The state after a block that is final, on the word of a quorum; raises as ``judge_final``."""
+        known = self._blocks.get(block.hash)
+        if known is not None and known[0] == block and certificate.block_hash == block.hash:
+            self.certificate(state.electors, certificate, state.height + 1)
+            return known[1]
+        return judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
 
-    def recompute(self, parent: State, transactions: Sequence[Transaction], content: ContentLookup) -> bytes:
-        """The knowledge that a block over ``transactions`` leaves behind; raises as ``knowledge.recompute`` does."""
-        inputs = parent.round, parent.phase, parent.knowledge_root, tuple(post.hash for post in transactions)
-        if inputs not in self._knowledge:
-            self._knowledge[inputs] = recompute(self._genesis, self._rules, parent, transactions, content, self.payload)
-            if len(self._knowledge) > KNOWLEDGE_MAX:
-                self._knowledge.popitem(last=False)
-        return self._knowledge[inputs]
+    def joined(self, data: bytes, block: Block, certificate: Certificate, *, is_confirmed: bool) -> State:
+        """The state after a final block, for who holds no older one; raises as ``judge_joined``."""
+        check = self._is_valid_signature
+        return judge_joined(self._genesis, data, block, certificate, check, is_confirmed=is_confirmed)
 
-    def apply(self, genesis: Genesis, state: State, block: Block) -> State:
-        """The state after a valid block, as :func:`apply_block` has it."""
-        if block.hash not in self._states:
-            self._states[block.hash] = apply_block(genesis, state, block)
-            if len(self._states) > STATES_MAX:
-                self._states.popitem(last=False)
-        return self._states[block.hash]
+    def run(self, job: Job) -> Result:
+        """Do a job."""
+        try:
+            match job:
+                case CheckPost(state, knowledge, transaction, payload):
+                    self._check_post(self._genesis, self._rules, state, knowledge, transaction, payload)
+                    return None
+                case Recompute():
+                    return self.recompute(job)
+                case _:
+                    assert_never(job)
+        except Refused as error:
+            return error
+
+    def recompute(self, job: Recompute) -> Knowledge:
+        """The knowledge after some posts; raises Refused."""
+        known = self._knowledge.get(job.key)
+        if known is None:
+            data = recompute(
+                self._genesis, self._rules, job.state, job.transactions, job.contents.get, self._check_post
+            )
+            known = Knowledge(sha256(data), data)
+            _remember(self._knowledge, job.key, known, KNOWLEDGE_MAX)
+        return known
+
+    def _check_post(
+        self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes
+    ) -> None:
+        identity = state.block_hash, transaction.hash
+        if identity not in self._checked:
+            check_post(genesis, rules, state, knowledge, transaction, payload)
+            _remember(self._checked, identity, None, CHECKED_MAX)
 
     def _is_valid_signature(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:
         identity = public_key, signature, message
-        if self._is_known(identity):
+        if identity in self._checked:
             return True
         valid = is_valid_signature(public_key, signature, message)
         if valid:
-            self._remember(identity)
+            _remember(self._checked, identity, None, CHECKED_MAX)
         return valid
 
-    def _is_known(self, identity: Hashable) -> bool:
-        return identity in self._checked
 
-    def _remember(self, identity: Hashable) -> None:
-        self._checked[identity] = None
-        if len(self._checked) > CHECKED_MAX:
-            self._checked.popitem(last=False)
+def _remember(cache: OrderedDict[K, V], key: K, value: V, size_max: int) -> None:
+    cache[key] = value
+    if len(cache) > size_max:
+        cache.popitem(last=False)

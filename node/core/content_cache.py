@@ -1,4 +1,4 @@
-"""Contents: the payloads and knowledges a node holds in memory, and those it is fetching for somebody who waits.
+"""The content cache: payloads and knowledges that a node holds in memory, and those that it is fetching for somebody.
 
 What has been in a block is in the store too, so memory is needed only for the open phase and the last few blocks.
 """
@@ -25,7 +25,7 @@ Intern = Callable[[Hash, bytes], bytes]
 """``intern(content_hash, data)``: the copy of ``data`` to hold, where many nodes share a process."""
 
 
-class Contents:
+class ContentCache:
     """Content-addressed bytes, and the posts whose payloads are on their way.
 
     Args:
@@ -41,6 +41,8 @@ class Contents:
         self._downloads = Downloads(genesis.knowledge_size_max)
         self._waiting: dict[PostKey, Transaction] = {}
         self._askers: dict[Hash, dict[PublicKey, GetContent]] = {}
+        self.extra: ContentLookup = lambda _: None
+        """What is held elsewhere, and given to who asks for it."""
 
     def get(self, content_hash: Hash) -> bytes | None:
         """Bytes by their hash, from memory or from the store."""
@@ -69,7 +71,7 @@ class Contents:
 
     def chunk(self, peer: PublicKey, request: GetContent) -> Chunk | None:
         """The chunk that ``peer`` asks for; an empty one where there is none, and none yet while it is on its way."""
-        held = self._held.get(request.content_hash)
+        held = self._held.get(request.content_hash) or self.extra(request.content_hash)
         if held is not None:
             data: bytes | None = held[request.offset : request.offset + CHUNK_SIZE]
         else:
@@ -109,9 +111,9 @@ class Contents:
                 requests += self._fetch(post.payload_hash, post.payload_size, provider, now_ms)
         return requests
 
-    def fetch_knowledge(self, root: Hash, provider: PublicKey, now_ms: int) -> list[Request]:
-        """Fetch a knowledge by its hash, which is all that the chain says of it."""
-        return self._fetch(root, None, provider, now_ms)
+    def fetch(self, content_hash: Hash, provider: PublicKey, now_ms: int) -> list[Request]:
+        """Fetch a knowledge or a state by its hash, which is all that the chain says of it."""
+        return self._fetch(content_hash, None, provider, now_ms)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
         """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held."""

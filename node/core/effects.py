@@ -11,6 +11,9 @@ from fedchain.chain.storage.store import Record
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GossipMessage, Message
+from fedchain.node.core.jobs import Job
+from fedchain.node.core.journal import Journal
+from fedchain.node.core.notices import Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Compute this peer's payload for a phase; the answer is a ``Contributed`` event."""
+    """Compute this peer's payload for a phase; the answer is ``Contributed`` or ``NotContributed``."""
 
     round: int
     phase: int
@@ -41,12 +44,16 @@ class Contribute:
 
 @dataclass(frozen=True, slots=True)
 class Mine:
-    """Search a nonce for ``header``; the answer is a ``Mined`` event. It replaces any earlier ``Mine``.
-
-    The miner may move the timestamp on while it searches, but not back.
-    """
+    """Search a nonce for ``header``; the answer is a ``Mined`` event. It replaces any earlier ``Mine``."""
 
     header: Header
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Do a job over whole payloads, off the loop where it takes long; the answer is a ``Computed`` event."""
+
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,13 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteJournal:
+    """Write the signing journal durably *before* the effects that follow: what was signed is never contradicted."""
+
+    journal: Journal
+
+
+@dataclass(frozen=True, slots=True)
 class Retain:
     """Drop every stored content that is not ``needed``: the retention window has moved on."""
 
@@ -64,10 +78,18 @@ class Retain:
 
 
 @dataclass(frozen=True, slots=True)
+class Wake:
+    """Send a ``Tick`` at this moment of the monotonic clock, if none comes before. It replaces any earlier ``Wake``."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """The message just received was not taken; :func:`fedchain.network.verdict.verdict` says what that means."""
 
     peer: PublicKey
+    """32 bytes: the neighbour that it came from."""
     error: Refused
 
     def __post_init__(self) -> None:
@@ -76,17 +98,28 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Something that was held for later, or made here, turned out to be bad.
+    """A member signed something that breaks a rule. Whoever passed it on has nothing to do with it."""
 
-    It says nothing about the message just received, whose sender must not suffer for it.
-    """
-
-    peer: PublicKey
-    """32 bytes: who wrote or sent it."""
+    member: PublicKey
+    """32 bytes: who signed it."""
     error: Refused
 
     def __post_init__(self) -> None:
         _forget_frames(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the operator something."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the node: to go on would contradict what was said elsewhere in its name."""
+
+    reason: str
 
 
 def _forget_frames(error: Refused) -> None:
@@ -94,4 +127,6 @@ def _forget_frames(error: Refused) -> None:
     error.__traceback__ = error.__context__ = None
 
 
-Effect = Publish | Send | Contribute | Mine | Persist | Retain | Refuse | Blame
+Effect = (
+    Publish | Send | Contribute | Mine | Compute | Persist | WriteJournal | Retain | Wake | Refuse | Blame | Tell | Stop
+)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fedchain.chain.block import Header
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Message
+from fedchain.node.core.jobs import Job, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class PeerDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class Contributed:
-    """The worker finished what a ``Contribute`` effect asked for."""
+    """The trainer finished what a ``Contribute`` effect asked for."""
 
     round: int
     phase: int
@@ -40,15 +41,33 @@ class Contributed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotContributed:
+    """Nothing came of a ``Contribute`` effect: the phase was over, or training failed."""
+
+    round: int
+    phase: int
+    reason: str
+    """What went wrong, for people; empty: nothing did, it was no longer wanted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mined:
-    """The miner sealed the header that a ``Mine`` effect asked for; it may have moved the timestamp on."""
+    """The miner sealed the header that a ``Mine`` effect asked for."""
 
     header: Header
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """What a ``Compute`` effect asked for is done."""
+
+    job: Job
+    result: Result = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went by; about once a second."""
+    """Time went by: about a second, or until the time that a ``Wake`` effect named."""
 
 
-Event = MessageReceived | PeerConnected | PeerDisconnected | Contributed | Mined | Tick
+Event = MessageReceived | PeerConnected | PeerDisconnected | Contributed | NotContributed | Mined | Computed | Tick

@@ -1,69 +1,74 @@
-"""The mempool: posts that are not in a block yet, one per member and phase, for the open round and the next."""
+"""The mempool: posts that are not in a final block yet, one per member and phase, for the open round and the next."""
 
 from collections.abc import Iterator
 
-from fedchain.chain.exceptions import Equivocation
+from fedchain.chain.evidence import Evidence, evidence_of, excludes
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 
-Step = tuple[int, int]
+PhaseKey = tuple[int, int]
 """(round, phase)."""
 
 
 class Mempool:
-    """Posts by phase and sender. The first post of a sender counts; a second, different one is evidence.
+    """Posts by phase and sender, each with its payload at hand. The first post of a sender counts.
 
     It is bounded by construction: a caller adds only posts of members and of phases inside the window, so it never
     holds more than members × phases of two rounds.
     """
 
     def __init__(self) -> None:
-        self._posts: dict[Step, dict[PublicKey, Transaction]] = {}
-        self._held_since_ms: dict[Step, dict[PublicKey, int]] = {}
+        self.changes = 0
+        """How often something was added or dropped."""
+        self._posts: dict[PhaseKey, dict[PublicKey, Transaction]] = {}
+        self._held_since_ms: dict[PhaseKey, dict[PublicKey, int]] = {}
 
-    def add(self, transaction: Transaction, now_ms: int) -> bool:
-        """Keep ``transaction``; False if it is already there.
+    def add(self, post: Transaction, now_ms: int) -> bool:
+        """Keep ``post``, unless its sender has one there already."""
+        phase = post.round, post.phase
+        posts = self._posts.setdefault(phase, {})
+        if post.sender in posts:
+            return False
+        posts[post.sender] = post
+        self._held_since_ms.setdefault(phase, {})[post.sender] = now_ms
+        self.changes += 1
+        return True
 
-        Raises:
-            Equivocation: the sender signed another post for the same phase before.
-        """
-        step = transaction.round, transaction.phase
-        posts = self._posts.setdefault(step, {})
-        known = posts.get(transaction.sender)
-        if known is None:
-            posts[transaction.sender] = transaction
-            self._held_since_ms.setdefault(step, {})[transaction.sender] = now_ms
-            return True
-        if known.hash != transaction.hash:
-            raise Equivocation(
-                "one post per phase",
-                f"{transaction.sender.hex()[:16]}… signed {known.hash.hex()} and {transaction.hash.hex()}",
-            )
-        return False
-
-    def get(self, step: Step, sender: PublicKey) -> Transaction | None:
+    def get(self, phase: PhaseKey, sender: PublicKey) -> Transaction | None:
         """The post of ``sender`` in a phase, if it is held."""
-        return self._posts.get(step, {}).get(sender)
+        return self._posts.get(phase, {}).get(sender)
 
-    def posts(self, step: Step) -> dict[PublicKey, Transaction]:
+    def evidence_against(self, post: Transaction) -> Evidence | None:
+        """The proof of a crime, if the sender signed another post for the same phase before."""
+        known = self.get((post.round, post.phase), post.sender)
+        return None if known is None or not excludes(known, post) else evidence_of(known, post)
+
+    def posts(self, phase: PhaseKey) -> dict[PublicKey, Transaction]:
         """Posts of one phase by sender; do not change it."""
-        return self._posts.get(step, {})
+        return self._posts.get(phase, {})
 
-    def held_before(self, step: Step, time_ms: int) -> Iterator[Transaction]:
-        """Posts of a phase that have been held since before ``time_ms``."""
-        since = self._held_since_ms.get(step, {})
-        return (post for sender, post in self.posts(step).items() if since[sender] < time_ms)
+    def held_before(self, phase: PhaseKey, time_ms: int) -> Iterator[PublicKey]:
+        """Senders whose posts of a phase have been held since before ``time_ms``."""
+        since = self._held_since_ms.get(phase, {})
+        return (sender for sender, arrived_ms in since.items() if arrived_ms < time_ms)
 
     def payload_hashes(self) -> Iterator[Hash]:
         """Payloads of all posts that are held."""
         return (post.payload_hash for posts in self._posts.values() for post in posts.values())
 
-    def drop_before(self, step: Step) -> None:
-        """Forget the posts of phases before ``step``: they are closed."""
-        for closed in [known for known in self._posts if known < step]:
-            del self._posts[closed]
-            del self._held_since_ms[closed]
+    def drop_before(self, phase: PhaseKey) -> None:
+        """Forget the posts of phases before ``phase``: they are closed."""
+        for closed in [known for known in self._posts if known < phase]:
+            del self._posts[closed], self._held_since_ms[closed]
+        self.changes += 1
+
+    def drop(self, post: Transaction) -> None:
+        """Forget a post that turned out to be of no use."""
+        phase = post.round, post.phase
+        if self._posts.get(phase, {}).get(post.sender) == post:
+            del self._posts[phase][post.sender], self._held_since_ms[phase][post.sender]
+            self.changes += 1
 
     def __len__(self) -> int:
         return sum(len(posts) for posts in self._posts.values())

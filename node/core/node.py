@@ -2,58 +2,63 @@
 
 ``handle`` turns an event into effects; whatever drives it (sockets, or the simulator) carries them out. What it
 refuses leaves it as it was, so a log of its events replays to the same state.
+
+The parts share one memory (``context.py``): posts arrive (``posts.py``), blocks become candidates and final
+(``block_import.py``), votes decide (``voting.py``), and the peer contributes and mines (``production.py``).
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import assert_never
 
-from fedchain.chain.block import Block, Header, sign_block
-from fedchain.chain.exceptions import (
-    Equivocation,
-    FutureTimestamp,
-    InvalidTransaction,
-    LimitReached,
-    MissingPayload,
-    Refused,
-    UnknownBlock,
-    UnknownParent,
-)
-from fedchain.chain.fork_choice import BlockTree, Reorg
+from fedchain.chain.block import Header
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import Statement
+from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
-from fedchain.node.core.mempool import Mempool
-from fedchain.chain.state import (
-    EMPTY_KNOWLEDGE,
-    State,
-    expected_contributors,
-    phase_rule,
-    votes_required,
-)
-from fedchain.chain.storage.store import Content, Record, fill_tree
-from fedchain.chain.transaction import PostKey, Transaction, sign_transaction
-from fedchain.chain.validation import validate_knowledge, validate_on, validate_vote_on, validate_window
-from fedchain.chain.vote import Vote, sign_vote
+from fedchain.chain.state import State, posts_required, votes_required
+from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
-    BlockMessage,
+    CandidateMessage,
+    CertificateMessage,
     Chunk,
+    EvidenceMessage,
+    FinalMessage,
     GetContent,
     Message,
     PostMessage,
     Status,
     VoteMessage,
 )
-from fedchain.network.sync import CatchUp, from_bitmap
-from fedchain.node.core.answers import Answers
-from fedchain.node.core.content_cache import Contents, Intern, PartLookup
-from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
-from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected, Tick
-from fedchain.node.core.vote_policy import Opinion, judge
-from fedchain.node.core.pools import EarlyVotes, UnplacedBlocks
-from fedchain.node.core.retention import contents_of_last, is_time_to_sweep
-from fedchain.node.core.production import Step, draft_header, is_same_work, next_step, owes_post
-from fedchain.node.core.checks import Verification
+from fedchain.node.core.answers import Answers, ChainQuestion
+from fedchain.node.core.block_import import BlockImport
+from fedchain.node.core.catching_up import CatchingUp
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.content_cache import ContentCache, Intern
+from fedchain.node.core.context import Context, PhaseClock
+from fedchain.node.core.crimes import Crimes
+from fedchain.node.core.effects import Effect, Persist, Refuse, Retain, Send, Wake
+from fedchain.node.core.events import (
+    Computed,
+    Contributed,
+    Event,
+    MessageReceived,
+    Mined,
+    NotContributed,
+    PeerConnected,
+    PeerDisconnected,
+    Tick,
+)
+from fedchain.node.core.jobs import CheckPost, Job, Knowledge, Recompute, Result
+from fedchain.node.core.journal import Journal
+from fedchain.node.core.ledger import Ledger
+from fedchain.node.core.moment import Moment
+from fedchain.node.core.observations import Observations
+from fedchain.node.core.posts import Posts
+from fedchain.node.core.production import Production
+from fedchain.node.core.retention import contents_of, is_time_to_sweep
+from fedchain.node.core.twins import Twins
+from fedchain.node.core.voting import Voting
 
 STATUS_PEERS = 2
 """Peers that hear our status at every tick."""
@@ -61,8 +66,8 @@ STATUS_PEERS = 2
 GREETED_PEERS = 8
 """Peers that hear our status as soon as they are connected."""
 
-CONTENT_WINDOW = 8
-"""Blocks below the head whose payloads are kept in memory; older ones come from the store."""
+TICK_MS = 1_000
+"""Milliseconds between two ticks; timeouts in between are asked for with ``Wake``."""
 
 
 class Node:
@@ -71,502 +76,286 @@ class Node:
     Args:
         genesis: what the federation agreed on.
         key: this peer's key; one that is not a member's follows the chain and says nothing.
-        verification: the costly checks.
-        records: what this peer had persisted before a restart, in the store's order.
-        stored: contents that this peer persisted.
-        stored_part: the same part by part, for large ones.
+        checks: the costly checks.
+        storage: what this peer persisted before a restart; the node reads it and never writes to it.
+        journal: what this key signed last.
         intern: the copy of a content to hold, where many nodes share a process.
+        replays: whether every aggregate that was missed is recomputed, instead of joining at the head.
+        backfills: whether older blocks are fetched in the background after joining.
     """
 
     def __init__(
         self,
         genesis: Genesis,
         key: PrivateKey,
-        verification: Verification,
-        records: Iterable[Record] = (),
-        stored: ContentLookup = lambda _: None,
-        stored_part: PartLookup = lambda _, start, size: None,
+        checks: Checks,
+        storage: Storage,
+        journal: Journal | None = None,
         intern: Intern = lambda _, data: data,
+        *,
+        replays: bool = False,
+        backfills: bool = False,
     ) -> None:
-        kept = list(records)
         self.genesis = genesis
-        self.tree = BlockTree(genesis, verification.apply)
-        fill_tree(self.tree, kept)
-        self.mempool = Mempool()
-        self._key = key
-        self._me: PublicKey = key.public_key
-        self._verification = verification
-        self._contents = Contents(genesis, stored, stored_part, intern)
-        self._answers = Answers(genesis, self.tree, self.mempool, self._contents.get)
-        self._peers: dict[PublicKey, None] = {}  # in order of connection
-        self._turn = genesis.index.get(self._me, 0)
+        contents = ContentCache(genesis, storage.content, storage.content_part, intern)
+        self._context = context = Context(
+            genesis=genesis,
+            key=key,
+            checks=checks,
+            storage=storage,
+            ledger=Ledger(genesis, storage),
+            contents=contents,
+            journal=journal or Journal(),
+            now=Moment(0, 0),
+            clock=PhaseClock(0),
+        )
+        contents.extra = context.ledger.state
+        said: list[Statement] = [*storage.votes(context.head.height + 1), *storage.posts(context.head.round)]
+        for statement in said:  # it may be newer than the journal
+            context.journal = context.journal.adopt(statement)
+        self._has_adopted = context.journal != (journal or Journal())
+        self._crimes = Crimes(context)
+        self._blocks = BlockImport(context, self._crimes)
+        self._posts = Posts(context, self._crimes)
+        self._voting = Voting(context, self._crimes, self._blocks)
+        self._production = Production(context, self._crimes, self._blocks)
+        self._twins = Twins(context)
+        self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
+        self._answers = Answers(context)
+        self.observations = Observations(context)
+        context.silent = self._twins.is_silent
+        self._turn = context.head.index.get(context.me, 0)
+        self._has_begun = False
+        self._status_due_ms = 0
+        self._wake_ms: int | None = None
 
-        self._own_posts: dict[PostKey, Transaction] = {post.key: post for post in kept if isinstance(post, Transaction)}
-        self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
-        self._unplaced = UnplacedBlocks()
-        self._early_votes = EarlyVotes()
-        self._catch_up = CatchUp()
-
-        self._phase_since_ms: int | None = None  # when our head moved last; set by the first event
-        self._missing: set[PublicKey] = set()  # expected contributors whose posts are not in
-        self._draft: Draft | None = None
-        self._mine_after_ms = 0
+    # what others may know
 
     @property
     def head(self) -> State:
-        """The state of the chain as this peer sees it."""
-        return self.tree.head
+        """The state of the chain as this peer sees it; it is final."""
+        return self._context.head
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What made the head final; None at the start."""
+        return self._context.ledger.certificate
+
+    @property
+    def ledger(self) -> Ledger:
+        """The chain and the candidates for its next height; do not change it."""
+        return self._context.ledger
+
+    @property
+    def voting(self) -> Voting:
+        """Votes for the open height; do not change it."""
+        return self._voting
+
+    @property
+    def journal(self) -> Journal:
+        """What was signed last."""
+        return self._context.journal
 
     def content(self, content_hash: Hash) -> bytes | None:
         """A payload or knowledge by its hash, from memory or from the store."""
-        return self._contents.get(content_hash)
+        return self._context.content(content_hash)
 
     def knowledge(self) -> bytes | None:
         """What the federation knows at the head; None while it has to be fetched."""
-        root = self.head.knowledge_root
-        return EMPTY_KNOWLEDGE if root == EMPTY_ROOT else self.content(root)
+        return self._context.knowledge()
 
     def catching_up_to(self) -> int:
-        """Height that another peer has and whose blocks are being fetched; 0: there is none."""
-        return self._catch_up.height
+        """Height that other peers say they have and that is above ours; 0: there is none."""
+        claimed = self._context.catch_up.claimed_by(1)
+        return claimed if claimed > self.head.height else 0
 
     def waiting_for(self) -> frozenset[PublicKey]:
         """Expected contributors of the open phase whose posts are not in."""
-        return frozenset(self._missing)
+        return self._production.missing
+
+    def posts_required(self) -> int:
+        """Posts without which the open phase cannot be closed."""
+        return posts_required(self.genesis, self.head)
+
+    def votes_required(self) -> int:
+        """Electors without whom no block becomes final, q."""
+        return votes_required(self.genesis, self.head.electors)
+
+    def is_silent(self) -> bool:
+        """Whether this peer says nothing in its own name now."""
+        return self._twins.is_silent() or self._blocks.is_contradicted
 
     def is_mining(self, header: Header) -> bool:
         """Whether ``header`` is the draft that a nonce is wanted for, so that a miner can stop early."""
-        return self._draft is not None and self._draft.header == header
+        return self._production.is_mining(header)
 
-    def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take ``event`` at ``now_ms`` (milliseconds) and say what follows from it, in order."""
-        if self._phase_since_ms is None:
-            self._open_phase(now_ms)
+    # events
+
+    def handle(self, event: Event, now: Moment) -> list[Effect]:
+        """Take ``event``, which happens ``now``, and say what follows from it, in order."""
+        context = self._context
+        context.now, context.effects = now, []
+        if not self._has_begun:
+            self._begin()
         match event:
             case MessageReceived(peer, message):
                 try:
-                    return self._on_message(peer, message, now_ms)
+                    self._on_message(peer, message)
                 except Refused as error:
-                    return [Refuse(peer, error)]
+                    context.emit(Refuse(peer, error))
+                    if isinstance(error, AlreadyKnown):
+                        return context.effects
+                if isinstance(message, PostMessage | GetContent | ChainQuestion):
+                    return context.effects  # nothing follows before a job is done, and timeouts have ticks of their own
             case PeerConnected(peer):
-                self._peers[peer] = None
+                context.peers[peer] = None
                 # The first few tell us at once what we lack; the others hear from us at the ticks.
-                return [Send(peer, self._answers.status())] if len(self._peers) <= GREETED_PEERS else []
+                if len(context.peers) <= GREETED_PEERS:
+                    context.emit(Send(peer, self._answers.status(self._voting.agreement)))
             case PeerDisconnected(peer):
-                self._peers.pop(peer, None)
-                self._catch_up.drop(peer)
-                return _to_sends(self._contents.drop_provider(peer, now_ms, list(self._peers)))
+                context.peers.pop(peer, None)
+                context.catch_up.drop(peer)
+                context.send(context.contents.drop_provider(peer, now.ms, list(context.peers)))
             case Contributed(round_number, phase, payload):
-                return self._on_contributed(round_number, phase, payload, now_ms)
+                self._production.on_contributed(round_number, phase, payload)
+            case NotContributed(round_number, phase, reason):
+                self._production.on_not_contributed(round_number, phase, reason)
             case Mined(header):
-                return self._on_mined(header, now_ms)
+                self._production.on_mined(header)
+            case Computed(job, result):
+                self._on_computed(job, result)
             case Tick():
-                return self._on_tick(now_ms)
+                self._on_tick()
+            case _:
+                assert_never(event)
+        self._advance()
+        return context.effects
 
-    def _on_message(self, peer: PublicKey, message: Message, now_ms: int) -> list[Effect]:
+    def _begin(self) -> None:
+        """The first event: from here on time is known."""
+        self._has_begun = True
+        journal = self._context.journal
+        if self._has_adopted:  # nobody may hear it before it is written down here, too
+            self._context.write_journal(journal)
+        said: tuple[Record, ...] = (*journal.votes, *journal.posts)
+        if said:  # a crash may have come between journal and store
+            self._context.emit(Persist(said))
+        self._context.clock = PhaseClock(self._context.now.ms)
+        self._blocks.restore()
+
+    def _on_message(self, peer: PublicKey, message: Message) -> None:
+        context = self._context
         match message:
             case PostMessage(transaction, payload):
-                return self._on_post(peer, transaction, payload, now_ms)
-            case BlockMessage(block):
-                return self._on_block(peer, block, now_ms)
+                if not self._twins.hears(transaction):
+                    self._posts.on_post(peer, transaction, payload)
+            case CandidateMessage(block):
+                self._blocks.on_candidate(peer, block)
             case VoteMessage(vote):
-                return self._on_vote(vote, now_ms)
-            case GetContent():
-                chunk = self._contents.chunk(peer, message)
-                return [] if chunk is None else [Send(peer, chunk)]
-            case Chunk():
-                return self._on_chunk(peer, message, now_ms)
+                self._twins.hears(vote)
+                self._voting.on_vote(vote)
+            case EvidenceMessage(evidence):
+                self._crimes.on_evidence(evidence)
+            case CertificateMessage(certificate):
+                self._voting.on_certificate(certificate)
+            case FinalMessage(block, certificate):
+                if self._catching_up.on_final(peer, block, certificate):
+                    self._on_head()
             case Status():
-                return self._on_status(peer, message, now_ms)
-            case request:
-                return [Send(peer, answer) for answer in self._answers.answer(request)]
+                self._catching_up.on_status(peer, message)
+                wanted = self._blocks.wanted
+                questions = self._answers.questions(message, self._voting.agreement, wanted)
+                context.send((peer, question) for question in questions)
+            case GetContent():
+                chunk = context.contents.chunk(peer, message)
+                if chunk is not None:
+                    context.emit(Send(peer, chunk))
+            case Chunk():
+                if self._posts.on_chunk(peer, message) and self._catching_up.on_content(message.content_hash):
+                    self._on_head()
+            case question:
+                answers = self._answers.answer(question, self._voting.agreement)
+                context.send((peer, answer) for answer in answers)
 
-    def _on_tick(self, now_ms: int) -> list[Effect]:
-        peers = list(self._peers)
-        self._catch_up.on_tick(now_ms)
-        effects = _to_sends(self._contents.on_tick(now_ms, peers))
+    def _on_computed(self, job: Job, result: Result) -> None:
+        match job, result:
+            case CheckPost(), Refused() | None:
+                if not self._production.on_checked(job, result):
+                    self._posts.on_checked(job, result)
+            case Recompute(), Refused() | Knowledge():
+                self._blocks.on_recomputed(job, result)
+                self._production.on_recomputed(job, result)
+            case _:
+                raise AssertionError(f"{type(result).__name__} is no result of {type(job).__name__}")
+
+    def _on_tick(self) -> None:
+        """Repair what got lost: ask again, and show what we hold."""
+        context, peers = self._context, list(self._context.peers)
+        if context.now.ms < self._status_due_ms:
+            return
+        self._status_due_ms = context.now.ms + TICK_MS * 9 // 10
+        context.send(context.contents.on_tick(context.now.ms, peers))
         for _ in range(min(STATUS_PEERS, len(peers))):
             self._turn = (self._turn + 1) % len(peers)
-            effects.append(Send(peers[self._turn], self._answers.status()))
-        return effects + self._vote_again(now_ms) + self._advance(now_ms)
+            context.emit(Send(peers[self._turn], self._answers.status(self._voting.agreement)))
+        self._catching_up.on_tick()
 
-    def _on_status(self, peer: PublicKey, status: Status, now_ms: int) -> list[Effect]:
-        waited_for = self._contents.senders_waited_for()
-        if waited_for and status.head_hash == self.head.block_hash:
-            members = self.genesis.members
-            for place in from_bitmap(status.posts, len(members)):
-                self._contents.add_provider(members[place], peer, now_ms)
-        questions = [(peer, question) for question in self._answers.questions(status, waited_for)]
-        return _to_sends(questions) + self._catch_up_with(peer, status.head_hash, status.height, now_ms)
+    def _advance(self) -> None:
+        """Let everything happen that can happen now."""
+        self._twins.advance()
+        self._posts.advance()
+        self._blocks.advance()
+        while (decision := self._voting.advance()) is not None:
+            entry = self._context.ledger.entries.get(decision.block_hash)
+            if entry is None:
+                break  # it is asked for: a quorum names it
+            self._blocks.finalize(entry, decision)
+            self._on_head()
+            self._blocks.advance()
+        self._production.advance()
+        self._wake()
 
-    def _catch_up_with(self, peer: PublicKey, stop: Hash, height: int, now_ms: int) -> list[Effect]:
-        """Ask ``peer`` for the blocks up to ``stop``, unless we have it or somebody is being asked already."""
-        if stop in self.tree or not self._catch_up.may_ask(peer, now_ms):
-            return []
-        return _to_sends(self._catch_up.begin(self.tree, peer, stop, height, now_ms))
-
-    # posts
-
-    def _on_post(self, peer: PublicKey, transaction: Transaction, payload: bytes | None, now_ms: int) -> list[Effect]:
-        """A member's post: check it, find its payload, keep it."""
-        known = self.mempool.get((transaction.round, transaction.phase), transaction.sender)
-        if known is not None and known.hash == transaction.hash:
-            return []
-        validate_window(self.head, transaction)
-        self._verification.transaction(transaction)
-        latest_ms = now_ms + self.genesis.clock_ahead_max_ms
-        if transaction.timestamp_ms > latest_ms:
-            raise FutureTimestamp("post's timestamp", f"{transaction.timestamp_ms} found, at most {latest_ms} now")
-        first = known or self._contents.waiting(transaction.key) or transaction
-        if first.hash != transaction.hash:  # the first post counts; others must not be passed on without end
-            at_fault = InvalidTransaction if peer == transaction.sender else Equivocation
-            raise at_fault("one post per phase", f"{transaction.hash.hex()} found, {first.hash.hex()} is held")
-        if payload is None:
-            payload = self.content(transaction.payload_hash)
-        if payload is not None:
-            return self._keep_post(transaction, payload, now_ms)
-        requests = self._contents.await_payload(transaction, peer, now_ms)
-        if transaction.sender in self._peers:  # who passed it on may not have the payload yet; its author has
-            self._contents.add_provider(transaction.sender, transaction.sender, now_ms)
-        return _to_sends(requests)
-
-    def _keep_post(self, transaction: Transaction, payload: bytes, now_ms: int) -> list[Effect]:
-        self._verification.payload(transaction, payload)
-        if not self.mempool.add(transaction, now_ms):
-            return []
-        self._contents.put(transaction.payload_hash, payload)
-        placed = self._place_ready(now_ms) if len(self._unplaced) else []  # a block may have waited for this payload
-        if (transaction.round, transaction.phase) != (self.head.round, self.head.phase):
-            return placed
-        self._missing.discard(transaction.sender)
-        if self._missing and self._draft is None:
-            return placed  # not yet; a timeout is noticed at the ticks
-        return placed + self._advance(now_ms)
-
-    def _on_contributed(self, round_number: int, phase: int, payload: bytes, now_ms: int) -> list[Effect]:
-        """Our own payload is ready: sign it, store it, and only then send it."""
-        step = round_number, phase
-        if step != (self.head.round, self.head.phase) or self.head.finished:
-            if self._asked == step:
-                self._asked = None  # should a reorg open this phase again, it is computed again
-            return []
-        if (*step, self._me) in self._own_posts or self.mempool.get(step, self._me) is not None:
-            return []
-        own = sign_transaction(self._key, self.genesis.chain_id, round_number, phase, payload, now_ms)
-        try:
-            self._verification.payload(own, payload)
-        except Refused as error:  # nobody would take it: a model that diverged, say
-            return [Blame(self._me, error)]
-        self._own_posts[own.key] = own
-        persist = Persist((Content(own.payload_hash, payload), own))
-        return [persist, *self._publish_own(own, payload, now_ms)]
-
-    def _publish_own(self, own: Transaction, payload: bytes, now_ms: int) -> list[Effect]:
-        self._contents.put(own.payload_hash, payload)
-        return [Publish(self._answers.post(own)), *self._keep_post(own, payload, now_ms)]
-
-    def _on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> list[Effect]:
-        """A part of a payload; when it is the last one, go on with whatever waited for it."""
-        content, requests = self._contents.on_chunk(peer, chunk, now_ms)
-        if content is not None or (requests and chunk.data):
-            self._catch_up.on_chunk(now_ms)
-        if content is None:
-            return _to_sends(requests)
-        effects = _to_sends(self._contents.take_askers(chunk.content_hash))
-        if chunk.content_hash in self._knowledge_wanted():
-            effects.append(Persist((Content(chunk.content_hash, content),)))
-        for transaction in self._contents.take_waiting(chunk.content_hash):
-            try:
-                effects += self._keep_post(transaction, content, now_ms)
-            except Refused as error:
-                effects.append(Blame(transaction.sender, error))
-        effects += self._place_ready(now_ms) + self._ask_for_more(now_ms)
-        return effects + (self._advance(now_ms) if chunk.content_hash == self.head.knowledge_root else [])
-
-    # blocks
-
-    def _on_block(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
-        """A block: judge it as far as possible, keep it if it waits for something, place it otherwise."""
-        self._catch_up.on_block(peer, block.hash, now_ms)
-        known = self.tree.block(block.hash)
-        self._verification.sealed(block)
-        if known is not None:
-            if block != known:  # the miner signed it twice; without end, if we passed each on
-                raise LimitReached("one signature", f"block {block.hash.hex()} is held with another signature")
-            return self._ask_for_more(now_ms)
-        try:
-            effects = self._place(block, now_ms) + self._place_ready(now_ms)
-        except UnknownParent as error:
-            self._keep_unplaced(peer, block)
-            effects = self._place_ready(now_ms)  # it may carry the votes that its parent waits for
-            if block.hash not in self.tree:
-                header = block.header
-                effects += self._catch_up_with(peer, header.parent_hash, header.height - 1, now_ms)
-                effects.append(Refuse(peer, error))
-        except MissingPayload as error:
-            self._keep_unplaced(peer, block)
-            effects = [*self._fetch_contents(peer, block, now_ms), Refuse(peer, error)]
-        return effects + self._ask_for_more(now_ms)
-
-    def _keep_unplaced(self, peer: PublicKey, block: Block) -> None:
-        if self._unplaced.add(peer, block):
-            self._forget()  # what was being fetched for the block that had to go
-
-    def _place(self, block: Block, now_ms: int) -> list[Effect]:
-        """Put a sealed block into the tree if every rule holds; vote for it if it deserves it.
-
-        An old block whose payloads nobody needs to have any more is placed on the votes that accepted it.
-        """
-        parent = self.tree.state(block.header.parent_hash)
-        if parent is None:
-            raise UnknownParent("parent", f"{block.header.parent_hash.hex()} not known, our head is {self.head.height}")
-        validate_on(self.genesis, self.tree.parent_state(parent), parent, block, now_ms)
-        contents, certificate = list[Content](), tuple[Vote, ...]()
-        if missing := missing_contents(parent, block.transactions, self.content):
-            certificate = self._certificate_above(parent, block, now_ms)
-            if not certificate:
-                raise MissingPayload("payload", f"{len(missing)} of {len(block.transactions) + 1} not held")
-        else:
-            knowledge = self._verification.recompute(parent, block.transactions, self.content)
-            validate_knowledge(block.header, knowledge)
-            self._contents.put(block.header.knowledge_root, knowledge)
-            hashes = {*(post.payload_hash for post in block.transactions), block.header.knowledge_root}
-            contents = [Content(item, self._contents.require(item)) for item in sorted(hashes)]
-        reorg = self.tree.add_block(block)
-        self._unplaced.drop(block.hash)
-        # In one piece: what we did not recompute may not be found without the votes after a restart, and be voted for.
-        effects: list[Effect] = [Persist((*contents, block, *certificate))]
-        effects += self._on_reorg(reorg, now_ms)
-        for vote in (*certificate, *self._early_votes.take(block.hash)):
-            try:
-                validate_vote_on(parent, block, vote)
-                effects += self._count_vote(vote, now_ms)
-            except Refused as error:
-                effects.append(Blame(vote.voter, error))
-        return effects + self._vote(parent, block, now_ms)
-
-    def _is_old(self, block: Block) -> bool:
-        """Whether the chain that we catch up with is so long that peers may have dropped the block's payloads."""
-        return 0 < self.genesis.retention_blocks <= self._catch_up.height - block.header.height
-
-    def _certificate_above(self, parent: State, block: Block, now_ms: int) -> tuple[Vote, ...]:
-        """The votes that accepted an old block, as a block on top of it carries them; none if none has come."""
-        if not self._is_old(block):
-            return ()
-        state = self._verification.apply(self.genesis, parent, block)
-        for child in self._unplaced.children(block.hash):
-            try:
-                validate_on(self.genesis, parent, state, child, now_ms)
-            except Refused:
-                continue  # it is judged when its turn comes
-            return child.votes
-        return ()
-
-    def _fetch_contents(self, peer: PublicKey, block: Block, now_ms: int) -> list[Effect]:
-        """Fetch what recomputing a block needs; nothing for an old one, which waits for its certificate."""
-        if self._is_old(block):
-            return []
-        requests = self._contents.fetch_payloads(block.transactions, peer, now_ms)
-        parent = self.tree.state(block.header.parent_hash)
-        assert parent is not None, "only a block whose parent is known is found to lack contents"
-        for root in missing_contents(parent, (), self.content):
-            requests += self._contents.fetch_knowledge(root, peer, now_ms)
-        return _to_sends(requests)
-
-    def _knowledge_wanted(self) -> set[Hash]:
-        """Knowledge that may have to be fetched: the head's, and what waiting blocks stand on."""
-        parents = (self.tree.state(block.header.parent_hash) for _, block in self._unplaced)
-        return {self.head.knowledge_root, *(state.knowledge_root for state in parents if state is not None)}
-
-    def _place_ready(self, now_ms: int) -> list[Effect]:
-        """Place blocks that waited for a parent or a payload which is here now."""
-        effects: list[Effect] = []
-        progress = True
-        while progress:
-            progress = False
-            for peer, block in self._unplaced:
-                if block.header.parent_hash not in self.tree or block.hash not in self._unplaced:
-                    continue
-                try:
-                    effects += self._place(block, now_ms)
-                    progress = True
-                except MissingPayload:
-                    effects += self._fetch_contents(peer, block, now_ms)
-                except Refused as error:
-                    self._unplaced.drop(block.hash)
-                    effects.append(Blame(peer, error))
-        return effects
-
-    def _ask_for_more(self, now_ms: int) -> list[Effect]:
-        """Go on asking the peer that we are catching up with, unless a block still waits for its contents."""
-        if any(block.header.parent_hash in self.tree and not self._is_old(block) for _, block in self._unplaced):
-            return []
-        return _to_sends(self._catch_up.next_batch(self.tree, now_ms))
-
-    # votes
-
-    def _on_vote(self, vote: Vote, now_ms: int) -> list[Effect]:
-        self._verification.vote(vote)
-        block = self.tree.block(vote.block_hash)
-        if block is None:
-            self._early_votes.add(vote)
-            raise UnknownBlock("vote", f"block {vote.block_hash.hex()} not known, our head is {self.head.height}")
-        parent = self.tree.state(block.header.parent_hash)
-        assert parent is not None, "a block in the tree has a parent there"
-        validate_vote_on(parent, block, vote)
-        if self.tree.votes(block.hash).get(vote.voter, vote) != vote:  # signed twice; it must not be passed on
-            raise LimitReached("one signature", f"{vote.voter.hex()[:16]}… voted for {block.hash.hex()} before")
-        return self._count_vote(vote, now_ms)
-
-    def _count_vote(self, vote: Vote, now_ms: int) -> list[Effect]:
-        """Count a vote that ``validate_vote_on`` let pass, once."""
-        if vote.voter in self.tree.votes(vote.block_hash):
-            return []
-        reorg = self.tree.add_vote(vote)
-        return [Persist((vote,)), *self._on_reorg(reorg, now_ms)]
-
-    def _vote(self, parent: State, block: Block, now_ms: int) -> list[Effect]:
-        """Say that we recomputed a block and find nothing wrong with it."""
-        if self._me not in parent.electors or self._me in self.tree.votes(block.hash):
-            return []
-        since_head_ms = now_ms - self._head_since_ms()
-        if judge(self.genesis, self.tree, self.mempool, parent, block, since_head_ms) is not Opinion.VOTE:
-            return []
-        header = block.header
-        if header.parent_hash == self.head.block_hash:  # one good block on the head is enough, for a while
-            self._mine_after_ms = now_ms + self.genesis.phase_timeout_ms
-            self._draft = None
-        vote = sign_vote(self._key, self.genesis.chain_id, block.hash, header.round, header.phase)
-        reorg = self.tree.add_vote(vote)
-        return [Persist((vote,)), Publish(VoteMessage(vote)), *self._on_reorg(reorg, now_ms)]
-
-    def _vote_again(self, now_ms: int) -> list[Effect]:
-        """Look again at blocks that came before their time."""
-        parent, effects = self.head, list[Effect]()
-        for child in self.tree.children(parent.block_hash):
-            block = self.tree.block(child)
-            if block is not None:
-                effects += self._vote(parent, block, now_ms)
-        return effects
-
-    # the head, and what this peer owes
-
-    def _on_reorg(self, reorg: Reorg | None, now_ms: int) -> list[Effect]:
-        """The head moved: bring back the posts of blocks that were left, and open the new phase."""
-        if reorg is None:
-            return []
-        for block_hash in reorg.rewound:
-            left = self.tree.block(block_hash)
-            assert left is not None, "a rewound block stays in the tree"
-            for post in left.transactions:
-                known = self.mempool.get((post.round, post.phase), post.sender)
-                if known is None and self.content(post.payload_hash) is not None:
-                    self.mempool.add(post, now_ms)
-        self._open_phase(now_ms)
+    def _on_head(self) -> None:
+        """The head moved: close what belonged to its height, and open the next phase."""
+        context = self._context
+        context.clock = PhaseClock(context.now.ms)
+        settled = context.ledger.settled
+        assert settled is not None, "the head moved to a final block"
+        self._twins.reads(settled.block, settled.certificate)
+        self.observations.on_head(settled)
+        self._crimes.on_head()
+        context.mempool.drop_before(context.phase)
+        context.catch_up.reached(context.head.height)
+        self._catching_up.on_head()
+        self._posts.on_head()
+        self._voting.on_head()
+        self._production.on_head()
         self._forget()
-        return self._retain() + self._advance(now_ms)
-
-    def _open_phase(self, now_ms: int) -> None:
-        head = self.head
-        self.mempool.drop_before((head.round, head.phase))
-        posts = self.mempool.posts((head.round, head.phase))
-        # Validity counts an empty phase from the parent's timestamp, which may be ahead of our clock.
-        self._phase_since_ms = max(now_ms, head.timestamp_ms)
-        self._missing = set() if head.finished else {*expected_contributors(self.genesis, head)} - posts.keys()
-        self._draft = None
-        self._mine_after_ms = 0
-
-    def _head_since_ms(self) -> int:
-        assert self._phase_since_ms is not None, "handle opens the first phase"
-        return self._phase_since_ms
+        if self._catching_up.advance():  # blocks that are replayed come many at a time
+            self._on_head()
 
     def _forget(self) -> None:
-        """Drop what no open phase, candidate or recent block refers to."""
-        fetched = self._unplaced.payload_hashes() | self._knowledge_wanted()
-        needed = fetched | contents_of_last(self.tree, CONTENT_WINDOW) | {*self.mempool.payload_hashes()}
-        self._contents.forget(needed, fetched, (self.head.round, self.head.phase))
+        """Drop what no open phase, candidate or recent block refers to, and at times from the store, too."""
+        context, head = self._context, self._context.head
+        fetched = self._catching_up.contents_wanted() | {head.knowledge_root}
+        recent = contents_of(context.ledger.window()) | {context.ledger.base_knowledge(), head.knowledge_root}
+        posts = {*context.mempool.payload_hashes()} | self._posts.waiting_payloads()
+        context.contents.forget(recent | posts | fetched, fetched, context.phase)
+        window = self.genesis.retention_blocks
+        if is_time_to_sweep(head.height, window):
+            promised = {post.payload_hash for post in context.journal.posts}
+            context.emit(Retain(frozenset(self._contents_of_last(window) | promised | recent)))
 
-    def _retain(self) -> list[Effect]:
-        """Let the store drop what has left the retention window."""
-        head, window = self.head, self.genesis.retention_blocks
-        if not is_time_to_sweep(head.height, window):
-            return []
-        promised = {post.payload_hash for post in self._own_posts.values() if post.round >= head.round}
-        return [Retain(frozenset(contents_of_last(self.tree, window) | promised))]
+    def _contents_of_last(self, blocks: int) -> set[Hash]:
+        """Contents of the retention window, as far as its blocks are here."""
+        height = self.head.height
+        found = (self._context.ledger.final(place) for place in range(max(1, height - blocks), height + 1))
+        return contents_of(item[0] for item in found if item is not None)
 
-    def _advance(self, now_ms: int) -> list[Effect]:
-        """Do what the open phase asks of this peer: contribute once, and mine when it may."""
-        head, effects = self.head, list[Effect]()
-        step, knowledge = (head.round, head.phase), self.knowledge()
-        if knowledge is None:  # we came here on others' votes; in the middle of a long way nobody needs it
-            peer = next(iter(self._peers), None)
-            if peer is None or self._catch_up.height:
-                return []
-            return _to_sends(self._contents.fetch_knowledge(head.knowledge_root, peer, now_ms))
-        if owes_post(head, self._me) and self.mempool.get(step, self._me) is None:
-            own = self._own_posts.get((*step, self._me))
-            if own is not None:
-                payload = self.content(own.payload_hash)
-                effects += [] if payload is None else self._publish_own(own, payload, now_ms)
-            elif self._asked != step:
-                self._asked = step
-                effects.append(Contribute(*step, phase_rule(self.genesis, head).name, knowledge))
-        waited_ms = now_ms - self._head_since_ms()
-        if now_ms < self._mine_after_ms or (self._missing and waited_ms < self.genesis.phase_timeout_ms):
-            return effects
-        held = self.mempool.posts(step)
-        posts = {sender: held[sender] for sender in sorted(held) if sender in head.contributors}
-        todo = next_step(self.genesis, head, self._me, len(posts), not self._missing, waited_ms)
-        if todo is not Step.WAIT and self._me in self.genesis.index:
-            effects += self._mine(tuple(posts.values()) if todo is Step.MINE else (), now_ms)
-        return effects
-
-    # mining
-
-    def _mine(self, transactions: tuple[Transaction, ...], now_ms: int) -> list[Effect]:
-        """Draft a block and have its nonce searched, unless the same one is being searched already."""
-        if self._draft is not None and self._draft.transactions == transactions:
-            return []
-        try:
-            knowledge = self._verification.recompute(self.head, transactions, self.content)
-        except Refused as error:
-            return [Blame(self._me, error)]
-        votes = self._certificate()
-        header = draft_header(self.head, self._me, transactions, votes, knowledge, now_ms)
-        self._draft = Draft(header, transactions, votes)
-        return [Mine(header)]
-
-    def _certificate(self) -> tuple[Vote, ...]:
-        """Votes that accepted the head, in voter order: as many as are required."""
-        parent = self.tree.parent_state(self.head)
-        if parent is None:
-            return ()
-        votes = self.tree.votes(self.head.block_hash)
-        return tuple(votes[voter] for voter in sorted(votes)[: votes_required(self.genesis, parent)])
-
-    def _on_mined(self, header: Header, now_ms: int) -> list[Effect]:
-        """Our miner sealed a header: if it is still the one we want, the block is ours to publish."""
-        draft = self._draft
-        if draft is None or not is_same_work(draft.header, header):
-            return []
-        block = sign_block(self._key, self.genesis.chain_id, header, draft.transactions, draft.votes)
-        try:
-            self._verification.sealed(block)
-            persist, *effects = self._place(block, now_ms)
-        except Refused as error:
-            self._draft = None  # another one is made at the next tick
-            return [Blame(self._me, error)]
-        return [persist, Publish(BlockMessage(block)), *effects]
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A block whose nonce is being searched."""
-
-    header: Header
-    transactions: tuple[Transaction, ...]
-    votes: tuple[Vote, ...]
-
-
-def _to_sends(requests: Iterable[tuple[PublicKey, Message]]) -> list[Effect]:
-    return [Send(peer, request) for peer, request in requests]
+    def _wake(self) -> None:
+        """Ask for a tick when a timeout ends, if it is before the next one that comes by itself."""
+        times = (self._voting.agreement.wakes_at_ms(), self._production.wakes_at_ms())
+        at_ms = min((time for time in times if time is not None), default=None)
+        if at_ms is not None and at_ms != self._wake_ms:
+            self._wake_ms = at_ms
+            self._context.emit(Wake(max(at_ms, self._context.now.ms + 1)))

@@ -1,83 +1,312 @@
-"""Rounds: who owes what in the open phase, when a block may be mined, and what it looks like. Pure decisions."""
+"""Production: what this peer owes the open phase. It contributes once, and mines while it could count more posts."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from enum import Enum
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from fedchain.chain.block import BLOCK_VERSION, Header, transactions_root, votes_root
-from fedchain.chain.genesis import Contributor, Genesis
-from fedchain.chain.state import State, may_close_empty, phase_rule
-from fedchain.chain.transaction import Transaction
-from fedchain.chain.vote import Vote
-from fedchain.crypto.hashing import sha256
+from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.evidence import Evidence
+from fedchain.chain.exceptions import Invalid, InvalidPayload, Refused
+from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
+from fedchain.chain.storage.store import Content
+from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.node.core.block_import import BlockImport, recompute_job
+from fedchain.node.core.context import Context
+from fedchain.node.core.crimes import Crimes
+from fedchain.node.core.deadlines import patience_ms
+from fedchain.node.core.effects import Blame, Compute, Contribute, Mine, Persist, Publish
+from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
+from fedchain.node.core.notices import TrainingFailed
+from fedchain.node.core.vote_policy import is_patience_over, is_time_to_close_empty
 
 
-class Step(Enum):
-    """What the open phase waits for, from one peer's point of view."""
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A block that is being made: first its knowledge is computed, then its nonce is searched."""
 
-    WAIT = "wait"
-    """For posts, or for somebody else's block."""
-    MINE = "mine"
-    """For a block over the posts at hand: this peer may mine one."""
-    MINE_EMPTY = "mine empty"
-    """For a block without posts: those who should have posted are silent."""
-
-
-def owes_post(state: State, member: PublicKey) -> bool:
-    """Whether ``member`` may contribute to the open phase."""
-    return not state.finished and member in state.contributors
+    transactions: tuple[Transaction, ...]
+    certificate: Certificate | None
+    evidence: tuple[Evidence, ...]
+    header: Header | None = None
+    """What is being mined; None: the knowledge is not there yet."""
+    knowledge: Knowledge | None = None
 
 
-def next_step(genesis: Genesis, state: State, member: PublicKey, posted: int, everyone: bool, waited_ms: int) -> Step:
-    """What ``member`` should do about the open phase.
+@dataclass(frozen=True, slots=True)
+class OwnPost:
+    """Our post for the open phase, until it is said. Nobody hears of it before it is written down."""
 
-    Args:
-        genesis: the rules.
-        state: the head.
-        member: the peer that decides.
-        posted: how many contributors' posts it holds.
-        everyone: whether all expected contributors are among them.
-        waited_ms: milliseconds since its head moved.
-    """
-    if state.finished:
-        return Step.WAIT
-    by_aggregator = phase_rule(genesis, state).by is Contributor.AGGREGATOR
-    timed_out = waited_ms >= genesis.phase_timeout_ms
-    quorum = 1 if by_aggregator else genesis.contribution_quorum
-    is_producer = not genesis.centralized or member == genesis.aggregator_of(state.round)
-    if posted >= quorum and (everyone or timed_out) and is_producer:
-        return Step.MINE
-    # A producer waits one timeout for stragglers, so closing the phase empty comes after two.
-    patience_ms = genesis.phase_timeout_ms * (1 if by_aggregator and not posted else 2)
-    producer_fails = posted < quorum or not is_producer
-    if may_close_empty(genesis, state) and producer_fails and waited_ms >= patience_ms:
-        return Step.MINE_EMPTY
-    return Step.WAIT
+    post: Transaction
+    payload: bytes
+    is_checked: bool = False
+    """Whether others would take it."""
 
 
-def draft_header(
-    state: State, miner: PublicKey, posts: Sequence[Transaction], votes: Sequence[Vote], knowledge: bytes, now_ms: int
-) -> Header:
-    """The header of a block on top of ``state``, still to be sealed. Its timestamp is the earliest that is valid."""
-    newest_ms = max((transaction.timestamp_ms for transaction in posts), default=0)
-    return Header(
-        version=BLOCK_VERSION,
-        parent_hash=state.block_hash,
-        height=state.height + 1,
-        round=state.round,
-        phase=state.phase,
-        transactions_root=transactions_root(posts),
-        votes_root=votes_root(votes),
-        knowledge_root=sha256(knowledge),
-        timestamp_ms=max(now_ms, newest_ms, state.median_time_ms + 1),
-        bits=state.bits,
-        miner=miner,
-        nonce=0,
-    )
+class Production:
+    """Contributes and mines."""
+
+    def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport) -> None:
+        self._context, self._crimes, self._blocks = context, crimes, blocks
+        self._draft: Draft | None = None
+        self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
+        self._failed_ms: int | None = None  # when nothing came of it
+        self._computed: OwnPost | None = None
+        self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
+        self._missing: set[PublicKey] = set()
+        self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when we looked at it last
+        self._sorted: tuple[int, tuple[Transaction, ...]] = -1, ()  # what a block would count, and as of which change
+
+    @property
+    def missing(self) -> frozenset[PublicKey]:
+        """Expected contributors whose posts are not in."""
+        return frozenset(self._missing)
+
+    def is_mining(self, header: Header) -> bool:
+        """Whether a nonce is wanted for ``header``."""
+        return self._draft is not None and self._draft.header == header
+
+    def on_head(self) -> None:
+        """Another phase is open."""
+        self._draft = self._computed = self._failed_ms = None
+        self._seen_changes = -1
+        self._sorted = -1, ()
+
+    def advance(self) -> None:
+        """Do what the open phase asks of this peer now."""
+        context = self._context
+        if context.head.finished:
+            self._missing = set()
+            return
+        self._look_at_posts()
+        if context.knowledge() is None:
+            return
+        self._contribute()
+        self._mine()
+
+    # contributions
+
+    def on_contributed(self, round_number: int, phase: int, payload: bytes) -> None:
+        """Our own payload is ready: sign it and have it checked as others will. The first one counts."""
+        context, knowledge = self._context, self._context.knowledge()
+        if (round_number, phase) != context.phase or knowledge is None or self._computed is not None:
+            return
+        if not self._owes_post() or context.journal.post(round_number, phase) is not None:
+            return
+        post = sign_transaction(context.key, context.genesis.chain_id, round_number, phase, payload)
+        self._computed = OwnPost(post, payload)
+        context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
+
+    def on_checked(self, job: CheckPost, result: Refused | None) -> bool:
+        """A payload was checked; whether it was our own that waits to be sent."""
+        if self._computed is None or job.transaction != self._computed.post:
+            return False
+        if isinstance(result, Refused):  # nobody would take it
+            self._computed = None
+            self._fail(job.transaction.round, str(result))
+        else:
+            self._computed = replace(self._computed, is_checked=True)
+        return True
+
+    def on_not_contributed(self, round_number: int, phase: int, reason: str) -> None:
+        """Nothing came of training. A phase that was over may open again for us."""
+        if reason:
+            self._fail(round_number, reason)
+        elif self._asked == (round_number, phase):
+            self._asked = None
+
+    def _fail(self, round_number: int, reason: str) -> None:
+        """Say so, and try once more if the phase is still open after a whole timeout: others may wait for us."""
+        self._failed_ms = self._context.now.ms
+        self._context.tell(TrainingFailed(round_number, reason))
+
+    def _contribute(self) -> None:
+        context = self._context
+        if self._published == context.phase or not self._owes_post():
+            return
+        own = context.journal.post(*context.phase)
+        if own is not None:
+            self._publish_again(own)
+        elif self._computed is not None:
+            if self._computed.is_checked and not context.silent():
+                self._say(self._computed)
+        elif self._asked != context.phase or self._may_try_again():
+            knowledge = context.knowledge()
+            assert knowledge is not None, "advance looked for it"
+            self._asked, self._failed_ms = context.phase, None
+            name = phase_rule(context.genesis, context.head).name
+            context.emit(Contribute(*context.phase, name, knowledge))
+
+    def _may_try_again(self) -> bool:
+        context, failed_ms = self._context, self._failed_ms
+        return failed_ms is not None and context.now.ms - failed_ms >= context.genesis.phase_timeout_ms
+
+    def _say(self, own: OwnPost) -> None:
+        """Write our post down, and only then hold it and send it: who asks for posts is told what is in the mempool."""
+        context, post = self._context, own.post
+        # A post that is promised and cannot be sent, because its payload is lost, would cost the phase.
+        context.emit(Persist((Content(post.payload_hash, own.payload),)))
+        context.write_journal(context.journal.with_post(post))
+        context.emit(Persist((post,)))
+        context.mempool.add(post, context.now.ms)
+        context.contents.put(post.payload_hash, own.payload)
+        self._look_at_posts()
+        self._publish(post, own.payload)
+
+    def _publish_again(self, own: Transaction) -> None:
+        """After a restart: say once more what was said, if its payload is still there."""
+        context = self._context
+        payload = None if context.silent() else context.content(own.payload_hash)
+        if payload is None:
+            return
+        context.mempool.add(own, context.now.ms)
+        context.contents.put(own.payload_hash, payload)
+        self._publish(own, payload)
+
+    def _publish(self, post: Transaction, payload: bytes) -> None:
+        self._published = self._context.phase
+        inline = post.payload_size <= self._context.genesis.inline_size_max
+        self._context.emit(Publish(PostMessage(post, payload if inline else None)))
+
+    def _owes_post(self) -> bool:
+        """Whether we may contribute to the open phase, and nobody has spoken for us."""
+        context = self._context
+        if context.head.finished or context.me not in context.head.contributors:
+            return False
+        known = context.mempool.get(context.phase, context.me)
+        return known is None or known == context.journal.post(*context.phase)
+
+    def wakes_at_ms(self) -> int | None:
+        """When waiting for missing posts ends; None: nobody is waited for."""
+        context = self._context
+        if not self._missing or context.clock.quorum_ms is None or is_patience_over(context):
+            return None
+        waited_ms = context.clock.quorum_ms - context.clock.since_ms
+        return context.clock.since_ms + patience_ms(context.genesis, context.head, waited_ms)
+
+    # mining
+
+    def _look_at_posts(self) -> None:
+        """Note who is missing and when there were enough, if the mempool has changed."""
+        context, head, changes = self._context, self._context.head, self._context.mempool.changes
+        if self._seen_changes == changes:
+            return
+        posts = context.mempool.posts(context.phase)
+        added = len(posts) - self._seen_posts
+        if self._seen_changes >= 0 and changes - self._seen_changes == added:  # nothing but so many new ones
+            self._missing.difference_update(islice(reversed(posts), added))
+        else:
+            self._missing = set(expected_contributors(head)) - posts.keys()
+        self._seen_changes, self._seen_posts = changes, len(posts)
+        required = posts_required(context.genesis, head)
+        is_new = context.clock.quorum_ms is None and len(posts) >= required  # counting them costs more
+        if is_new and len(posts.keys() & head.contributors) >= required:
+            context.clock.quorum_ms = context.now.ms
+
+    def _mine(self) -> None:
+        """Draft a block and have its nonce searched, unless a candidate counts all that it could."""
+        context = self._context
+        posts = self._posts_to_count()
+        if posts is None:
+            return
+        if self._is_counted(posts) or not context.head.is_active(context.me) or context.silent():
+            self._draft = None
+            return
+        if self._draft is None or self._draft.transactions != posts:
+            self._draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
+            context.emit(Compute(recompute_job(context, posts)))
+
+    def _is_counted(self, posts: tuple[Transaction, ...]) -> bool:
+        """Whether a valid candidate counts everybody that ``posts`` are of.
+
+        As many posts are not enough: who shows its own post in its own block alone could leave out another's instead.
+        """
+        rivals = [entry for entry in self._context.ledger.entries.values() if entry.is_valid]
+        if any(entry.posts == len(self._context.head.contributors) for entry in rivals):
+            return True
+        senders = {post.sender for post in posts} if rivals else set()
+        return any(
+            entry.posts >= len(posts) and senders <= {post.sender for post in entry.block.transactions}
+            for entry in rivals
+        )
+
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
+        """The knowledge after our draft is there: search its nonce."""
+        context, draft = self._context, self._draft
+        if draft is None or draft.header is not None or job.state.block_hash != context.head.block_hash:
+            return
+        if job.transactions != draft.transactions:
+            return
+        if isinstance(result, Refused):
+            self._drop_bad_posts(draft)
+            return
+        header = Header(
+            version=BLOCK_VERSION,
+            parent_hash=context.head.block_hash,
+            height=context.head.height + 1,
+            round=context.head.round,
+            phase=context.head.phase,
+            transactions_root=transactions_root(draft.transactions),
+            certificate_root=certificate_root(draft.certificate),
+            evidence_root=evidence_root(draft.evidence),
+            state_root=context.head.root,
+            knowledge_root=result.root,
+            bits=context.head.bits,
+            miner=context.me,
+            nonce=0,
+        )
+        self._draft = replace(draft, header=header, knowledge=result)
+        context.emit(Mine(header))
+
+    def on_mined(self, sealed: Header) -> None:
+        """Our miner sealed a header: if it is still the one that we want, the block is ours to publish."""
+        context, draft = self._context, self._draft
+        if draft is None or draft.header is None or draft.knowledge is None:
+            return
+        if not is_same_work(draft.header, sealed) or context.silent():
+            return
+        self._draft = None
+        block = sign_block(
+            context.key, context.genesis.chain_id, sealed, draft.transactions, draft.certificate, draft.evidence
+        )
+        try:
+            self._blocks.keep_own(block, draft.knowledge)
+        except Refused as error:  # another one is made when something changes
+            context.emit(Blame(context.me, error))
+            return
+        context.emit(Publish(CandidateMessage(block)))
+
+    def _posts_to_count(self) -> tuple[Transaction, ...] | None:
+        """The posts of a block that we could mine now, in sender order; None: it is too early, or not ours to do."""
+        context, head = self._context, self._context.head
+        has_quorum = context.clock.quorum_ms is not None
+        is_ready = has_quorum and (not self._missing or is_patience_over(context))
+        is_producer = not context.genesis.centralized or context.me == context.genesis.aggregator_of(head.round)
+        fails = not has_quorum or not is_producer
+        is_empty = fails and may_close_empty(context.genesis, head) and is_time_to_close_empty(context)
+        if (is_ready or is_empty) and context.clock.mining_ms is None:
+            context.clock.mining_ms = context.now.ms
+        if is_ready and is_producer:
+            if self._sorted[0] != context.mempool.changes:
+                posts = context.mempool.posts(context.phase)
+                counted = tuple(posts[member] for member in sorted(posts) if member in head.contributors)
+                self._sorted = context.mempool.changes, counted
+            return self._sorted[1]
+        return () if is_empty else None
+
+    def _drop_bad_posts(self, draft: Draft) -> None:
+        """The method cannot aggregate what it let pass. That is its fault, and no reason to stand still."""
+        context, self._draft = self._context, None
+        alone = {post: context.checks.run(recompute_job(context, (post,))) for post in draft.transactions}
+        bad = [post for post, result in alone.items() if isinstance(result, Invalid)]
+        for post in bad:
+            context.emit(Blame(post.sender, InvalidPayload("aggregate", f"{post.hash.hex()} cannot be aggregated")))
+        for post in bad or draft.transactions[-1:]:  # where only all together are bad, nobody is to blame
+            context.useless[post.key] = post
+            context.mempool.drop(post)
 
 
 def is_same_work(draft: Header, sealed: Header) -> bool:
-    """Whether ``sealed`` is ``draft`` with a nonce and a timestamp that did not go back."""
-    same = replace(sealed, nonce=draft.nonce, timestamp_ms=draft.timestamp_ms) == draft
-    return same and sealed.timestamp_ms >= draft.timestamp_ms
+    """Whether ``sealed`` is ``draft`` with a nonce."""
+    return replace(sealed, nonce=draft.nonce) == draft

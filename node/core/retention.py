@@ -1,22 +1,18 @@
 """Retention: which contents the last blocks need. What is older may be dropped."""
 
-from fedchain.chain.fork_choice import BlockTree
+from collections.abc import Iterable
+
+from fedchain.chain.block import Block
 from fedchain.crypto.hashing import Hash
 
 RETAIN_STEPS = 8
 """How often the store is swept while the head moves on by one retention window."""
 
 
-def contents_of_last(tree: BlockTree, blocks: int) -> set[Hash]:
-    """Payloads and knowledges of the last ``blocks`` blocks, on any branch, and the knowledge that they began with."""
-    base = tree.canonical(max(0, tree.head.height - blocks))
-    state = None if base is None else tree.state(base)
-    assert base is not None, "the head's chain has a block at every height"
-    assert state is not None, "a block of the head's chain has a state"
-    needed = {state.knowledge_root}
-    for block_hash in tree.descendants(base):
-        block = tree.block(block_hash)
-        assert block is not None, "a block above another is in the tree"
+def contents_of(blocks: Iterable[Block]) -> set[Hash]:
+    """Payloads that some blocks count, and the knowledge that they leave behind."""
+    needed: set[Hash] = set()
+    for block in blocks:
         needed.add(block.header.knowledge_root)
         needed.update(post.payload_hash for post in block.transactions)
     return needed

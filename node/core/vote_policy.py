@@ -1,76 +1,60 @@
 """Policy: which valid blocks deserve this peer's vote.
 
-Unlike validity it may depend on what this peer saw and when, so peers may differ; that is why it decides about votes
-only. A peer that is slower or luckier than others never calls a block invalid that they accept.
+Unlike validity it depends on what this peer saw and when, so peers may differ; that is why it decides about votes
+only. All times are of this peer's monotonic clock: what a miner writes cannot move them.
 """
 
-from enum import Enum
-
-from fedchain.chain.block import Block
-from fedchain.chain.fork_choice import BlockTree
-from fedchain.chain.genesis import Genesis
-from fedchain.node.core.mempool import Mempool
-from fedchain.chain.state import State, expected_contributors
+from fedchain.chain.genesis import Contributor
+from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
+from fedchain.node.core.context import Context
+from fedchain.node.core.deadlines import patience_ms
+from fedchain.node.core.ledger import Entry
 
 
-class Opinion(Enum):
-    """What a peer makes of a valid block."""
-
-    VOTE = "vote"
-    """It deserves the vote."""
-    LATER = "later"
-    """It closes the phase too early: look again when the phase timed out."""
-    NEVER = "never"
-    """It does not deserve the vote."""
-
-
-def judge(
-    genesis: Genesis, tree: BlockTree, mempool: Mempool, parent: State, block: Block, since_head_ms: int
-) -> Opinion:
-    """What to make of a valid ``block`` on ``parent``, ``since_head_ms`` after our head moved."""
-    # Accepted is accepted: one vote more says nothing.
-    if tree.is_accepted(block.hash):
-        return Opinion.NEVER
-    # With an honest majority, what lies deeper than this stays.
-    depth = tree.fork_depth(parent)
-    if depth > genesis.reorg_depth_max:
-        return Opinion.NEVER
-    # Two miners may be lucky at once; who is lucky later is digging up an accepted block for its lower hash.
-    if depth and since_head_ms > genesis.omission_slack_ms:
-        return Opinion.NEVER
-    if _omits_posts(genesis, mempool, parent, block) or _swaps_own_post(mempool, block):
-        return Opinion.NEVER
+def deserves_vote(context: Context, entry: Entry) -> bool:
+    """Whether this peer would vote for a valid block now."""
+    if omits_posts(context, entry):
+        return False
+    if entry.posts == 0 and may_close_empty(context.genesis, context.head):
+        return is_time_to_close_empty(context)
     # A miner that does not wait for the others would replace the aggregate with its own post.
-    counted = {transaction.sender for transaction in block.transactions}
-    waited = depth == 0 and since_head_ms >= genesis.phase_timeout_ms
-    if not waited and not expected_contributors(genesis, parent) <= counted:
-        return Opinion.LATER
-    return Opinion.VOTE
-
-
-def _omits_posts(genesis: Genesis, mempool: Mempool, parent: State, block: Block) -> bool:
-    """Whether the block leaves out a post that we, and so surely its miner, had held for long when it was sealed."""
-    counted = {transaction.sender for transaction in block.transactions}
-    held_since_ms = block.header.timestamp_ms - genesis.omission_slack_ms
-    since_parent_ms = block.header.timestamp_ms - parent.timestamp_ms
-    held = [
-        post.sender
-        for post in mempool.held_before((parent.round, parent.phase), held_since_ms)
-        if post.sender in parent.contributors
-    ]
-    # A phase may be closed empty although a few posted, but not when they were enough for a block.
-    if not counted and len(held) < genesis.contribution_quorum:
-        return False
-    # Where only the aggregator may count them, they do not keep the others from going on without it.
-    if not counted and genesis.centralized and since_parent_ms >= 2 * genesis.phase_timeout_ms:
-        return False
-    return any(sender not in counted for sender in held)
-
-
-def _swaps_own_post(mempool: Mempool, block: Block) -> bool:
-    """Whether the miner counts another post of its own than the one it sent us, say one with a later timestamp."""
-    header = block.header
-    sent = mempool.get((header.round, header.phase), header.miner)
-    return sent is not None and any(
-        post.sender == header.miner and post.hash != sent.hash for post in block.transactions
+    return is_patience_over(context) or not (
+        expected_contributors(context.head) - {post.sender for post in entry.block.transactions}
     )
+
+
+def omits_posts(context: Context, entry: Entry) -> bool:
+    """Whether the block leaves out a post that we had held for long when it came; so surely its miner held it, too.
+
+    Whoever holds the post mines it, and a block that counts more is preferred. Only if none has come within a whole
+    timeout may the height be closed without it.
+    """
+    genesis, head = context.genesis, context.head
+    if context.now.ms - entry.arrived_ms >= genesis.phase_timeout_ms:
+        return False
+    counted = {post.sender for post in entry.block.transactions}
+    before_ms = entry.arrived_ms - genesis.omission_slack_ms
+    held = {member for member in context.mempool.held_before(context.phase, before_ms) if member in head.contributors}
+    # A phase may be closed empty although a few posted, but not when they were enough for a block; in a centralized
+    # federation they may be, if the only member that may count them does not.
+    if not counted and (len(held) < posts_required(genesis, head) or genesis.centralized):
+        return False
+    return bool(held - counted)
+
+
+def is_patience_over(context: Context) -> bool:
+    """Whether the expected posts that are not in have been waited for long enough."""
+    quorum_ms = context.clock.quorum_ms
+    after_ms = None if quorum_ms is None else quorum_ms - context.clock.since_ms
+    return context.since_head_ms >= patience_ms(context.genesis, context.head, after_ms)
+
+
+def is_time_to_close_empty(context: Context) -> bool:
+    """Whether the open phase has waited so long that it may be closed without posts.
+
+    A silent aggregator is waited for once; contributors twice, because a producer waits once for its stragglers.
+    """
+    head, timeout_ms = context.head, context.genesis.phase_timeout_ms
+    is_aggregators = phase_rule(context.genesis, head).by is Contributor.AGGREGATOR
+    by_aggregator = is_aggregators and not context.mempool.posts(context.phase)
+    return context.since_head_ms >= timeout_ms * (1 if by_aggregator else 2)

@@ -14,8 +14,8 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from fedchain.chain.block import Header
-from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
 from fedchain.node.core.production import is_same_work
+from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
 
 log = logging.getLogger("fedchain.worker")
 
@@ -151,9 +151,9 @@ class WorkerProcess:
     async def start(cls, arguments: list[str]) -> Self:
         """Start ``python -m fedchain.node.workers.process`` with ``arguments``."""
         command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
-        # A session of its own: Ctrl-C in the terminal is the node's to handle, and it ends its workers itself.
+        # It stays in the node's session, where its niceness counts, and leaves the node's process group by itself.
         pipe = subprocess.PIPE
-        return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=None, start_new_session=True))
+        return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=None))
 
     async def send(self, value: Any) -> None:
         """Send one order; raises PipeBroken."""

@@ -1,9 +1,14 @@
-"""Virtual time: an asyncio loop whose clock jumps to the next timer whenever nothing is left to do."""
+"""Virtual time: an asyncio loop whose clock jumps to the next timer whenever nothing is left to do.
+
+Beside it every peer has a clock on the wall, which may be wrong.
+"""
 
 import asyncio
 import selectors
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from fedchain.simulator.scenario import Clock
 
 
 class DeadlockError(RuntimeError):
@@ -54,3 +59,24 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def now_ms(self) -> int:
         """The same in whole milliseconds, which is how the protocol counts."""
         return round(self._clock.now_s * 1000)
+
+
+EPOCH_MS = 1_700_000_000_000
+"""What a right clock on the wall shows when virtual time begins, in milliseconds since the Unix epoch."""
+
+
+class WallClock:
+    """One peer's clock on the wall: right, or wrong as its settings say."""
+
+    def __init__(self, settings: Sequence[Clock] = ()) -> None:
+        self._settings = tuple(settings)
+
+    def read_ms(self, now_ms: int) -> int:
+        """What it shows at a moment of virtual time, in milliseconds since the Unix epoch."""
+        return (
+            EPOCH_MS + now_ms + round(1000 * sum(self._error_s(setting, now_ms / 1000) for setting in self._settings))
+        )
+
+    @staticmethod
+    def _error_s(setting: Clock, now_s: float) -> float:
+        return setting.offset_s + setting.drift * (now_s - setting.at_s) if now_s >= setting.at_s else 0.0

@@ -45,14 +45,16 @@ class RoundMetrics:
     """Bytes that a peer sent during the round, on average."""
     blocks: int = 0
     """Valid blocks mined for the round."""
-    forks: int = 0
-    """Those of them that the chain did not take."""
+    not_taken: int = 0
+    """Those of them that did not become final."""
+    attempts: int = 0
+    """Attempts in which the members decided, of the round's block that took most; 1: the first."""
     training_s: float = 0.0
     """How long a peer trained, on average."""
     mining_s: float = 0.0
-    """From the newest post of a block to its seal, summed over the round's blocks."""
+    """How long the round's blocks were mined, as their voters saw it, summed over the blocks."""
     voting_s: float = 0.0
-    """From the seal of the round's last block to its acceptance, on average over the peers that were up at the seal."""
+    """From the seal of the round's last block until it was final, on average over the peers that were up then."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -72,9 +74,9 @@ class Span:
     voted: float | None = None
     """The peer voted for a block."""
     closed: float | None = None
-    """The round's last block was accepted."""
+    """The round's last block was final."""
     up_since: float = 0.0
-    """When the peer that accepted it was started: who was down or asleep at the seal accepts it much later."""
+    """When the peer was started: who was down or asleep at the seal hears of the block much later."""
 
 
 @dataclass(slots=True)

@@ -11,12 +11,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from fedchain.chain.exceptions import Refused
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
+from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
+from fedchain.simulator.engine.gates import Gates, OnBan
 
 SEEN_MAX = 8_192
 """Message ids that a peer of a gossip mesh remembers."""
@@ -43,6 +45,10 @@ class Conditions:
     """Neighbours of each peer in the gossip mesh; 0: everybody is everybody's neighbour."""
 
 
+OnLink = Callable[[int, int, bool], None]
+"""Told (peer number, neighbour, whether they are connected now)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parcel:
     """One message on its way."""
@@ -65,6 +71,8 @@ class SimulatedNetwork:
         conditions: how well the network works.
         seed: of delays, losses, replays and the mesh.
         on_delivery: told about each parcel before its receiver is: (peer number, sender, parcel).
+        on_link: told when a ban cuts a connection, and when it is over; each of the two peers is named once.
+        on_ban: told (peer number, whom it has banned) before that.
     """
 
     def __init__(
@@ -74,6 +82,8 @@ class SimulatedNetwork:
         conditions: Conditions,
         seed: int,
         on_delivery: Callable[[int, int, Parcel], None],
+        on_link: OnLink = lambda number, neighbour, connected: None,
+        on_ban: OnBan = lambda number, banned: None,
     ) -> None:
         self.sent_bytes = [0] * len(members)
         self.conditions = conditions
@@ -81,7 +91,11 @@ class SimulatedNetwork:
         self._members = members
         self._number = {member: number for number, member in enumerate(members)}
         self._random = random.Random(seed)
-        self._on_delivery = on_delivery
+        self._on_delivery, self._on_link, self._on_ban = on_delivery, on_link, on_ban
+        self.gates = Gates(members, loop.time, self._cut)
+        self.bans: list[tuple[int, int]] = []
+        """(who banned, who was banned), in order."""
+        self._broken: set[tuple[int, int]] = set()  # pairs that a ban keeps apart, both ways round
         self._receivers: list[Receiver | None] = [None] * len(members)
         self._mesh = _build_mesh(len(members), conditions.degree, self._random)
         self._present: Sequence[int] = range(len(members))
@@ -95,7 +109,8 @@ class SimulatedNetwork:
 
     def neighbours(self, number: int) -> Sequence[int]:
         """Peers that a peer is connected to, in ascending order."""
-        return self._mesh[number] if self._mesh else [other for other in self._present if other != number]
+        known = self._mesh[number] if self._mesh else [other for other in self._present if other != number]
+        return [other for other in known if (number, other) not in self._broken] if self._broken else known
 
     def set_present(self, numbers: Collection[int]) -> None:
         """Say who is there at all; where there is no mesh, nobody is connected to the others."""
@@ -131,6 +146,45 @@ class SimulatedNetwork:
         number = self._number.get(receiver)
         if number is not None:
             self._carry(sender, number, _pack(message, gossip=False))
+
+    def blame(self, number: int, author: PublicKey, error: Refused) -> None:
+        """A peer holds against a member what it signed."""
+        self.gates.wrote(number, self._number[author], error)
+
+    def _cut(self, number: int, banned: int) -> None:
+        """A peer has banned another one: they are not connected until the ban is over."""
+        if (number, banned) in self._broken:
+            return
+        self.bans.append((number, banned))
+        self._on_ban(number, banned)
+        self._broken |= {(number, banned), (banned, number)}
+        for one, other in ((number, banned), (banned, number)):
+            self._on_link(one, other, False)
+        self._loop.call_later(self.gates.limits.ban_s, self._mend, number, banned)
+        self._replace(number)
+
+    def _replace(self, number: int) -> None:
+        """Who has cut a link of a mesh dials somebody else: bans alone must not divide those that stay."""
+        held = {number, *(self._mesh[number] if self._mesh else range(len(self._members)))}
+        strangers = [
+            other
+            for other in range(len(self._members))
+            if other not in held and (number, other) not in self._broken and self.gates.admits(other, number)
+        ]
+        if not strangers:
+            return
+        other = self._random.choice(strangers)
+        for one, new in ((number, other), (other, number)):
+            self._mesh[one] = sorted((*self._mesh[one], new))
+            self._on_link(one, new, True)
+
+    def _mend(self, number: int, banned: int) -> None:
+        if not (self.gates.admits(number, banned) and self.gates.admits(banned, number)):
+            self._loop.call_later(self.gates.limits.redial_max_s, self._mend, number, banned)
+            return
+        self._broken -= {(number, banned), (banned, number)}
+        for one, other in ((number, banned), (banned, number)):
+            self._on_link(one, other, True)
 
     def _spread(self, sender: int, parcel: Parcel, received_from: int = -1) -> None:
         for neighbour in self.neighbours(sender):
@@ -179,10 +233,14 @@ class SimulatedNetwork:
 
     def _deliver(self, number: int, sender: int, parcel: Parcel) -> None:
         receiver = self._receivers[number]
-        if receiver is None or (parcel.gossip and not self._remember(number, parcel.identity)):
+        if receiver is None or (number, sender) in self._broken or not self.gates.pays(number, sender):
+            return
+        if parcel.gossip and not self._remember(number, parcel.identity):
             return
         self._on_delivery(number, sender, parcel)
         verdict = receiver(self._members[sender], parcel.message)
+        if verdict is Verdict.REJECT:
+            self.gates.rejected(number, sender)
         if parcel.gossip:
             if verdict is Verdict.ACCEPT:
                 self._spread(number, parcel, sender)
@@ -207,6 +265,7 @@ class Endpoint:
         self.attach = partial(network.attach, number)
         self.publish = partial(network.publish, number)
         self.send = partial(network.send, number)
+        self.blame = partial(network.blame, number)
 
 
 @lru_cache(maxsize=PARCELS_MAX)

@@ -4,30 +4,60 @@ The node is the one that runs on a real network. Training takes α·E and a hash
 they yield is real: trained models, and nonces that meet the target.
 """
 
+import asyncio
 import math
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, assert_never
 
 from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
 from fedchain.chain.exceptions import Refused
-from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.learner import Contribution
-from fedchain.network.verdict import Verdict, verdict
 from fedchain.network.messages import Message
+from fedchain.network.verdict import Verdict, verdict
+from fedchain.node.core import jobs
+from fedchain.node.core.checks import Checks
 from fedchain.node.core.content_cache import Intern
-from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
-from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
+from fedchain.node.core.effects import (
+    Blame,
+    Contribute,
+    Effect,
+    Mine,
+    Persist,
+    Publish,
+    Refuse,
+    Retain,
+    Send,
+    Stop,
+    Tell,
+    Wake,
+    WriteJournal,
+)
+from fedchain.node.core.effects import Compute as ComputeJob
+from fedchain.node.core.events import (
+    Computed,
+    Contributed,
+    Event,
+    MessageReceived,
+    Mined,
+    NotContributed,
+    PeerConnected,
+    Tick,
+)
+from fedchain.node.core.journal import Journal
+from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
-from fedchain.node.core.checks import Verification
-from fedchain.simulator.engine.clock import VirtualTimeLoop
+from fedchain.node.core.notices import Notice
+from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import SimulatedNetwork
 from fedchain.simulator.engine.training_pool import Compute, Job
 
@@ -37,18 +67,37 @@ TICK_S = 1.0
 SEARCH_SLICE = 65_536
 """Nonces tried per call while a real nonce is searched."""
 
+NOTICES_MAX = 64
+"""Notices of one peer that are remembered, the newest."""
+
 
 class Observer(Protocol):
     """Whoever watches the peers."""
 
-    def on_event(self, peer: "SimulatedPeer", event: Event, effects: list[Effect]) -> None:
+    def on_event(self, peer: "SimulatedPeer", event: Event, effects: Sequence[Effect]) -> None:
         """A node took an event; ``effects`` were not carried out yet."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
 
-    def on_contribution(self, peer: "SimulatedPeer", round_number: int, contribution: Contribution) -> None:
-        """A peer finished its part of a phase."""
+    def on_contribution(self, peer: "SimulatedPeer", round_number: int, made: Contribution | TrainingDiverged) -> None:
+        """A peer finished its part of a phase, or its training diverged."""
+
+
+class Behaviour(Protocol):
+    """What a peer does that does not follow the protocol: it stands between a node and its shell."""
+
+    def begin(self, peer: "SimulatedPeer") -> None:
+        """The peer has started, or started again."""
+
+    def hear(self, event: Event) -> Sequence[Event]:
+        """What the node is told instead of ``event``."""
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """What is carried out instead of ``effect``."""
+
+    def act(self) -> None:
+        """A second has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,63 +110,92 @@ class Pace:
     """Hashes per second."""
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all peers of a simulation share."""
+
+    loop: VirtualTimeLoop
+    network: SimulatedNetwork
+    genesis: Genesis
+    compute: Compute
+    pace: Pace
+    intern: Intern
+    """The copy of a content to hold."""
+    evaluates: Callable[[int], bool]
+    """Whether models are measured on the whole test set in a round."""
+    observer: Observer
+
+
 class SimulatedPeer:
-    """A node, its storage, its clock and its computing power. It can crash and come back."""
+    """A node, its storage, its journal, its clock and its computing power. It can crash and come back.
+
+    Args:
+        number: place among the members.
+        key: its key.
+        checks: its costly checks, which others may share.
+        storage: what survives a crash, beside the journal.
+        clock: its clock on the wall.
+        draw: its randomness.
+        around: what it shares with the others.
+        behaviour: what it does against the protocol; None: nothing.
+    """
 
     def __init__(
         self,
         number: int,
         key: PrivateKey,
-        genesis: Genesis,
-        verification: Verification,
+        checks: Checks,
         storage: Storage,
-        intern: Intern,
-        *,
-        loop: VirtualTimeLoop,
-        network: SimulatedNetwork,
-        compute: Compute,
-        pace: Pace,
+        clock: WallClock,
         draw: random.Random,
-        evaluates: Callable[[int], bool],
-        observer: Observer,
+        around: Surroundings,
+        behaviour: Behaviour | None = None,
     ) -> None:
-        self.number = number
+        self.number, self.key, self.storage, self.behaviour = number, key, storage, behaviour
         self.node: Node | None = None
+        self.journal = Journal()
+        self.notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
+        self.stopped = ""
+        """Why the node ended itself; empty: it did not."""
         self.up_since = 0.0
-        self.storage = storage
-        self._intern = intern
         self.slowness = 1.0
-        self._key, self._genesis, self._verification = key, genesis, verification
-        self._loop, self._network, self._compute = loop, network, compute
-        self._endpoint = network.endpoint(number)
-        self._pace, self._draw, self._evaluates, self._observer = pace, draw, evaluates, observer
+        self.kill_pending = False
+        """Whether the peer crashes between two effects of the next event that has several."""
+        self._checks, self._clock, self._draw, self._around = checks, clock, draw, around
+        self._endpoint = around.network.endpoint(number)
+        self._events: deque[Event] = deque()
+        self._is_busy = False
         self._life = 0  # results of work begun before a crash belong to an earlier life and are dropped
         self._mining_job = 0
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def public_key(self) -> PublicKey:
         """Who the peer is."""
-        return self._key.public_key
+        return self.key.public_key
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether it follows the protocol."""
+        return self.behaviour is None
+
+    def clock_ms(self) -> int:
+        """What its clock on the wall shows."""
+        return self._clock.read_ms(self._around.loop.now_ms())
 
     def start(self) -> None:
         """Start or restart the node from what it had persisted."""
-        if self.node is not None:
+        if self.node is not None or self.stopped:
             return
-        self.up_since = self._loop.time()
-        storage = self.storage
-        self.node = Node(
-            self._genesis,
-            self._key,
-            self._verification,
-            storage.records(),
-            storage.content,
-            storage.content_part,
-            self._intern,
-        )
+        around = self._around
+        self.up_since = around.loop.time()
+        self.node = Node(around.genesis, self.key, self._checks, self.storage, self.journal, around.intern)
         self._endpoint.attach(self._receive)
-        for neighbour in self._network.neighbours(self.number):
-            self.handle(PeerConnected(self._genesis.members[neighbour]))
-        self._loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
+        if self.behaviour is not None:
+            self.behaviour.begin(self)
+        for neighbour in around.network.neighbours(self.number):
+            self.handle(PeerConnected(around.genesis.members[neighbour]))
+        around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
     def sleep(self) -> None:
         """Stop, and keep only what must not be lost: payloads and knowledge can be fetched again."""
@@ -125,94 +203,175 @@ class SimulatedPeer:
         self.storage.retain(())
 
     def crash(self) -> None:
-        """Lose everything but the storage, in the middle of whatever is going on."""
+        """Lose everything but storage and journal, in the middle of whatever is going on."""
         self._life += 1
         self.node = None
+        self.kill_pending = False
+        self._events.clear()
+        self._set_alarm(None)
         self._endpoint.attach(None)
 
     def handle(self, event: Event) -> Verdict:
-        """Feed the node and carry out what it asks for; the verdict is about a received message."""
+        """Feed the node and carry out what it asks for; the verdict is about a received message.
+
+        What follows from an event at once, as a finished check does, is an event of its own behind those that wait.
+        """
+        self._events.append(event)
+        if self._is_busy:
+            return Verdict.ACCEPT
+        refused: Refused | None = None
+        self._is_busy = True
+        try:
+            while self._events:
+                happened = self._events.popleft()
+                heard = (happened,) if self.behaviour is None else self.behaviour.hear(happened)
+                for told in heard:
+                    error = self._feed(told)
+                    refused = error if told is event else refused
+        finally:
+            self._is_busy = False
+        return verdict(refused)
+
+    def _feed(self, event: Event) -> Refused | None:
+        """Let the node take one event; what it refuses."""
         node = self.node
-        assert node is not None, "a crashed peer receives nothing"
-        old = node.head
-        effects = node.handle(event, self._loop.now_ms())
-        self._observer.on_event(self, event, effects)
+        if node is None:
+            return None  # it crashed on an event before this one
+        old, now_ms = node.head, self._around.loop.now_ms()
+        effects = node.handle(event, Moment(now_ms, self._clock.read_ms(now_ms)))
+        is_killed = self.kill_pending and len(effects) > 1
+        if is_killed:
+            effects = effects[: self._draw.randrange(len(effects))]
+        self._around.observer.on_event(self, event, effects)
         refused: Refused | None = None
         for effect in effects:
             if isinstance(effect, Refuse):
                 refused = effect.error
-            else:
-                self._carry_out(effect)
-        if node.head is not old:
-            self._observer.on_head(self, old)
-        return verdict(refused)
+            for meant in (effect,) if self.behaviour is None else self.behaviour.say(effect):
+                self.carry_out(meant)
+            if self.node is None:
+                return None
+        if is_killed:
+            self.crash()
+        elif node.head is not old:
+            self._around.observer.on_head(self, old)
+        return refused
 
-    def _receive(self, sender: PublicKey, message: Message) -> Verdict:
-        return self.handle(MessageReceived(sender, message))
-
-    def _tick(self, life: int) -> None:
-        if life == self._life:
-            self.handle(Tick())
-            self._loop.call_later(TICK_S, self._tick, life)
-
-    def _carry_out(self, effect: Effect) -> None:
+    def carry_out(self, effect: Effect) -> None:
+        """Do what the node, or its behaviour, asks for."""
         match effect:
             case Persist(records):
                 self.storage.append(records)
+            case WriteJournal(journal):
+                self.journal = journal
             case Retain(needed):
                 self.storage.retain(needed)
             case Publish(message):
                 self._endpoint.publish(message)
             case Send(peer, message):
                 self._endpoint.send(peer, message)
+            case Blame(member, error):
+                if member != self.public_key:
+                    self._endpoint.blame(member, error)
             case Contribute():
                 self._contribute(effect)
             case Mine(header):
                 self._mine(header)
+            case ComputeJob(job):
+                self._compute(job)
+            case Wake(at_ms):
+                self._set_alarm(at_ms)
+            case Tell(notice):
+                self.notices.append(notice)
+            case Stop(reason):
+                self.stopped = reason
+                self.crash()
+            case Refuse():
+                pass  # the network hears of it by the verdict
+            case _:
+                assert_never(effect)
+
+    def _receive(self, sender: PublicKey, message: Message) -> Verdict:
+        return self.handle(MessageReceived(sender, message))
+
+    def _compute(self, job: jobs.Job) -> None:
+        self._events.append(Computed(job, self._checks.run(job)))
+
+    def _tick(self, life: int) -> None:
+        if life == self._life:
+            self.handle(Tick())
+            if self.behaviour is not None and life == self._life:
+                self.behaviour.act()
+            self._around.loop.call_later(TICK_S, self._tick, life)
+
+    def _set_alarm(self, at_ms: int | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        loop = self._around.loop
+        self._alarm = None if at_ms is None else loop.call_at(at_ms / 1000, self._wake)
+
+    def _wake(self) -> None:
+        self._alarm = None
+        if self.node is not None:
+            self.handle(Tick())
 
     def _contribute(self, effect: Contribute) -> None:
         """Let a worker process train at once, and take the result when its virtual time has come."""
-        job = self._compute.contribute(
+        around = self._around
+        job = around.compute.contribute(
             self.number,
             effect.phase_name,
             effect.round,
             effect.knowledge,
-            evaluate_test=self._evaluates(effect.round),
+            evaluate_test=around.evaluates(effect.round),
         )
-        steps = self._compute.planned_steps(self.number)
-        duration_s = self._pace.iteration_s * steps * self.slowness
-        self._loop.call_later(duration_s, self._contributed, self._life, effect, job)
+        duration_s = around.pace.iteration_s * around.compute.planned_steps(self.number) * self.slowness
+        around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
 
     def _contributed(self, life: int, effect: Contribute, job: Job[Contribution]) -> None:
-        contribution = job.result()  # waits in real time, never in virtual time; what is dropped is still waited for
+        """Waits in real time, never in virtual time; what is dropped is still waited for."""
+        observer = self._around.observer
+        try:
+            contribution = job.result()
+        except TrainingDiverged as error:
+            if life == self._life:
+                observer.on_contribution(self, effect.round, error)
+                self.handle(NotContributed(effect.round, effect.phase, str(error)))
+            return
         if life == self._life:
-            self._observer.on_contribution(self, effect.round, contribution)
+            observer.on_contribution(self, effect.round, contribution)
             self.handle(Contributed(effect.round, effect.phase, contribution.payload))
 
     def _mine(self, header: Header) -> None:
-        """Draw how long the block will take, and search a real nonce when its time has come.
+        self._mining_job += 1
+        job = self._mining_job
+        self.mine(header, lambda sealed: self.handle(Mined(sealed)), lambda: self._wants(job, header))
+
+    def _wants(self, job: int, header: Header) -> bool:
+        return job == self._mining_job and self.node is not None and self.node.is_mining(header)
+
+    def mine(self, header: Header, on_sealed: Callable[[Header], object], is_wanted: Callable[[], bool]) -> None:
+        """Draw how long a block will take, and search a real nonce when its time has come, if it is still wanted.
 
         The law is exponential: whole attempts would be a clock that all peers share, on which they find their blocks
         at once when the peers are many and the attempts behind a block few.
         """
-        self._mining_job += 1
         success = (target_from_bits(header.bits) + 1) / 2**256
         attempts = -math.log(1.0 - self._draw.random()) / success
-        duration_s = attempts / self._pace.hashes_per_s * self.slowness
-        self._loop.call_later(duration_s, self._mined, self._life, self._mining_job, header)
+        duration_s = attempts / self._around.pace.hashes_per_s * self.slowness
+        life, loop = self._life, self._around.loop
 
-    def _mined(self, life: int, job: int, header: Header) -> None:
-        """Seal the header, if it is still wanted: nobody needs the nonces of blocks that came too late."""
-        if life != self._life or job != self._mining_job or self.node is None or not self.node.is_mining(header):
-            return
-        header = replace(header, timestamp_ms=max(header.timestamp_ms, self._loop.now_ms()))
+        def seal() -> None:
+            """Nobody needs the nonces of blocks that came too late."""
+            if life == self._life and is_wanted():
+                on_sealed(self.search(header))
+
+        loop.call_later(duration_s, seal)
+
+    def search(self, header: Header) -> Header:
+        """Seal a header at once, whatever it costs."""
         start, sealed = self._draw.randrange(NONCE_MAX), None
         while sealed is None:
-            sealed = search_nonce(self._genesis.proof_function, header, start, SEARCH_SLICE)
+            sealed = search_nonce(self._around.genesis.proof_function, header, start, SEARCH_SLICE)
             start += SEARCH_SLICE
-        self.handle(Mined(sealed))
-
-    @property
-    def tree(self) -> BlockTree | None:
-        """The running node's view of the chain."""
-        return None if self.node is None else self.node.tree
+        return sealed

@@ -7,36 +7,37 @@ processes; ``Outcome.trace_hash`` is the proof.
 import asyncio
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedchain.chain.block import Block
 from fedchain.chain.difficulty import bits_from_attempts
-from fedchain.chain.fork_choice import BlockTree
-from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
-from fedchain.chain.state import State, mining_time_ms
+from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.learner import Contribution
 from fedchain.learning.rules import Rules
 from fedchain.learning.seeding import derive
-from fedchain.network.messages import PostMessage, VoteMessage
 from fedchain.node import task
-from fedchain.node.core.effects import Contribute, Effect, Mine, Publish
-from fedchain.node.core.events import Contributed, Event, Mined
-from fedchain.node.core.checks import Verification
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.effects import Effect
+from fedchain.node.core.events import Contributed, Event, Mined, PeerConnected, PeerDisconnected
+from fedchain.simulator.adversaries.adversary import Coalition
+from fedchain.simulator.adversaries.registry import build_adversary
 from fedchain.simulator.engine.checker import Checker
+from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
-from fedchain.simulator.engine.clock import VirtualTimeLoop
-from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics, Span
+from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
-from fedchain.simulator.engine.peer import Pace, SimulatedPeer
-from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
+from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
+from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Compute
+from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers get, after the last round, to agree on one head."""
@@ -56,8 +57,8 @@ class Progress:
     """Height of the highest head."""
     head: str = ""
     """First bytes of its hash, in hexadecimal."""
-    forks: int = 0
-    """Valid blocks that the chain did not take, so far."""
+    not_taken: int = 0
+    """Valid blocks that did not become final, so far."""
     peers_up: int = 0
     """Peers that run."""
     last: RoundMetrics | None = None
@@ -85,31 +86,39 @@ class Outcome:
     violations: list[str]
     """What the checker found; empty when all is well."""
     totals: dict[str, Any] = field(default_factory=dict)
-    """Blocks, forks, bytes and the like."""
+    """Blocks, attempts, bans, bytes and the like."""
 
 
 def found_federation(scenario: Scenario, rules: Rules, keys: list[PrivateKey]) -> Genesis:
-    """The genesis document of a scenario. Virtual time starts at 0, so the federation was founded then."""
+    """The genesis document of a scenario. The federation was founded when virtual time begins."""
     return task.found_federation(
         scenario.learning_config(),
         rules,
         [key.public_key for key in keys],
-        name=scenario.name,
-        created_ms=0,
-        rounds=scenario.rounds,
-        aggregator=AggregatorRule(scenario.aggregator),
-        centralized=scenario.centralized,
-        proof_function=scenario.proof_function,
-        initial_bits=bits_from_attempts(scenario.mining_attempts),
-        target_mining_time_ms=round(scenario.mining_s * 1000),
-        vote_quorum_percent=scenario.vote_quorum_percent,
-        contribution_quorum=scenario.contribution_quorum,
-        phase_timeout_ms=round(scenario.phase_timeout_s * 1000),
-        inactive_after=scenario.inactive_after,
-        retention_blocks=scenario.retention_blocks,
-        committee_size=scenario.committee_size,
-        contributors_per_round=scenario.contributors_per_round,
+        **consensus_of(scenario),
     )
+
+
+def consensus_of(scenario: Scenario) -> dict[str, Any]:
+    """What a scenario says of the genesis document, apart from the task and its members."""
+    return {
+        "name": scenario.name,
+        "created_ms": EPOCH_MS,
+        "rounds": scenario.rounds,
+        "aggregator": AggregatorRule(scenario.aggregator),
+        "centralized": scenario.centralized,
+        "proof_function": scenario.proof_function,
+        "initial_bits": bits_from_attempts(scenario.mining_attempts),
+        "target_mining_time_ms": round(scenario.mining_s * 1000),
+        "fault_model": FaultModel(scenario.fault_model),
+        "contribution_quorum": scenario.contribution_quorum,
+        "phase_timeout_ms": round(scenario.phase_timeout_s * 1000),
+        "phase_floor_ms": round(scenario.phase_floor_s * 1000),
+        "vote_timeout_ms": round(scenario.vote_timeout_s * 1000),
+        "retention_blocks": scenario.retention_blocks,
+        "committee_size": scenario.committee_size,
+        "contributors_per_round": scenario.contributors_per_round,
+    }
 
 
 def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
@@ -145,53 +154,83 @@ class Simulation:
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
+        self.loop = VirtualTimeLoop()
+        self.traitors = frozenset(number for row in scenario.adversaries for number in row.peers)
+        self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
+        self.recorder = Recorder(genesis, self.loop)
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round = on_round
-        self._loop = VirtualTimeLoop()
-        self._checker = Checker(genesis, rules)
-        self._evaluations = EvaluationLog()
-        self._rows: list[RoundMetrics] = []
-        self._timeline: dict[tuple[int, int], Span] = {}
         self._trace = hashlib.sha256()
         self._events = 0
-        self._bytes_counted = 0
-        self._done: asyncio.Future[None] = self._loop.create_future()
-        self._network = SimulatedNetwork(
-            self._loop, genesis.members, _conditions(scenario), derive(scenario.seed, "network"), self._trace_delivery
+        self._is_stopped = False
+        self._diverged: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
+        self._done: asyncio.Future[None] = self.loop.create_future()
+        self.network = SimulatedNetwork(
+            self.loop,
+            genesis.members,
+            _conditions(scenario),
+            derive(scenario.seed, "network"),
+            self._trace_delivery,
+            self._on_link,
+            self.checker.on_ban,
         )
-        self._shifts = Shifts(genesis, self.peers, self._network) if scenario.idle_sleep else None
-        shared = Verification(genesis, rules) if scenario.shared_verification else None
+        self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
+        around = Surroundings(
+            self.loop,
+            self.network,
+            genesis,
+            compute,
+            _pace(scenario),
+            ContentPool().intern,
+            self._evaluates_test,
+            self,
+        )
+        shared = Checks(genesis, rules) if scenario.shared_verification else None
+        behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
-        contents = ContentPool()
         for number, key in enumerate(keys):
             storage = store if number == 0 and store is not None else MemoryStore(pool)
+            clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
+            draw = random.Random(derive(scenario.seed, "peer", number))
             self.peers.append(
                 SimulatedPeer(
                     number,
                     key,
-                    genesis,
-                    shared or Verification(genesis, rules),
+                    shared or Checks(genesis, rules),
                     storage,
-                    contents.intern,
-                    loop=self._loop,
-                    network=self._network,
-                    compute=compute,
-                    pace=_pace(scenario),
-                    draw=random.Random(derive(scenario.seed, "peer", number)),
-                    evaluates=self._evaluates_test,
-                    observer=self,
+                    clock,
+                    draw,
+                    around,
+                    behaviours.get(number),
                 )
             )
+
+    def _build_behaviours(self, keys: Sequence[PrivateKey], rules: ChainRules) -> dict[int, Behaviour]:
+        """What the traitors do, by peer number."""
+        if not self.traitors:
+            return {}
+        honest = tuple(number for number in range(len(keys)) if number not in self.traitors)
+        known = tuple(keys[number] for number in sorted(self.traitors))
+        coalition = Coalition(self._genesis, rules, self.loop, known, honest)
+        built: dict[int, Behaviour] = {}
+        for row in self._scenario.adversaries:
+            for number in row.peers:
+                draw = random.Random(derive(self._scenario.seed, "adversary", number))
+                try:
+                    built[number] = build_adversary(row.behaviour, coalition, draw, row.parameters)
+                except ValueError as error:
+                    raise ScenarioError(str(error)) from None
+        return built
 
     def run(self) -> Outcome:
         """Run to the end of the last round.
 
         Raises:
             ScenarioError: the federation did not get there within ``max_virtual_s``.
-            TrainingDiverged: a peer's loss left the finite numbers.
+            TrainingDiverged: so many peers' losses left the finite numbers that a phase can never have its posts.
         """
-        asyncio.set_event_loop(self._loop)
-        self._loop.set_exception_handler(self._on_exception)
+        asyncio.set_event_loop(self.loop)
+        self.loop.set_exception_handler(self._on_exception)
         try:
             if self._shifts is None:
                 for peer in self.peers:
@@ -199,74 +238,86 @@ class Simulation:
             else:
                 self._shifts.begin()
             for fault in self._scenario.faults:
-                self._loop.call_at(fault.at_s, self._apply_fault, fault)
-            self._loop.call_later(1.0, self._look)
-            self._loop.run_until_complete(self._done)
+                self.loop.call_at(fault.at_s, self._apply_fault, fault)
+            self.loop.call_later(1.0, self._look)
+            self.loop.run_until_complete(self._done)
             self._measure_final_models()
         finally:
             asyncio.set_event_loop(None)
-            self._loop.close()
-        self._checker.check_end(self.peers)
+            self.loop.close()
+        self.checker.check_end(is_settled=not self._is_stopped)
         return self._outcome()
+
+    def stop(self) -> None:
+        """End the run now, wherever it is; peers may then have different heads."""
+        self._is_stopped = True
+        if not self._done.done():
+            self._done.set_result(None)
 
     # what the peers report
 
-    def on_event(self, peer: SimulatedPeer, event: Event, effects: list[Effect]) -> None:
+    def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
         """A node took an event: note it in the trace and in the timeline."""
         self._events += 1
         if isinstance(event, Contributed):
             self._note(peer.number, "contributed", sha256(event.payload))
         elif isinstance(event, Mined):
             self._note(peer.number, "mined", event.header.hash)
-        if not effects:
-            return
-        self._checker.on_effects(peer, effects)
-        node = peer.node
-        assert node is not None, "an event was just taken"
-        for effect in effects:
-            match effect:
-                case Contribute():
-                    self._span(peer, effect.round).started = self._loop.time()
-                case Mine(header):
-                    self._span(peer, header.round).mining = self._loop.time()
-                case Publish(PostMessage(transaction, _)):
-                    span = self._span(peer, transaction.round)
-                    span.trained = self._loop.time() if span.trained is None else span.trained  # it may be sent again
-                case Publish(VoteMessage(vote)):
-                    self._span(peer, vote.round).voted = self._loop.time()
+        if peer.is_honest:
+            self.checker.on_event(peer, event, effects)
+            if effects:
+                self.recorder.on_effects(peer, effects)
 
-    def on_contribution(self, peer: SimulatedPeer, round_number: int, contribution: Contribution) -> None:
-        """A peer finished training: keep what it measured."""
-        self._evaluations.add(peer.number, round_number, contribution)
+    def on_contribution(self, peer: SimulatedPeer, round_number: int, made: Contribution | TrainingDiverged) -> None:
+        """A peer finished training: keep what it measured, or end where too few are left that can post."""
+        if isinstance(made, Contribution):
+            self.recorder.evaluations.add(peer.number, round_number, made)
+            return
+        assert peer.node is not None, "only a running peer trains"
+        head = peer.node.head
+        if head.round != round_number:
+            return
+        failed = self._diverged.setdefault((head.round, head.phase), set())
+        failed.add(peer.public_key)
+        able = len(head.contributors - failed)
+        required = 1 if may_close_empty(self._genesis, head) else posts_required(self._genesis, head)
+        if able < required and not self._done.done():
+            self._done.set_exception(made)
 
     def on_head(self, peer: SimulatedPeer, old: State) -> None:
-        """A head moved: check it, and close the round for this peer if it was the round's last block."""
+        """A head moved: check it, and close the round if this peer is the first to."""
         assert peer.node is not None, "only a running peer's head moves"
         head = peer.node.head
         self._note(peer.number, "head", head.block_hash)
-        self._checker.on_head(peer)
-        if head.round > old.round:
-            span = self._span(peer, old.round)
-            span.closed, span.up_since = self._loop.time(), peer.up_since
+        if not peer.is_honest:
+            return
+        self.checker.on_head(peer)
+        self.recorder.on_head(peer, old, head)
         if head.height > self.progress.height:
             self.progress.height, self.progress.head = head.height, head.block_hash.hex()[:12]
             self.progress.round = min(head.round, self._genesis.rounds)
-            if head.round > old.round and head.round - 1 > len(self._rows):
-                self._close_round(peer.node.tree, head)
+            if head.round > old.round and head.round - 1 > len(self.recorder.rows):
+                self._close_round(peer)
         if self._shifts is not None and head.height >= self.progress.height:
-            self._loop.call_later(0.0, self._shifts.change, head)
+            self.loop.call_later(0.0, self._shifts.change, head)
+
+    def _on_link(self, number: int, neighbour: int, connected: bool) -> None:
+        """A ban has cut a connection, or is over."""
+        peer, member = self.peers[number], self._genesis.members[neighbour]
+        if peer.node is not None:
+            peer.handle(PeerConnected(member) if connected else PeerDisconnected(member))
 
     # how the run goes on
 
     def _look(self) -> None:
         """Once a virtual second: is it over, and what are the peers doing?"""
-        now_s = self._loop.time()
-        running = [peer.node for peer in self.peers if peer.node is not None]
+        now_s, rows = self.loop.time(), self.recorder.rows
+        running = [peer.node for peer in self.peers if peer.node is not None and peer.is_honest]
         self.progress.virtual_s, self.progress.peers_up = now_s, len(running)
         self.progress.phase = self._phase()
         heads = {node.head.block_hash for node in running}
         finished = bool(running) and all(node.head.finished for node in running)
-        last_closed_s = self._rows[-1].virtual_s if self._rows else 0.0
+        last_closed_s = rows[-1].virtual_s if rows else 0.0
         if finished and not self._faults_ahead(now_s) and (len(heads) == 1 or now_s - last_closed_s > SETTLE_S):
             self._done.set_result(None)
         elif now_s > self._scenario.max_virtual_s:
@@ -275,14 +326,15 @@ class Simulation:
                 ScenarioError(f"round {reached} of {self._scenario.rounds} was still open after {now_s:.0f} virtual s")
             )
         else:
-            self._loop.call_later(1.0, self._look)
+            self.loop.call_later(1.0, self._look)
 
     def _faults_ahead(self, now_s: float) -> bool:
         """Whether a peer is still to be brought back, or the network to be healed."""
         return any(fault.at_s >= now_s and fault.kind in ("restart", "heal") for fault in self._scenario.faults)
 
     def _phase(self) -> str:
-        spans = [self._span(peer, self.progress.round) for peer in self.peers if peer.node is not None]
+        round_number = self.progress.round
+        spans = [self.recorder.span(peer.number, round_number) for peer in self.peers if peer.node is not None]
         if not spans or all(span.trained is None for span in spans):
             return "training"
         if any(span.voted is not None for span in spans):
@@ -292,15 +344,19 @@ class Simulation:
     def _apply_fault(self, fault: Fault) -> None:
         self._note(0, fault.kind, repr(fault.peers).encode())
         if fault.kind == "partition":
-            self._network.split([fault.peers])
+            self.network.split([fault.peers])
         elif fault.kind == "heal":
-            self._network.heal()
+            self.network.heal()
         for number in fault.peers:
             peer = self.peers[number]
             if fault.kind == "crash":
                 peer.crash()
-                self._timeline.pop((number, self.progress.round), None)
+                self.recorder.timeline.pop((number, self.progress.round), None)
+            elif fault.kind == "kill":
+                peer.kill_pending = peer.node is not None
             elif fault.kind == "restart":
+                peer.crash()
+                self.checker.on_crash(number)
                 peer.start()
             elif fault.kind == "slow":
                 peer.slowness = fault.factor
@@ -312,46 +368,18 @@ class Simulation:
 
     # what is measured
 
-    def _close_round(self, tree: BlockTree, head: State) -> None:
-        """The first peer closed a round: write its row; what later peers add is filled in as it comes."""
-        sent = sum(self._network.sent_bytes)
-        row = RoundMetrics(round=head.round - 1, height=head.height, virtual_s=self._loop.time())
-        row.bytes_sent_per_peer = (sent - self._bytes_counted) // len(self.peers)
-        self._bytes_counted = sent
-        for known in (*self._rows[-1:], row):  # received models are measured in the round after
-            self._fill(known, tree)
-        self._rows.append(row)
-        self.progress.last, self.progress.forks = row, sum(known.forks for known in self._rows)
+    def _close_round(self, peer: SimulatedPeer) -> None:
+        assert peer.node is not None, "only a running peer closes a round"
+        row = self.recorder.close_round(peer.node.ledger, self.network.sent_bytes)
+        self.progress.last = row
+        self.progress.not_taken = sum(known.not_taken for known in self.recorder.rows)
         self._on_round(row)
-
-    def _fill(self, row: RoundMetrics, tree: BlockTree) -> None:
-        """Put into a row what is known by now."""
-        self._evaluations.of_round(row.round).fill(row)
-        seconds, forks, blocks, sealed_s = 0.0, 0, 0, 0.0
-        first = self._rows[row.round - 2].height if row.round > 1 else 1
-        for height in range(first, row.height + 1):
-            for block in _blocks_at(tree, height):
-                if block.header.round != row.round:
-                    continue
-                blocks += 1
-                parent = tree.state(block.header.parent_hash)
-                if tree.canonical(height) != block.hash or parent is None:
-                    forks += 1
-                    continue
-                seconds += mining_time_ms(parent, block) / 1000
-                row.posts, row.height = len(block.transactions), height
-                sealed_s = block.header.timestamp_ms / 1000
-        row.mining_s, row.forks, row.blocks = seconds, forks, blocks
-        spans = [self._timeline[key] for key in self._timeline if key[1] == row.round]
-        trained = [s.trained - s.started for s in spans if s.trained is not None and s.started is not None]
-        row.training_s = sum(trained) / len(trained) if trained else 0.0
-        accepted = [max(0.0, s.closed - sealed_s) for s in spans if s.closed is not None and s.up_since <= sealed_s]
-        row.voting_s = sum(accepted) / len(accepted) if accepted else 0.0
 
     def _measure_final_models(self) -> None:
         """Have every peer receive the last round's knowledge, and measure that model too."""
         rounds = self._genesis.rounds
-        known = {peer.number: peer.node.knowledge() for peer in self.peers if peer.node is not None}
+        running = [peer for peer in self.peers if peer.node is not None and peer.is_honest]
+        known = {peer.number: peer.node.knowledge() for peer in running if peer.node is not None}
         jobs = {
             number: self._compute.evaluate_received(
                 number, rounds + 1, knowledge, evaluate_test=self._scenario.test_every > 0
@@ -360,42 +388,45 @@ class Simulation:
             if knowledge is not None
         }
         for number, job in jobs.items():
-            self._evaluations.add_received(number, rounds + 1, job.result())
+            self.recorder.evaluations.add_received(number, rounds + 1, job.result())
 
     def _evaluates_test(self, round_number: int) -> bool:
         every = self._scenario.test_every
         return every > 0 and (round_number % every == 0 or round_number == self._scenario.rounds)
 
     def _outcome(self) -> Outcome:
-        reference = next(peer.node for peer in self.peers if peer.node is not None)
-        for row in self._rows:
-            self._fill(row, reference.tree)
-        head = reference.head
+        reference = next(peer.node for peer in self.peers if peer.node is not None and peer.is_honest)
+        rows, head = self.recorder.rows, reference.head
+        for row in rows:
+            self.recorder.fill(row, reference.ledger)
+        inclusion = self.checker.inclusion
         return Outcome(
-            rows=self._rows,
-            timeline=self._timeline,
+            rows=rows,
+            timeline=self.recorder.timeline,
             tip=head.block_hash.hex(),
             knowledge_root=head.knowledge_root.hex(),
             trace_hash=self._trace.hexdigest(),
-            virtual_s=self._loop.time(),
+            virtual_s=self.loop.time(),
             events=self._events,
-            violations=self._checker.violations,
+            violations=self.checker.violations,
             totals={
-                "blocks": sum(row.blocks for row in self._rows),
-                "forks": sum(row.forks for row in self._rows),
+                "blocks": sum(row.blocks for row in rows),
+                "not_taken": sum(row.not_taken for row in rows),
+                "attempts_max": max((row.attempts for row in rows), default=0),
                 "height": head.height,
-                "bytes_sent_per_peer": sum(self._network.sent_bytes) // len(self.peers),
+                "bytes_sent_per_peer": sum(self.network.sent_bytes) // len(self.peers),
+                "posts_sent": inclusion.posts_due,
+                "posts_lost": inclusion.posts_lost,
+                "convicted": sorted(self._genesis.index[crime.culprit] for crime in head.convicted),
+                "bans": sorted(self.network.bans),
             },
         )
 
-    def _span(self, peer: SimulatedPeer, round_number: int) -> Span:
-        return self._timeline.setdefault((peer.number, round_number), Span())
-
     def _trace_delivery(self, receiver: int, sender: int, parcel: Parcel) -> None:
-        self._trace.update(b"%d %d %d " % (self._loop.now_ms(), receiver, sender) + parcel.identity)
+        self._trace.update(b"%d %d %d " % (self.loop.now_ms(), receiver, sender) + parcel.identity)
 
     def _note(self, number: int, kind: str, detail: bytes) -> None:
-        self._trace.update(f"{self._loop.now_ms()} {number} {kind} ".encode() + detail)
+        self._trace.update(f"{self.loop.now_ms()} {number} {kind} ".encode() + detail)
 
 
 def _conditions(scenario: Scenario) -> Conditions:
@@ -414,10 +445,3 @@ def _pace(scenario: Scenario) -> Pace:
     awake = scenario.contributors_per_round + scenario.committee_size if scenario.idle_sleep else scenario.peers
     miners = 1 if scenario.centralized else min(awake, scenario.peers)
     return Pace(scenario.iteration_s, scenario.mining_attempts / (scenario.mining_s * miners))
-
-
-def _blocks_at(tree: BlockTree, height: int) -> list[Block]:
-    """Valid blocks on top of the canonical block below ``height``, canonical or not."""
-    below = tree.canonical(height - 1)
-    found = (tree.block(child) for child in tree.children(below or b""))
-    return [block for block in found if block is not None]

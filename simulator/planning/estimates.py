@@ -13,8 +13,8 @@ from rich.console import Console
 
 from fedchain.learning.theory import Budget
 from fedchain.node.config import read_toml
-from fedchain.simulator.scenario import Scenario, ScenarioError, build, scenario_from_dict
 from fedchain.simulator.planning.search import CRITERIA, Trial, best_trial, draw_trials, search
+from fedchain.simulator.scenario import Scenario, ScenarioError, build, scenario_from_dict
 
 KIND = "resources"
 """What the key ``kind`` of such a file holds."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fedchain.chain.block import Header
+from fedchain.chain.block import BLOCK_VERSION, Header
 from fedchain.chain.difficulty import bits_from_attempts, bits_from_target, work_from_bits
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.crypto.hashing import ZERO_HASH
@@ -145,15 +145,16 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
 def measure_hashes_per_s(proof_function: str, clock: Clock) -> float:
     """Hashes per second of one core, searching a nonce for a target that none meets."""
     header = Header(
-        version=1,
+        version=BLOCK_VERSION,
         parent_hash=ZERO_HASH,
         height=1,
         round=1,
         phase=0,
         transactions_root=ZERO_HASH,
-        votes_root=ZERO_HASH,
+        certificate_root=ZERO_HASH,
+        evidence_root=ZERO_HASH,
+        state_root=ZERO_HASH,
         knowledge_root=ZERO_HASH,
-        timestamp_ms=0,
         bits=bits_from_target(1),
         miner=bytes(32),
         nonce=0,

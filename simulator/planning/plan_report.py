@@ -23,8 +23,8 @@ from fedchain.simulator.planning.plan import (
     measure_iteration_s,
     plan_rounds,
 )
-from fedchain.simulator.scenario import Scenario, field_help
 from fedchain.simulator.planning.search import Trial, best_trial, search, write_trials
+from fedchain.simulator.scenario import Scenario, field_help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

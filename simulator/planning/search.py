@@ -16,8 +16,8 @@ from rich.console import Console
 from fedchain.learning.theory import Budget
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.reproduction.parallel import run_all, write_result
-from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.reproduction.table import read_result
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 MINING_S_MIN = 0.004
 """The shortest mining time that the simulator takes."""

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.engine.training_pool import WorkerDiedError
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import Scenario
-from fedchain.simulator.engine.training_pool import WorkerDiedError
 
 ESTIMATE_S = 1e6
 """Over how long the speed is averaged from which the remaining time follows: rounds of one method take longer."""

@@ -11,14 +11,14 @@ from typing import Any
 from rich.console import Console
 
 from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Run
 from fedchain.simulator.reproduction.forgetting import run_forgetting
-from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.parallel import OnRound, Runner, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
-from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, to_markdown, write_csv
 from fedchain.simulator.reproduction.timing import run_timing
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 
 def reproduce(

@@ -187,7 +187,7 @@ def kind_of(column: Column, variant: Variant) -> Kind:
         "bytes_sent_per_peer",
         "posts",
         "blocks",
-        "forks",
+        "not_taken",
     ):
         return "count"
     return "accuracy" if scale_of(metric) == PERCENT else "other"

@@ -14,7 +14,7 @@ from fedchain.simulator.scenario import Scenario
 
 
 def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Play rounds of one client after the other; rows as :func:`fedchain.simulator.reproduction.parallel.run_one` gives them.
+    """Play rounds of one client after the other; rows are as ``parallel.run_one`` gives them.
 
     A training time is the whole contribution's: steps, what the method prepares for them, the post and the client's
     measurements, which are the same for all methods. The first round is warm-up, in which contrasts have no past.

@@ -7,8 +7,11 @@ import typer
 
 import fedchain
 from fedchain.chain.explorer.cli import explorer_app
-from fedchain.node.cli import genesis_app, keys_app, node_app
+from fedchain.node.bans_cli import bans, unban
+from fedchain.node.cli import node_app
 from fedchain.node.data_cli import data
+from fedchain.node.genesis_cli import genesis_app
+from fedchain.node.keys_cli import keys_app
 from fedchain.simulator.cli import plan, reproduce, simulate_command
 
 if TYPE_CHECKING:
@@ -43,10 +46,20 @@ app.command("simulate")(simulate_command())
 app.command("reproduce")(reproduce)
 app.command("data")(data)
 app.command("plan")(plan)
+node_app.command("bans")(bans)
+node_app.command("unban")(unban)
 app.add_typer(node_app, name="node")
 app.add_typer(keys_app, name="keys")
 app.add_typer(genesis_app, name="genesis")
 app.add_typer(explorer_app(rules_of), name="explorer", help="Inspect a chain: a run folder's or a node's.")
+
+
+@app.command("vectors")
+def vectors() -> None:
+    """Print bytes and hashes of one of everything, for whoever writes a peer in another language."""
+    from fedchain.node.vectors import print_vectors as print_all
+
+    print_all()
 
 
 def main() -> None:

@@ -1,88 +1,139 @@
-"""The yardstick: the same local steps, prototypes and evaluations as a DFPL simulation, in one plain PyTorch loop.
+"""The yardstick of training: the same work as a DFPL simulation's clients do, in one plain PyTorch loop.
 
-It uses torch's own optimiser and no chain, no messages, no processes and no checkpoints.
+That is reading and spreading the data, local steps with torch's own optimiser, prototypes of the training data, their
+mean, and what is measured of every client on its own test set: accuracy, loss, the distance term, and the accuracy by
+nearest prototype. No chain, messages, processes, encoding or checkpoints.
 """
 
 import sys
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import load_dataset
-from fedchain.learning.models import build_model
+from fedchain.learning.models import Model, build_model
 from fedchain.learning.partition import split
 from fedchain.learning.registry import build_method
+from fedchain.learning.training import Schedule
 from fedchain.simulator.scenario import Scenario
+
+
+@dataclass(slots=True)
+class Peer:
+    """One client: model, training set, test set."""
+
+    model: Model
+    images: torch.Tensor
+    labels: torch.Tensor
+    test_images: torch.Tensor
+    test_labels: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The global prototypes, spread over all classes."""
+
+    prototypes: torch.Tensor
+    """(C, D)"""
+    is_known: torch.Tensor
+    """(C,)"""
 
 
 def run(scenario: Scenario) -> float:
     """Train every client for every round; the mean accuracy on the clients' own test sets at the end."""
+    assert scenario.test_every == 0, "nothing is measured on the whole test set here"
     torch.set_num_threads(1)
     config = scenario.learning_config()
     schedule = build_method(config.method, dict(config.hyperparameters)).schedule
-    data = load_dataset(config.dataset, config.data_dir)
-    parts = split(config, data.train_labels, data.test_labels, data.classes)
-    whole = data.normalise(data.test_images), torch.from_numpy(data.test_labels)
-    models = [build_model(config.model_name, scenario.seed) for _ in range(scenario.peers)]
-    sets = [
-        tuple(
-            (data.normalise(images[own]), torch.from_numpy(labels[own]))
-            for images, labels, own in (
-                (data.train_images, data.train_labels, parts.train[client]),
-                (data.test_images, data.test_labels, parts.test[client]),
-            )
-        )
-        for client in range(scenario.peers)
-    ]
-    known: dict[int, torch.Tensor] = {}
+    peers, classes = load_peers(config, scenario.seed)
+    known = Known(torch.zeros(classes, peers[0].model.embedding_size), torch.zeros(classes, dtype=torch.bool))
     accuracies: list[float] = []
-    for number in range(1, scenario.rounds + 1):
+    for _ in range(scenario.rounds):
         posted: dict[int, list[torch.Tensor]] = {}
-        accuracies = []
-        table = torch.zeros(data.classes, models[0].embedding_size)
-        is_known = torch.zeros(data.classes)
-        for label, prototype in known.items():
-            table[label], is_known[label] = prototype, 1.0
-        for model, ((images, labels), test) in zip(models, sets, strict=True):
-            optimiser = torch.optim.SGD(
-                model.parameters(), schedule.learning_rate, schedule.momentum, weight_decay=schedule.weight_decay
-            )
-            model.train()
-            size = min(schedule.batch_size, len(labels))
-            order = torch.randperm(len(labels))
-            place = 0
-            for _ in range(schedule.steps):
-                if place + size > len(labels):
-                    order, place = torch.randperm(len(labels)), 0
-                batch = order[place : place + size]
-                place += size
-                embedding, logits = model(images[batch])
-                loss = F.cross_entropy(logits, labels[batch])
-                if known:
-                    distance = embedding - table[labels[batch]]
-                    loss = loss + (distance.square() * is_known[labels[batch]].unsqueeze(1)).mean()
-                optimiser.zero_grad()
-                torch.autograd.backward(loss)
-                optimiser.step()
-            model.eval()
-            with torch.inference_mode():
-                embeddings, _ = _forward(model, images)
-                for label in sorted(set(labels.tolist())):
-                    posted.setdefault(label, []).append(embeddings[labels == label].mean(dim=0))
-                accuracies.append(_accuracy(model, *test))
-                if number % scenario.test_every == 0 or number == scenario.rounds:
-                    _accuracy(model, *whole)
-        known = {label: torch.stack(items).mean(dim=0).clone() for label, items in posted.items()}
+        for peer in peers:
+            train(peer, schedule, known)
+            for label, prototype in prototypes_of(peer).items():
+                posted.setdefault(label, []).append(prototype)
+        accuracies = [measure(peer, known) for peer in peers]
+        prototypes, is_known = torch.zeros_like(known.prototypes), torch.zeros_like(known.is_known)
+        for label, items in posted.items():
+            prototypes[label], is_known[label] = torch.stack(items).double().mean(dim=0).float(), True
+        known = Known(prototypes, is_known)
     return sum(accuracies) / len(accuracies)
 
 
-def _forward(model: torch.nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    parts = [model(batch) for batch in torch.split(images, 256)]
+def load_peers(config: LearningConfig, seed: int) -> tuple[list[Peer], int]:
+    """All clients with their own shares of the data, and the number of classes."""
+    data = load_dataset(config.dataset, config.data_dir)
+    parts = split(config, data.train_labels, data.test_labels, data.classes)
+    peers = []
+    for train_part, test_part in zip(parts.train, parts.test, strict=True):
+        peers.append(
+            Peer(
+                build_model(config.model_name, seed),
+                data.normalise(data.train_images[train_part]),
+                torch.from_numpy(data.train_labels[train_part]),
+                data.normalise(data.test_images[test_part]),
+                torch.from_numpy(data.test_labels[test_part]),
+            )
+        )
+    return peers, data.classes
+
+
+def train(peer: Peer, schedule: Schedule, known: Known) -> None:
+    """A round's local steps."""
+    optimiser = torch.optim.SGD(
+        peer.model.parameters(), schedule.learning_rate, schedule.momentum, weight_decay=schedule.weight_decay
+    )
+    peer.model.train()
+    size = min(schedule.batch_size, len(peer.labels))
+    order, place = torch.randperm(len(peer.labels)), 0
+    for _ in range(schedule.steps):
+        if place + size > len(order):
+            order, place = torch.randperm(len(peer.labels)), 0
+        batch = order[place : place + size]
+        place += size
+        embedding, logits = peer.model(peer.images[batch])
+        labels = peer.labels[batch]
+        loss = F.cross_entropy(logits, labels) + distance(embedding, labels, known)
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+
+
+def distance(embedding: torch.Tensor, labels: torch.Tensor, known: Known) -> torch.Tensor:
+    """DFPL's distance term, of mean squares."""
+    apart = embedding - known.prototypes[labels]
+    return (apart.square() * known.is_known[labels].unsqueeze(1)).mean()
+
+
+def prototypes_of(peer: Peer) -> dict[int, torch.Tensor]:
+    """Label -> mean embedding of the client's training images."""
+    embeddings, _ = forward(peer.model, peer.images)
+    return {label: embeddings[peer.labels == label].mean(dim=0) for label in sorted(set(peer.labels.tolist()))}
+
+
+def measure(peer: Peer, known: Known) -> float:
+    """Everything that is measured of a client's model on its own test set; the accuracy."""
+    embeddings, logits = forward(peer.model, peer.test_images)
+    with torch.inference_mode():
+        own = (torch.bincount(peer.labels, minlength=len(known.is_known)) > 0) & known.is_known
+        if own.any():
+            nearest = torch.cdist(embeddings, known.prototypes[own]).argmin(dim=1)
+            (own.nonzero().squeeze(1)[nearest] == peer.test_labels).float().mean()
+        float(F.cross_entropy(logits, peer.test_labels))
+        float(distance(embeddings, peer.test_labels, known))
+        return float((logits.argmax(dim=1) == peer.test_labels).float().mean())
+
+
+def forward(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings and logits in evaluation mode, batch after batch."""
+    model.eval()
+    with torch.inference_mode():
+        parts = [model(batch) for batch in torch.split(images, 256)]
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
-
-
-def _accuracy(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
-    return float((_forward(model, images)[1].argmax(dim=1) == labels).float().mean())
 
 
 if __name__ == "__main__":

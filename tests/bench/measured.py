@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 from fedchain.simulator.scenario import Scenario, scenario_from_dict
 
@@ -16,19 +17,20 @@ def scenario_of(text: str) -> Scenario:
     return scenario_from_dict(json.loads(text))
 
 
-def simulation(scenario: Scenario) -> None:
+def simulation(scenario: Scenario) -> dict[str, float | None]:
     """A simulation with real training, as ``fedchain simulate`` runs it."""
     from fedchain.simulator.run import load_learner, simulate
 
     outcome = simulate(scenario, load_learner(scenario))
     assert not outcome.violations, outcome.violations
+    return {"accuracy": outcome.rows[-1].taa}
 
 
-def bare(scenario: Scenario) -> None:
+def bare(scenario: Scenario) -> dict[str, float]:
     """The bare loop."""
     from tests.bench.bare import run
 
-    run(scenario)
+    return {"accuracy": run(scenario)}
 
 
 def protocol(scenario: Scenario) -> dict[str, float]:
@@ -39,6 +41,16 @@ def protocol(scenario: Scenario) -> dict[str, float]:
     outcome = run_trivial(scenario)
     assert not outcome.violations, outcome.violations
     return {"events": outcome.events, "wall_s": time.perf_counter() - begun}
+
+
+def rounds(scenario: Scenario) -> dict[str, list[float]]:
+    """CPU seconds of every round of the protocol alone, the first one without what comes before it."""
+    from tests.simulator.trivial import run_trivial
+
+    marks: list[float] = []
+    outcome = run_trivial(scenario, on_round=lambda row: marks.append(time.process_time()))
+    assert not outcome.violations, outcome.violations
+    return {"cpu_s": [after - before for before, after in pairwise(marks)]}
 
 
 def local_steps(scenario: Scenario) -> dict[str, list[float]]:

@@ -1,22 +1,32 @@
-"""Deterministic keys, genesis documents, posts, votes and valid blocks for tests of every folder.
+"""Deterministic keys, genesis documents, posts, votes, evidence and valid blocks for tests of every folder.
 
 Nothing here looks at a clock or draws a random number: the same calls give the same bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from struct import Struct
 from typing import Any
 
-from fedchain.chain.block import Block, Header, sign_block, transactions_root, votes_root
+from fedchain.chain.block import (
+    BLOCK_VERSION,
+    Block,
+    Header,
+    evidence_root,
+    sign_block,
+    transactions_root,
+)
+from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
+from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.knowledge import Rules
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, phase_rule
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, phase_rule, votes_required
+from fedchain.chain.storage.store import Final
 from fedchain.chain.transaction import Transaction, sign_transaction
-from fedchain.chain.vote import Vote, sign_vote
+from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 
@@ -24,11 +34,11 @@ CREATED_MS = 1_700_000_000_000
 EASY_BITS = bits_from_target(TARGET_MAX)
 """Every second hash is good enough."""
 
+BLOCK_MS = 10_000
+"""Between the times of two blocks, as the voters' clocks say unless a test says otherwise."""
+
 UPDATE = PhaseRule("update", Contributor.PARTICIPANT)
 GLOBAL = PhaseRule("global", Contributor.AGGREGATOR)
-
-TRAINING_MS = 1_000
-"""How long after the parent block the posts of a built block are dated."""
 
 _PAYLOAD = Struct("<8I")
 _KNOWLEDGE = Struct("<8Q")
@@ -62,10 +72,10 @@ def payload(*numbers: int) -> bytes:
 class SumRules:
     """Rules of a trivial method: a payload is 8 little-endian uint32, knowledge 8 uint64 that sum up all posts so far.
 
-    Knowledge depends on the whole chain, so a test that rewinds it can fail.
+    Knowledge depends on the whole chain, so a test that leaves a post out can fail.
     """
 
-    def check(self, phase: str, payload: bytes) -> None:
+    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
         if len(payload) != _PAYLOAD.size:
             raise ValueError(f"{len(payload)} bytes found, {phase} has {_PAYLOAD.size}")
 
@@ -77,30 +87,36 @@ class SumRules:
         return _KNOWLEDGE.pack(*(sum(column) for column in zip(before, *rows, strict=True)))
 
 
-def post(
-    key: PrivateKey,
-    genesis: Genesis,
-    round_number: int,
-    payload: bytes,
-    *,
-    phase: int = 0,
-    timestamp_ms: int = CREATED_MS + TRAINING_MS,
-) -> Transaction:
+def post(key: PrivateKey, genesis: Genesis, round_number: int, payload: bytes, *, phase: int = 0) -> Transaction:
     """Sign a post of ``payload``."""
-    return sign_transaction(key, genesis.chain_id, round_number, phase, payload, timestamp_ms)
+    return sign_transaction(key, genesis.chain_id, round_number, phase, payload)
+
+
+def double_vote(
+    key: PrivateKey, genesis: Genesis, height: int, *, attempt: int = 0, kind: VoteKind = VoteKind.PRECOMMIT
+) -> Evidence:
+    """Votes of one slot for two blocks that do not exist."""
+    votes = (sign_vote(key, genesis.chain_id, kind, height, attempt, sha256(b"block %d" % n)) for n in range(2))
+    return evidence_of(*votes)
+
+
+def double_post(key: PrivateKey, genesis: Genesis, round_number: int, *, phase: int = 0) -> Evidence:
+    """Two posts of one phase."""
+    return evidence_of(*(post(key, genesis, round_number, payload(number), phase=phase) for number in range(2)))
 
 
 def seal(
     genesis: Genesis,
     header: Header,
     transactions: Sequence[Transaction],
-    votes: Sequence[Vote],
+    certificate: Certificate | None,
+    evidence: Sequence[Evidence],
     key: PrivateKey,
 ) -> Block:
     """Mine ``header`` as it stands, roots included, and sign it in the name of ``key``."""
     mined = search_nonce(genesis.proof_function, header, 0, 1_000_000)
     assert mined is not None, "tests use easy targets"
-    return sign_block(key, genesis.chain_id, mined, tuple(transactions), tuple(votes))
+    return sign_block(key, genesis.chain_id, mined, tuple(transactions), certificate, tuple(evidence))
 
 
 class ChainBuilder:
@@ -108,6 +124,7 @@ class ChainBuilder:
 
     Attributes:
         genesis: the founding document.
+        rules: the learning method's.
         blocks: every block built, by hash.
         states: the state after each of them, and the genesis state.
         contents: payloads and knowledge by hash; ``contents.get`` is a ``ContentLookup``.
@@ -123,43 +140,87 @@ class ChainBuilder:
         self.contents: dict[Hash, bytes] = {sha256(EMPTY_KNOWLEDGE): EMPTY_KNOWLEDGE}
         self._keys = {key.public_key: key for key in keys(len(genesis.members))}
 
+    @property
+    def state(self) -> State:
+        """The state after the tip."""
+        return self.states[self.tip]
+
     def key(self, member: PublicKey) -> PrivateKey:
         """The private key of a member."""
         return self._keys[member]
 
     def posts(
-        self,
-        parent: Hash | None = None,
-        *,
-        members: Sequence[PublicKey] | None = None,
-        payload_of: int = 0,
-        timestamp_ms: int | None = None,
+        self, parent: Hash | None = None, *, members: Sequence[PublicKey] | None = None, payload_of: int = 0
     ) -> tuple[Transaction, ...]:
         """Posts for the phase that is open after ``parent`` (the tip), in sender order, with distinct payloads.
 
         ``members`` are all contributors unless given; ``payload_of`` is added to every number posted.
         """
         state = self.states[self.tip if parent is None else parent]
-        when = state.timestamp_ms + TRAINING_MS if timestamp_ms is None else timestamp_ms
         posts = []
         for member in sorted(state.contributors if members is None else members):
             place = self.genesis.index[member]
             content = payload(payload_of + place + 1, state.round, state.phase, 7)
             self.contents[sha256(content)] = content
-            posts.append(
-                post(self.key(member), self.genesis, state.round, content, phase=state.phase, timestamp_ms=when)
-            )
+            posts.append(post(self.key(member), self.genesis, state.round, content, phase=state.phase))
         return tuple(posts)
 
-    def votes(self, block_hash: Hash, voters: Sequence[PublicKey] | None = None) -> tuple[Vote, ...]:
-        """Votes for a built block in voter order, by all its electors unless given; none for the genesis state."""
-        if block_hash not in self.blocks:
-            return ()
-        header = self.blocks[block_hash].header
-        electors = self.states[header.parent_hash].electors
-        return tuple(
-            sign_vote(self.key(voter), self.genesis.chain_id, block_hash, header.round, header.phase)
-            for voter in sorted(electors if voters is None else voters)
+    def vote(
+        self,
+        voter: PublicKey,
+        block: Hash | Block,
+        *,
+        kind: VoteKind = VoteKind.PRECOMMIT,
+        attempt: int = 0,
+        clock_ms: int | None = None,
+        mining_ms: int | None = None,
+    ) -> Vote:
+        """A member's vote for a block, built or remade, as :meth:`certificate` holds it; prevotes measure nothing."""
+        block = block if isinstance(block, Block) else self.blocks[block]
+        height = block.header.height
+        if kind is VoteKind.PRECOMMIT:
+            clock_ms = self.genesis.created_ms + height * BLOCK_MS if clock_ms is None else clock_ms
+            mining_ms = self.genesis.target_mining_time_ms if mining_ms is None else mining_ms
+        return sign_vote(
+            self.key(voter),
+            self.genesis.chain_id,
+            kind,
+            height,
+            attempt,
+            block.hash,
+            clock_ms=clock_ms or 0,
+            mining_ms=mining_ms or 0,
+        )
+
+    def certificate(
+        self,
+        block: Hash | Block,
+        voters: Sequence[PublicKey] | None = None,
+        *,
+        kind: VoteKind = VoteKind.PRECOMMIT,
+        attempt: int = 0,
+        clock_ms: int | Mapping[PublicKey, int] | None = None,
+        mining_ms: int | Mapping[PublicKey, int] | None = None,
+    ) -> Certificate:
+        """Precommits for a block, built or remade: of its first quorum of electors in key order, unless given.
+
+        Clocks and mining times are one for all voters, or one each; they are ``BLOCK_MS`` a height and exactly the
+        target mining time unless given.
+        """
+        block = block if isinstance(block, Block) else self.blocks[block]
+        if voters is None:
+            electors = self.states[block.header.parent_hash].electors
+            voters = sorted(electors)[: votes_required(self.genesis, electors)]
+        return certify(
+            self.vote(
+                voter,
+                block,
+                kind=kind,
+                attempt=attempt,
+                clock_ms=clock_ms[voter] if isinstance(clock_ms, Mapping) else clock_ms,
+                mining_ms=mining_ms[voter] if isinstance(mining_ms, Mapping) else mining_ms,
+            )
+            for voter in voters
         )
 
     def extend(
@@ -167,41 +228,38 @@ class ChainBuilder:
         parent: Hash | None = None,
         *,
         posts: Sequence[Transaction] | None = None,
-        votes: Sequence[Vote] | None = None,
+        certificate: Certificate | None = None,
+        evidence: Sequence[Evidence] = (),
         miner: PrivateKey | None = None,
-        timestamp_ms: int | None = None,
         payload_of: int = 0,
     ) -> Block:
         """Build a valid block on ``parent`` (the tip), and make it the tip.
 
-        It holds a post of every contributor and a vote of every elector unless given, is mined by the aggregator
-        (or the first member) and takes exactly the target mining time.
+        It holds a post of every contributor and the parent's :meth:`certificate` unless given, and is mined by the
+        aggregator (or the first active member).
         """
         parent = self.tip if parent is None else parent
         state = self.states[parent]
-        if posts is None:
-            posts = self.posts(parent, payload_of=payload_of)
-        if votes is None:
-            votes = self.votes(parent)
-        if miner is None:
-            miner = self.key(self.genesis.aggregator_of(state.round) or self.genesis.members[0])
-        if timestamp_ms is None:
-            timestamp_ms = state.timestamp_ms + TRAINING_MS + self.genesis.target_mining_time_ms
+        posts = self.posts(parent, payload_of=payload_of) if posts is None else posts
+        evidence = sorted(evidence, key=lambda item: item.hash)
+        if certificate is None and state.height > 0:
+            certificate = self.certificate(parent)
         header = Header(
-            version=1,
+            version=BLOCK_VERSION,
             parent_hash=parent,
             height=state.height + 1,
             round=state.round,
             phase=state.phase,
             transactions_root=transactions_root(posts),
-            votes_root=votes_root(votes),
+            certificate_root=certificate_root(certificate),
+            evidence_root=evidence_root(evidence),
+            state_root=state.root,
             knowledge_root=sha256(self._aggregate(state, posts)),
-            timestamp_ms=timestamp_ms,
             bits=state.bits,
-            miner=miner.public_key,
+            miner=self._miner(state).public_key if miner is None else miner.public_key,
             nonce=0,
         )
-        return self.keep(seal(self.genesis, header, posts, votes, miner))
+        return self.keep(seal(self.genesis, header, posts, certificate, evidence, miner or self._miner(state)))
 
     def extend_many(self, count: int, parent: Hash | None = None, *, payload_of: int = 0) -> list[Block]:
         """Build ``count`` blocks on top of each other."""
@@ -218,28 +276,36 @@ class ChainBuilder:
         self.tip = block.hash
         return block
 
-    def remake(
-        self,
-        block: Block,
-        *,
-        transactions: Sequence[Transaction] | None = None,
-        votes: Sequence[Vote] | None = None,
-        key: PrivateKey | None = None,
-        **header: Any,
-    ) -> Block:
+    def remake(self, block: Block, **changes: Any) -> Block:
         """``block`` with other contents or header fields, mined and signed anew; it is not kept.
 
-        The roots follow the contents unless they are given, and ``key`` is the new miner.
+        Args:
+            block: what is changed.
+            changes: ``transactions``, ``certificate`` or ``evidence`` of the body; ``key`` of another miner; or fields
+                of the header. The roots follow the body, and ``miner`` follows the key, unless they are given.
         """
-        transactions = block.transactions if transactions is None else transactions
-        votes = block.votes if votes is None else votes
-        key = key or self.key(block.header.miner)
+        posts = changes.pop("transactions", block.transactions)
+        certificate = changes.pop("certificate", block.certificate)
+        evidence = changes.pop("evidence", block.evidence)
+        key = changes.pop("key", None) or self.key(block.header.miner)
         fields: dict[str, Any] = {
-            "transactions_root": transactions_root(transactions),
-            "votes_root": votes_root(votes),
+            "transactions_root": transactions_root(posts),
+            "certificate_root": certificate_root(certificate),
+            "evidence_root": evidence_root(evidence),
             "miner": key.public_key,
         }
-        return seal(self.genesis, replace(block.header, **(fields | header)), transactions, votes, key)
+        return seal(self.genesis, replace(block.header, **(fields | changes)), posts, certificate, evidence, key)
+
+    def final(self, block: Block, certificate: Certificate | None = None) -> Final:
+        """What a node stores of a block that is final, with the state before it."""
+        state = self.states[block.header.parent_hash]
+        return Final(block, certificate or self.certificate(block), state.encode())
+
+    def _miner(self, state: State) -> PrivateKey:
+        aggregator = self.genesis.aggregator_of(state.round)
+        if aggregator is not None and state.is_active(aggregator):
+            return self.key(aggregator)
+        return self.key(next(member for member in state.members if state.is_active(member)))
 
     def _aggregate(self, state: State, posts: Sequence[Transaction]) -> bytes:
         knowledge = self.contents[state.knowledge_root]

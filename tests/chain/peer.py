@@ -3,109 +3,118 @@
 from collections.abc import Hashable
 
 from fedchain.chain.block import Block
-from fedchain.chain.encoding import decode
-from fedchain.chain.exceptions import MissingPayload, UnknownBlock, UnknownParent
-from fedchain.chain.fork_choice import BlockTree, Reorg
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.encoding import decode, encode, expect_record
+from fedchain.chain.evidence import Evidence, excludes
+from fedchain.chain.exceptions import Equivocation, MissingPayload, OutOfWindow
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules, recompute
-from fedchain.node.core.mempool import Mempool
-from fedchain.chain.state import EMPTY_KNOWLEDGE
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.knowledge import Rules, check_post, recompute
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state
+from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.transition import judge_block, judge_final
 from fedchain.chain.validation import (
+    validate_evidence,
     validate_knowledge,
-    validate_on,
-    validate_payload,
-    validate_sealed,
     validate_transaction,
     validate_vote,
-    validate_vote_on,
     validate_window,
 )
-from fedchain.chain.vote import Vote
+from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import is_valid_signature
+from fedchain.crypto.keys import PublicKey, is_valid_signature
 from tests.chain.builders import SumRules
 
 MESSAGE_SIZE_MAX = 2**20
 
 
+def encode_final(block: Block, certificate: Certificate) -> bytes:
+    """What :meth:`Peer.receive_final` reads."""
+    return encode([block.to_record(), certificate.to_record()])
+
+
 class Peer:
-    """Takes encoded blocks, posts with payloads and votes; each is taken whole or raises ``Refused``.
+    """Takes encoded blocks, posts with payloads, votes and evidence; each is taken whole or raises ``Refused``.
 
     Attributes:
-        now_ms: the peer's clock, set by the test.
-        tree: valid blocks.
-        mempool: posts.
+        state: what follows from the final blocks.
+        candidates: valid blocks of the open height, with the state after them.
+        posts: one of a member for each phase.
+        votes: one of a member in each slot of the open height.
+        crimes: evidence against active members, by culprit.
         contents: payloads and knowledge by hash.
     """
 
-    def __init__(self, genesis: Genesis, now_ms: int, rules: Rules | None = None) -> None:
+    def __init__(self, genesis: Genesis, rules: Rules | None = None) -> None:
         self.genesis = genesis
-        self.now_ms = now_ms
         self.rules: Rules = rules or SumRules()
-        self.tree = BlockTree(genesis)
-        self.mempool = Mempool()
+        self.state: State = genesis_state(genesis)
+        self.candidates: dict[Hash, tuple[Block, State]] = {}
+        self.posts: dict[PostKey, Transaction] = {}
+        self.votes: dict[tuple[Slot, PublicKey], Vote] = {}
+        self.crimes: dict[PublicKey, Evidence] = {}
         self.contents: dict[Hash, bytes] = {sha256(EMPTY_KNOWLEDGE): EMPTY_KNOWLEDGE}
 
-    def receive_block(self, data: bytes) -> Reorg | None:
-        """Judge an encoded block and add it to the tree."""
+    def receive_block(self, data: bytes) -> None:
+        """Judge an encoded candidate and keep it."""
         block = Block.decode(data, MESSAGE_SIZE_MAX)
-        knowledge = self.judge(block)
-        reorg = self.tree.add_block(block)
+        after, knowledge = self.judge(block)
+        self.candidates[block.hash] = block, after
         self.contents[block.header.knowledge_root] = knowledge
-        return reorg
 
-    def judge(self, block: Block) -> bytes:
-        """The knowledge that a valid block leaves behind; nothing changes."""
-        validate_sealed(self.genesis, block, is_valid_signature)
-        parent = self.tree.state(block.header.parent_hash)
-        if parent is None:
-            raise UnknownParent("parent", f"{block.header.parent_hash.hex()} is not among {len(self.tree)} blocks")
-        validate_on(self.genesis, self.tree.parent_state(parent), parent, block, self.now_ms)
-        knowledge = recompute(self.genesis, self.rules, parent, block.transactions, self.contents.get)
-        validate_knowledge(block.header, knowledge)
-        return knowledge
+    def judge(self, block: Block) -> tuple[State, bytes]:
+        """The state and the knowledge that a valid block leaves behind; nothing changes."""
+        after = judge_block(self.genesis, self.state, block, None, is_valid_signature)
+        knowledge = recompute(self.genesis, self.rules, self.state, block.transactions, self.contents.get)
+        validate_knowledge(block.header, sha256(knowledge))
+        return after, knowledge
 
-    def receive_transaction(self, data: bytes) -> bool:
-        """Judge an encoded post and add it to the mempool."""
-        transaction = Transaction.from_record(decode(data, MESSAGE_SIZE_MAX))
-        validate_transaction(self.genesis, transaction, is_valid_signature)
-        validate_window(self.tree.head, transaction)
-        return self.mempool.add(transaction, self.now_ms)
+    def receive_final(self, data: bytes) -> None:
+        """Judge an encoded block with its certificate, and stand on it."""
+        first, second = expect_record(decode(data, MESSAGE_SIZE_MAX), "final block", (list, list))
+        block, certificate = Block.from_record(first), Certificate.from_record(second)
+        self.state = judge_final(self.genesis, self.state, block, certificate, None, is_valid_signature)
+        self.candidates.clear()
+        self.votes.clear()
+        self.crimes = {member: crime for member, crime in self.crimes.items() if self.state.is_active(member)}
 
-    def receive_payload(self, transaction: Transaction, payload: bytes) -> None:
-        """Judge a payload beside a post that is known."""
-        phase = self.genesis.phases_of(transaction.round)[transaction.phase].name
-        if self.mempool.get((transaction.round, transaction.phase), transaction.sender) is None:
-            raise MissingPayload("post", f"{transaction.hash.hex()} is not among {len(self.mempool)} posts")
-        validate_payload(transaction, payload, lambda content: self.rules.check(phase, content))
-        self.contents[transaction.payload_hash] = payload
+    def receive_transaction(self, data: bytes) -> None:
+        """Judge an encoded post and keep it."""
+        post = Transaction.from_record(decode(data, MESSAGE_SIZE_MAX))
+        validate_window(self.state, post)
+        validate_transaction(self.genesis, self.state, post, is_valid_signature)
+        if excludes(self.posts.setdefault(post.key, post), post):
+            raise Equivocation("post", f"another one is held of {post.sender.hex()}")
 
-    def receive_vote(self, data: bytes) -> Reorg | None:
-        """Judge an encoded vote and count it."""
+    def receive_payload(self, post: Transaction, payload: bytes) -> None:
+        """Judge a payload beside a post of the open phase that is known."""
+        if post.key not in self.posts:
+            raise MissingPayload("post", f"{post.hash.hex()} is not among {len(self.posts)} posts")
+        knowledge = self.contents[self.state.knowledge_root]
+        check_post(self.genesis, self.rules, self.state, knowledge, post, payload)
+        self.contents[post.payload_hash] = payload
+
+    def receive_vote(self, data: bytes) -> None:
+        """Judge an encoded vote at the open height and keep it."""
         vote = Vote.from_record(decode(data, MESSAGE_SIZE_MAX))
-        validate_vote(self.genesis, vote, is_valid_signature)
-        block = self.tree.block(vote.block_hash)
-        if block is None:
-            raise UnknownBlock("block", f"{vote.block_hash.hex()} is not among {len(self.tree)} blocks")
-        parent = self.tree.state(block.header.parent_hash)
-        assert parent is not None, "a block in the tree has its parent there"
-        validate_vote_on(parent, block, vote)
-        return self.tree.add_vote(vote)
+        if vote.height != self.state.height + 1:
+            raise OutOfWindow("vote's height", f"{vote.height} found, {self.state.height + 1} is open")
+        validate_vote(self.genesis, self.state.electors, vote, is_valid_signature)
+        if excludes(self.votes.setdefault((vote.slot, vote.voter), vote), vote):
+            raise Equivocation("vote", f"another one is held of {vote.voter.hex()}")
+
+    def receive_evidence(self, data: bytes) -> None:
+        """Judge encoded evidence and keep it."""
+        evidence = Evidence.from_record(decode(data, MESSAGE_SIZE_MAX))
+        validate_evidence(self.genesis, self.state, evidence, is_valid_signature)
+        self.crimes.setdefault(evidence.culprit, evidence)
 
     def snapshot(self) -> Hashable:
         """Everything that the peer holds, to be compared: two peers with equal snapshots behave the same."""
-        tree, pool = self.tree, self.mempool
         return (
-            tree.head,
-            tuple(tree._states.items()),
-            tuple(tree._blocks),
-            tuple((block, tuple(votes.items())) for block, votes in tree._votes.items()),
-            frozenset(tree._accepted),
-            tuple(tree._candidates),
-            tuple((parent, tuple(children)) for parent, children in tree._children.items()),
-            tuple(tree._canonical),
-            tuple((step, tuple(posts.items())) for step, posts in pool._posts.items()),
-            tuple((step, tuple(times.items())) for step, times in pool._held_since_ms.items()),
+            self.state.root,
+            tuple(self.candidates),
+            tuple(self.posts.items()),
+            tuple(self.votes.items()),
+            tuple(self.crimes.items()),
             tuple(self.contents.items()),
         )

@@ -1,6 +1,9 @@
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,29 +11,33 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from fedchain.chain.explorer import block_views
 from fedchain.chain.explorer.cli import explorer_app
-from fedchain.chain.storage.sqlite import DATABASE, Store
-from fedchain.chain.storage.store import Content
+from fedchain.chain.explorer.history import Entry
 from fedchain.chain.explorer.tables import MATRIX_SIZE_MAX
+from fedchain.chain.explorer.views import BlockView
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.database import DATABASE
+from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
-from tests.chain.builders import ChainBuilder, genesis
-from tests.chain.test_explorer import FakeRules, Summary
+from tests.chain.builders import ChainBuilder, double_vote, genesis
+from tests.chain.test_explorer import FakeRules, Summary, finals
+from tests.chain.test_explorer import write as write_chain
 
 GENESIS = genesis(4)
 
 
 def write(folder: Path, chain: ChainBuilder, *, without: tuple[bytes, ...] = ()) -> None:
     with Store.create(folder, chain.genesis) as store:
-        store.append([*chain.blocks.values(), *chain.votes(chain.tip)])
-        store.append([Content(key, data) for key, data in chain.contents.items() if key not in without])
+        write_chain(store, chain, without=without)
 
 
 @pytest.fixture
 def chain() -> ChainBuilder:
     builder = ChainBuilder(GENESIS)
     builder.extend_many(2)
-    builder.extend(posts=builder.posts(members=GENESIS.members[:2]))
+    builder.extend(posts=builder.posts(members=GENESIS.members[:3]))
     return builder
 
 
@@ -64,7 +71,7 @@ def test_every_command_speaks_json(run_folder: Path, chain: ChainBuilder) -> Non
     assert block == explore_json("block", run_folder, head.hash.hex()[:12])
     assert explore_json("tx", run_folder, post.hash.hex())["post"]["payload_hash"] == post.payload_hash.hex()
     assert explore_json("peer", run_folder, address(post.sender))["posts"] == 3
-    assert len(explore_json("round", run_folder, 3)["missing"]) == 2
+    assert len(explore_json("round", run_folder, 3)["missing"]) == 1
     knowledge = explore_json("knowledge", run_folder)
     assert (knowledge["round"], knowledge["prototypes"][1]["norm"]) == (3, 2.0)
     assert explore_json("knowledge", run_folder, 1)["round"] == 1
@@ -77,15 +84,20 @@ def test_the_tables_say_the_same_within_80_columns(run_folder: Path, chain: Chai
     head, post = chain.blocks[chain.tip], chain.blocks[chain.tip].transactions[0]
     short, sender = f"{head.hash.hex()[:8]}…", address(post.sender)
     for arguments, expected in {
-        ("status",): [GENESIS.chain_id.hex()[:32], "Tue, 14 Nov 2023 22:13:35 GMT (+15.0 s)", "0x207fffff"],
-        ("blocks",): [short, "+15.0 s", "4.0 s", "…" + address(GENESIS.members[0])[-8:]],
-        ("block", "3"): [head.hash.hex()[:32], f"…{sender[-8:]}", "on head chain  yes"],
+        ("status",): [
+            GENESIS.chain_id.hex()[:32],
+            "Tue, 14 Nov 2023 22:13:50 GMT (+30.0 s)",
+            "0x207fffff",
+            "byzantine",
+        ],
+        ("blocks",): [short, "+30.0 s", "4.0 s", "…" + address(GENESIS.members[0])[-8:]],
+        ("block", "3"): [head.hash.hex()[:32], f"…{sender[-8:]}", "final        yes", "quorum        3", "+0.000 s"],
         ("tx", post.hash.hex()): [post.payload_hash.hex()[:32], "32 B", sender, head.hash.hex()[:32]],
         ("peer", sender): [sender, "blocks mined", "96 B"],
         ("round", "3"): [short, "missing", f"…{address(GENESIS.members[3])[-8:]}"],
         ("knowledge",): ["holders", "1.500", "0.25"],
         ("proof", post.hash.hex()): ["The proof holds.", head.header.transactions_root.hex()[:32]],
-        ("verify",): ["3 ok", "valid           yes"],
+        ("verify",): ["3 ok", "valid     yes"],
     }.items():
         result = explore(arguments[0], run_folder, *arguments[1:])
         assert (result.exit_code, result.stderr) == (0, "")
@@ -101,10 +113,12 @@ def test_the_blocks_are_limited(run_folder: Path) -> None:
 
 def test_times_of_a_simulated_chain_count_from_its_start(tmp_path: Path) -> None:
     simulated = ChainBuilder(genesis(4, created_ms=0))
-    simulated.extend(timestamp_ms=3_723_000)
-    write(tmp_path, simulated)
+    block = simulated.extend()
+    certificate = simulated.certificate(block, clock_ms=3_723_000)
+    with Store.create(tmp_path, simulated.genesis) as store:
+        store.append([simulated.final(block, certificate)])
     output = explore("status", tmp_path).stdout
-    assert "timestamp       +1:02:03 " in output
+    assert "time            +1:02:03 " in output
     assert "GMT" not in output
 
 
@@ -133,6 +147,50 @@ def test_names_from_others_cannot_drive_the_terminal(tmp_path: Path) -> None:
     assert "[red]a\N{REPLACEMENT CHARACTER}[2Jb[/red]" in explore("status", tmp_path).stdout
 
 
+def test_convictions_are_a_table_of_who_did_what_and_where_it_is_proven(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(7))
+    chain.extend()
+    chain.extend(evidence=[double_vote(chain.key(chain.genesis.members[1]), chain.genesis, 1)])
+    write(tmp_path, chain)
+    culprit = address(chain.genesis.members[1])
+    for arguments in (("status",), ("block", 2)):
+        output = explore(arguments[0], tmp_path, *arguments[1:]).stdout
+        assert f"…{culprit[-8:]}  two different precommits at height 1, attempt 0       2" in output
+        assert max(len(line) for line in output.splitlines()) <= 80
+    assert f"member  {culprit}" in explore("peer", tmp_path, culprit).stdout
+
+
+def test_clocks_that_are_years_off_are_shown(tmp_path: Path) -> None:
+    chain = ChainBuilder(GENESIS)
+    block = chain.extend()
+    voters = GENESIS.members[:3]
+    clocks_ms = {voters[0]: 0, voters[1]: 2**48, voters[2]: 2**48}
+    with Store.create(tmp_path, GENESIS) as store:
+        store.append([chain.final(block, chain.certificate(block, voters, clock_ms=clocks_ms))])
+    output = explore("block", tmp_path, 1).stdout
+    assert "+3238136 d 7:18:30" in output
+    assert "-3257812 d 5:31:50" in output
+    assert explore("status", tmp_path).exit_code == 0
+
+
+def test_only_what_reads_knowledge_asks_for_the_rules(run_folder: Path, chain: ChainBuilder) -> None:
+    def refuse(genesis: Genesis) -> FakeRules:
+        raise AssertionError("the rules import torch")
+
+    app, post = explorer_app(refuse), chain.blocks[chain.tip].transactions[0]
+    for arguments in (
+        ["status"],
+        ["blocks"],
+        ["block", "2"],
+        ["tx", post.hash.hex()],
+        ["peer", address(post.sender)],
+        ["round", "1"],
+        ["proof", post.hash.hex()],
+    ):
+        result = CliRunner().invoke(app, [arguments[0], str(run_folder), *arguments[1:]])
+        assert result.exit_code == 0, result.output
+
+
 def test_many_classes_leave_their_cosines_to_json(run_folder: Path) -> None:
     count = MATRIX_SIZE_MAX + 1
     many = Summary(range(count), [1] * count, [1.0] * count, [[0.125] * count] * count)
@@ -152,8 +210,7 @@ def test_the_folder_may_be_the_runs_or_the_chains(run_folder: Path) -> None:
 
 def test_a_chain_can_be_read_while_a_node_writes_it(run_folder: Path, chain: ChainBuilder) -> None:
     with Store.open(run_folder / "chain", GENESIS) as store:
-        block = chain.extend()
-        store.append([block, *chain.votes(block.hash)])
+        store.append([chain.final(chain.extend())])
         assert explore_json("status", run_folder)["height"] == 4
 
 
@@ -180,11 +237,28 @@ def test_verify_names_many_unchecked_blocks_by_ranges(tmp_path: Path, chain: Cha
     assert "unchecked: at heights 1–3, 5, 8–9 contents are missing" in " ".join(result.stdout.split())
 
 
+def test_verify_says_which_blocks_no_state_leads_to(tmp_path: Path, chain: ChainBuilder) -> None:
+    records = finals(chain)
+    with Store.create(tmp_path, GENESIS) as store:
+        write_chain(store, chain, base=3)
+        store.append([replace(records[1], state=b"")])
+    result = explore("verify", tmp_path)
+    assert (result.exit_code, "1 ok, 1 unchecked" in result.stdout) == (0, True)
+    assert "unchecked: at height 2 the state is not held that says who may vote" in result.stdout
+
+
+def test_verify_names_what_is_damaged_and_exits_with_1(run_folder: Path) -> None:
+    with closing(sqlite3.connect(run_folder / "chain" / DATABASE)) as connection, connection:
+        connection.execute("UPDATE finals SET posts = 9 WHERE height = 2")
+    result = explore("verify", run_folder)
+    assert result.exit_code == 1
+    assert "finals row with height 2 was altered" in result.stdout
+    assert "1 invalid, 2 ok" in result.stdout
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_verify_exits_with_1_when_a_block_is_invalid(tmp_path: Path, chain: ChainBuilder, options: list[str]) -> None:
-    wrong = chain.remake(chain.blocks[chain.tip], knowledge_root=sha256(b"wrong"))
-    del chain.blocks[chain.tip]
-    chain.keep(wrong)
+    chain.keep(chain.remake(chain.blocks[chain.tip], knowledge_root=sha256(b"wrong")))
     write(tmp_path, chain)
     result = explore("verify", tmp_path, *options)
     assert result.exit_code == 1
@@ -210,6 +284,19 @@ def test_export_overwrites_nothing(run_folder: Path, tmp_path: Path, existing: s
     assert_refused(result, f"{tmp_path / existing} exists already")
     assert (tmp_path / existing).read_text() == "precious"
     assert not list(tmp_path.glob("*.safetensors" if existing == "chain.jsonl" else "*.jsonl"))
+
+
+def test_an_export_that_fails_leaves_nothing(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = block_views.view_block
+
+    def fail(store: Store, entry: Entry) -> BlockView:
+        if entry.block.header.height == 3:
+            raise OSError(28, "No space left on device")
+        return real(store, entry)
+
+    monkeypatch.setattr("fedchain.chain.explorer.explorer.view_block", fail)
+    assert_refused(explore("export", run_folder, "--out", tmp_path / "out"), "No space left")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_export_of_a_chain_without_knowledge_writes_nothing(tmp_path: Path) -> None:
@@ -262,8 +349,9 @@ def test_a_wrong_folder_is_one_line(tmp_path: Path) -> None:
         (lambda data: b"\xff" * len(data), "not a database"),
         (
             lambda data: data[:60] + (77).to_bytes(4, "big") + data[64:],
-            "store version 77, this program reads version 1",
+            "store version 77, this program reads version 2",
         ),
+        (lambda data: data[:60] + (1).to_bytes(4, "big") + data[64:], "found a new federation"),
         (lambda data: data.replace(GENESIS.encode()[:40], bytes(40)), "was altered"),
     ],
 )
@@ -272,6 +360,14 @@ def test_a_damaged_store_is_one_line(run_folder: Path, damage: Any, message: str
     path.write_bytes(damage(path.read_bytes()))
     for command in ("status", "verify"):
         assert_refused(explore(command, run_folder), message)
+
+
+def test_a_damaged_head_is_one_line_with_what_to_do(run_folder: Path) -> None:
+    with closing(sqlite3.connect(run_folder / "chain" / DATABASE)) as connection, connection:
+        connection.execute("DELETE FROM finals WHERE height = 3")
+    result = explore("status", run_folder)
+    assert_refused(result, "the highest block is at height 2, the last state is the one before height 3")
+    assert_refused(result, f"; start the node, or run: fedchain node repair {run_folder / 'chain'}")
 
 
 def test_importing_the_commands_is_cheap() -> None:

@@ -8,12 +8,21 @@ import pytest
 from fedchain.chain.difficulty import bits_from_target
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
-from fedchain.chain.genesis import GENESIS_SIZE_MAX, AggregatorRule, Contributor, Genesis, PhaseRule
+from fedchain.chain.genesis import (
+    GENESIS_SIZE_MAX,
+    GENESIS_VERSION,
+    AggregatorRule,
+    Contributor,
+    FaultModel,
+    Genesis,
+    PhaseRule,
+)
 from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import is_valid_signature
 from tests.chain.builders import CREATED_MS, GLOBAL, UPDATE, genesis, keys
 
 FULL: dict[str, Any] = {
-    "setup": (PhaseRule("key_shares", Contributor.PARTICIPANT),),
+    "setup": (PhaseRule("key_shares", Contributor.PARTICIPANT, 2),),
     "phases": (UPDATE, GLOBAL),
     "learning": (("batch", "32"), ("method", '"süm"')),
     "rounds": 9,
@@ -23,10 +32,11 @@ FULL: dict[str, Any] = {
     "committee_size": 3,
     "contributors_per_round": 2,
     "contribution_quorum": 2,
+    "fault_model": FaultModel.CRASH,
 }
 
 
-FULL_CHAIN_ID = "5756486383fc031bf20fc5919cd6d9a6f6f44bbbcc65be5861c1e76ef904d365"
+FULL_CHAIN_ID = "644baf851bbcdad16803396fcbcac079c3580b3e93849c6fd8340a8e30d551bf"
 
 
 @pytest.mark.parametrize("overrides", [{}, FULL], ids=["plain", "full"])
@@ -54,32 +64,32 @@ CHANGES: dict[str, Any] = {
     "proof_function": "scrypt",
     "initial_bits": bits_from_target(2**200),
     "target_mining_time_ms": 4_001,
-    "vote_quorum_percent": 51,
+    "fault_model": FaultModel.CRASH,
     "contribution_quorum": 2,
     "phase_timeout_ms": 60_001,
-    "inactive_after": 4,
-    "reorg_depth_max": 2,
+    "phase_floor_ms": 5_001,
+    "vote_timeout_ms": 1_001,
     "committee_size": 1,
     "contributors_per_round": 1,
     "payload_size_max": 2**20,
     "inline_size_max": 2**10,
     "retention_blocks": 100,
-    "clock_ahead_max_ms": 2_001,
     "omission_slack_ms": 2_001,
 }
 
 
 def test_any_change_changes_the_chain_id() -> None:
     untested = {item.name for item in fields(Genesis) if item.init} - set(CHANGES)
-    assert untested == {"version", "centralized"}  # one version so far; centralized needs an aggregator, see below
+    assert untested == {"version", "centralized"}  # there is one version; centralized needs an aggregator, see below
     ids = [genesis(4).chain_id] + [genesis(4, **{name: value}).chain_id for name, value in CHANGES.items()]
     ids.append(genesis(4, aggregator=AggregatorRule.FIXED, centralized=True).chain_id)
+    ids.append(genesis(4, phases=(PhaseRule("update", Contributor.PARTICIPANT, 1),)).chain_id)
     assert len(set(ids)) == len(ids)
 
 
 RULES: list[tuple[dict[str, Any], str]] = [
-    ({"version": 2}, "version is 2, this program speaks 1"),
-    ({"version": 0}, "version is 0, this program speaks 1"),
+    ({"version": 1}, "version is 1, this program speaks 2"),
+    ({"version": 3}, "version is 3, this program speaks 2"),
     ({"members": ()}, "members is empty, a federation has at least 1"),
     ({"members": (bytes(32), bytes(32))}, "members holds 2 keys but 1 different ones"),
     ({"members": (bytes(32), bytes(31))}, "members must be 32 bytes each"),
@@ -92,23 +102,31 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"proof_function": "md5"}, "proof_function is 'md5', not ['scrypt', 'sha256d']"),
     ({"initial_bits": 0}, "initial_bits is 0x0, not a compact target"),
     ({"initial_bits": 0x2100FFFF}, "initial_bits is 0x2100ffff, not a compact target"),
-    ({"contributors_per_round": 2, "contribution_quorum": 3}, "contribution_quorum is 3, it must be between 1 and 2"),
+    ({"contributors_per_round": 2, "contribution_quorum": 3}, "contribution_quorum is 3, it must be between 0 and 2"),
+    (
+        {
+            "contributors_per_round": 2,
+            "contribution_quorum": 0,
+            "phases": (PhaseRule("a", Contributor.PARTICIPANT, 3),),
+        },
+        "quorum of a is 3, it must be between 0 and 2",
+    ),
+    ({"setup": (PhaseRule("a", Contributor.PARTICIPANT, 5),)}, "quorum of a is 5, it must be between 0 and 4"),
+    ({"phases": (PhaseRule("a", Contributor.PARTICIPANT, -1),)}, "quorum of a is -1, it must be between 0 and 4"),
     ({"payload_size_max": 5, "inline_size_max": 6}, "inline_size_max is 6, it must be between 0 and 5"),
 ]
 
 RANGES: dict[str, tuple[int, int]] = {
-    "vote_quorum_percent": (50, 99),
-    "contribution_quorum": (1, 4),
+    "contribution_quorum": (0, 4),
     "committee_size": (0, 4),
     "contributors_per_round": (0, 4),
     "target_mining_time_ms": (4, 2**40),
     "phase_timeout_ms": (1, 2**40),
-    "inactive_after": (1, 2**20),
-    "reorg_depth_max": (0, 2**20),
+    "phase_floor_ms": (0, 2**40),
+    "vote_timeout_ms": (1, 2**32),
     "payload_size_max": (1, 2**30),
     "inline_size_max": (0, 2**18),
     "retention_blocks": (0, 2**32),
-    "clock_ahead_max_ms": (0, 2**32),
     "omission_slack_ms": (0, 2**32),
     "created_ms": (0, 2**48),
     "rounds": (0, 2**32),
@@ -155,9 +173,10 @@ def test_the_record_is_built_right() -> None:
     [
         ({"centralized": 2}, InvalidGenesis, "centralized is 2, it must be 0 or 1"),
         ({"aggregator": "me"}, InvalidGenesis, "aggregator is 'me', it must be one of none, fixed, rotating"),
-        ({"phases": [["x", "me"]]}, InvalidGenesis, "phase is 'me', it must be one of participant, aggregator"),
-        ({"phases": [["x"]]}, InvalidEncoding, "genesis phase: 1 fields found, 2 fields expected"),
-        ({"phases": ["x"]}, InvalidEncoding, "genesis phase: str found, 2 fields expected"),
+        ({"fault_model": "none"}, InvalidGenesis, "fault_model is 'none', it must be one of byzantine, crash"),
+        ({"phases": [["x", "me", 0]]}, InvalidGenesis, "phase is 'me', it must be one of participant, aggregator"),
+        ({"phases": [["x", "participant"]]}, InvalidEncoding, "genesis phase: 2 fields found, 3 fields expected"),
+        ({"phases": ["x"]}, InvalidEncoding, "genesis phase: str found, 3 fields expected"),
         ({"members": [7]}, InvalidEncoding, "genesis members: field 0 is int, bytes expected"),
         ({"learning": [["x", 7]]}, InvalidEncoding, "genesis learning: field 1 is int, str expected"),
         ({"name": b"x"}, InvalidEncoding, "genesis: field 1 is bytes, str expected"),
@@ -195,3 +214,98 @@ def test_members_are_found_by_their_key() -> None:
     document = genesis(4)
     assert [document.index[member] for member in document.members] == [0, 1, 2, 3]
     assert bytes(32) not in document.index
+
+
+# --- versions
+
+
+def _version_1() -> bytes:
+    """A document as version 1 wrote it: its fields, in its order."""
+    members = [key.public_key for key in keys(3)]
+    return encode(
+        [
+            *(1, "old", CREATED_MS, members, [["method", '"fedavg"']], [], [["update", "participant"]], 0, "none", 0),
+            *("scrypt", 0x1F00FFFF, 4_000, 50, 1, 60_000, 3, 1, 0, 0, 64 * 2**20, 64 * 2**10, 0, 2_000, 2_000),
+        ]
+    )
+
+
+def test_a_document_of_version_1_is_refused_and_says_what_to_do() -> None:
+    with pytest.raises(InvalidGenesis) as caught:
+        Genesis.decode(_version_1())
+    assert str(caught.value) == (
+        "version is 1, this program speaks 2: a chain of another version is not carried over, found a new one"
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 2**64 - 1])
+def test_another_version_is_named_before_anything_else_is_looked_at(version: int) -> None:
+    for data in (encode([version]), encode([version, b"", []]), _record(version=version)):
+        with pytest.raises(InvalidGenesis, match=f"^version is {version}, this program speaks {GENESIS_VERSION}: "):
+            Genesis.decode(data)
+
+
+# --- keys
+
+
+SMALL_ORDER = (
+    bytes(32),  # order 4: y = 0
+    b"\x01" + bytes(31),  # order 1: anybody signs for it
+    bytes.fromhex("ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),  # order 2
+    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),  # order 8
+    bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),  # order 8
+)
+OTHER_SPELLINGS = (
+    bytes.fromhex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),  # y = p, which is 0
+    bytes.fromhex("eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),  # y = p + 1, which is 1
+    b"\x01" + bytes(30) + b"\x80",  # x = 0 with the sign of another
+)
+NO_POINTS = (b"\x02" + bytes(31), b"\xff" * 32)
+
+
+@pytest.mark.parametrize("key", [*SMALL_ORDER, *OTHER_SPELLINGS, *NO_POINTS], ids=bytes.hex)
+def test_a_key_that_anybody_can_sign_for_or_that_has_two_spellings_is_refused(key: bytes) -> None:
+    members = tuple(item.public_key for item in keys(3))
+    with pytest.raises(InvalidGenesis) as caught:
+        genesis(4, members=(*members, key))
+    assert str(caught.value) == f"members holds {key.hex()}, which is no canonical Ed25519 key of the full group"
+    with pytest.raises(InvalidGenesis):
+        Genesis.decode(_record(members=[*members, key]))
+
+
+@pytest.mark.parametrize("key", [*SMALL_ORDER, *OTHER_SPELLINGS, *NO_POINTS], ids=bytes.hex)
+def test_such_a_key_signs_nothing_either(key: bytes) -> None:
+    """These 64 bytes would satisfy the equation for every message under the key of order 1."""
+    signature = b"\x01" + bytes(63)
+    assert not any(is_valid_signature(key, signature, b"%d" % number) for number in range(20))
+
+
+# --- quorums
+
+
+QUORUMS = {
+    FaultModel.BYZANTINE: [1, 2, 2, 3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 10, 10, 11, 12, 12, 13, 14],
+    FaultModel.CRASH: [1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11],
+}
+"""Votes that decide, of 1, 2, 3 … 20 electors."""
+
+
+@pytest.mark.parametrize("model", FaultModel)
+def test_the_quorums(model: FaultModel) -> None:
+    assert [model.quorum(count) for count in range(1, 21)] == QUORUMS[model]
+    assert model.quorum(0) == 1  # nobody is left, and nobody decides
+
+
+def test_how_many_may_lie() -> None:
+    assert [FaultModel.BYZANTINE.faulty(count) for count in range(11)] == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
+    assert [FaultModel.CRASH.faulty(count) for count in range(11)] == [0] * 11
+
+
+@pytest.mark.parametrize("count", range(1, 200))
+def test_two_quorums_share_an_honest_elector_and_the_honest_are_one(count: int) -> None:
+    quorum, faulty = FaultModel.BYZANTINE.quorum(count), FaultModel.BYZANTINE.faulty(count)
+    assert 2 * quorum - count > faulty
+    assert count - faulty >= quorum
+    assert 3 * faulty < count <= 3 * faulty + 3
+    majority = FaultModel.CRASH.quorum(count)
+    assert 2 * majority > count >= majority

@@ -10,7 +10,7 @@ from fedchain.chain.difficulty import bits_from_attempts, target_from_bits
 from fedchain.chain.proof_of_work import NONCE_MAX, PROOF_FUNCTIONS, is_sealed, proof_hash, search_nonce
 from fedchain.crypto.hashing import scrypt, sha256, sha256d
 
-HEADER = Header(1, b"p" * 32, 3, 2, 1, b"t" * 32, b"v" * 32, b"k" * 32, 1_700_000_000_000, 0x1F00FFFF, b"m" * 32, 0)
+HEADER = Header(2, b"p" * 32, 3, 2, 1, b"t" * 32, b"c" * 32, b"e" * 32, b"s" * 32, b"k" * 32, 0x1F00FFFF, b"m" * 32, 0)
 
 
 def test_the_proof_runs_over_seal_and_nonce() -> None:

@@ -11,12 +11,14 @@ import numpy as np
 import tomli_w
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode
+from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
-from fedchain.chain.state import genesis_state
+from fedchain.chain.state import State, decode_state, genesis_state
 from fedchain.chain.transaction import Transaction
-from fedchain.chain.vote import Vote
+from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.learning import codec
@@ -30,7 +32,7 @@ from fedchain.network.libp2p.addresses import decode_exchange, encode_exchange, 
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
 from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
 from fedchain.simulator.scenario import FAULT_KINDS, Fault, Scenario, ScenarioError, load_scenario, scenario_from_dict
-from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
 from tests.fuzz.engine import Session, Target
 from tests.fuzz.victim import messages
 
@@ -52,9 +54,13 @@ def _decoder(seeds: list[bytes], read: Callable[[bytes], Any], write: Callable[[
     return Session(seeds, check)
 
 
-def _blocks() -> list[Block]:
-    builder = ChainBuilder(genesis(3))
-    return [*builder.extend_many(2), builder.extend(posts=())]
+def _chain() -> ChainBuilder:
+    """Four blocks: one without a certificate, one without posts, one that proves both crimes."""
+    builder = ChainBuilder(genesis(4))
+    builder.extend_many(2)
+    builder.extend(posts=())
+    builder.extend(evidence=[double_vote(keys(1)[0], builder.genesis, 1), double_post(keys(2)[1], builder.genesis, 1)])
+    return builder
 
 
 def _open_encoding() -> Session:
@@ -68,18 +74,60 @@ def _open_message() -> Session:
 
 
 def _open_block() -> Session:
-    seeds = [block.encode() for block in _blocks()]
+    seeds = [block.encode() for block in _chain().blocks.values()]
     return _decoder(seeds, partial(Block.decode, size_max=MESSAGE_SIZE_MAX), Block.encode)
 
 
 def _open_transaction() -> Session:
-    seeds = [encode(post.to_record()) for block in _blocks() for post in block.transactions]
+    seeds = [encode(post.to_record()) for block in _chain().blocks.values() for post in block.transactions]
     return _decoder(seeds, lambda data: Transaction.from_record(decode(data, 2**15)), _write_record)
 
 
 def _open_vote() -> Session:
-    seeds = [encode(vote.to_record()) for block in _blocks() for vote in block.votes]
+    seeds = [encode(vote.to_record()) for item in _certificates() for vote in item.votes]
     return _decoder(seeds, lambda data: Vote.from_record(decode(data, 2**15)), _write_record)
+
+
+def _open_certificate() -> Session:
+    """A certificate that is taken also has its medians."""
+
+    def read(data: bytes) -> Certificate:
+        certificate = Certificate.from_record(decode(data, 2**15))
+        assert certificate.clock_ms in {vote.clock_ms for vote in certificate.votes}
+        assert certificate.mining_ms in {vote.mining_ms for vote in certificate.votes}
+        return certificate
+
+    return _decoder([encode(item.to_record()) for item in _certificates()], read, _write_record)
+
+
+def _certificates() -> list[Certificate]:
+    builder = _chain()
+    return [builder.certificate(block, kind=kind, attempt=300) for block in builder.blocks for kind in VoteKind]
+
+
+def _open_evidence() -> Session:
+    """Evidence that is taken names its culprit and its crime."""
+    crimes = [crime for block in _chain().blocks.values() for crime in block.evidence]
+
+    def read(data: bytes) -> Evidence:
+        evidence = Evidence.from_record(decode(data, 2**15))
+        assert len(evidence.culprit) == 32
+        assert evidence.crime.startswith("two different ")
+        return evidence
+
+    return _decoder([encode(crime.to_record()) for crime in crimes], read, _write_record)
+
+
+def _open_state() -> Session:
+    """A state that is taken says who may post and vote, all of them members."""
+    builder = _chain()
+
+    def read(data: bytes) -> State:
+        state = decode_state(builder.genesis, data)
+        assert state.contributors | state.electors | state.deciders <= set(state.members)
+        return state
+
+    return _decoder([state.encode() for state in builder.states.values()], read, State.encode)
 
 
 def _write_record(value: Any) -> bytes:
@@ -141,7 +189,7 @@ def _open_payload(method: str) -> Session:
         endings = []
         for phase, specs, other, known in cases:
             try:
-                rules.check(phase.name, data)
+                rules.check(phase.name, b"a", 1, b"", data)
             except InvalidPayload as error:
                 endings.append(str(error))
                 continue
@@ -232,6 +280,9 @@ DECODERS = (
     Target("block", _open_block),
     Target("transaction", _open_transaction),
     Target("vote", _open_vote),
+    Target("certificate", _open_certificate),
+    Target("evidence", _open_evidence),
+    Target("state", _open_state),
     Target("genesis", _open_genesis, allocated_base=2**22),
     *(Target(f"payload-{name}", partial(_open_payload, name), allocated_base=2**21) for name in sorted(METHODS)),
     *(Target(f"knowledge-{name}", partial(_open_knowledge, name), allocated_base=2**21) for name in sorted(METHODS)),

@@ -9,16 +9,22 @@ from functools import cache
 from fedchain.chain.block import Block
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import Invalid, InvalidEncoding, Refused, Unready
-from fedchain.chain.storage.store import Content, Record, load_tree
-from fedchain.network.verdict import verdict
+from fedchain.chain.storage.store import Content, Final, MemoryStore
+from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
-    BlockMessage,
+    CandidateMessage,
+    CertificateMessage,
     Chunk,
-    GetBlocks,
+    EvidenceMessage,
+    FinalMessage,
+    GetCandidate,
+    GetCertificate,
     GetContent,
+    GetFinal,
     GetPosts,
     GetVotes,
+    HeldVotes,
     Message,
     PostMessage,
     Status,
@@ -26,34 +32,35 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
+from fedchain.network.verdict import verdict
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send
 from fedchain.node.core.events import MessageReceived, PeerConnected, Tick
+from fedchain.node.core.journal import Journal
 from fedchain.node.core.node import Node
-from fedchain.node.core.checks import Verification
-from tests.chain.builders import TRAINING_MS, ChainBuilder, SumRules, genesis, keys
+from tests.chain.builders import CREATED_MS, ChainBuilder, SumRules, double_vote, genesis, keys
 from tests.fuzz.engine import Session, Target
-from tests.node.attacks import Scene
+from tests.node.driver import Peer
 
 STEPS_MAX = 24
 HEIGHT = 2
-"""Blocks that the victim has accepted before the first step."""
+"""Final blocks that the victim has before the first step."""
 
 TICK_MAX_MS = 120_000
-SENDER = keys(20)[19].public_key
+SENDER = keys(3)[2].public_key
 
 
 @cache
 def _chain() -> tuple[ChainBuilder, tuple[Block, ...]]:
-    """Three members; two accepted blocks, two blocks to come, and another block beside the third."""
+    """Three members; two final blocks, two blocks to come, and another block beside the third."""
     builder = ChainBuilder(genesis(3))
     blocks = builder.extend_many(HEIGHT + 2)
-    fork = builder.extend(blocks[HEIGHT - 1].hash, payload_of=50)
-    return builder, (*blocks, fork)
+    other = builder.extend(blocks[HEIGHT - 1].hash, payload_of=50)
+    return builder, (*blocks, other)
 
 
 @cache
 def messages() -> tuple[Message, ...]:
-    """All that honest members may say to the victim, and questions of every kind."""
+    """All that others may say to the victim, and questions of every kind."""
     builder, blocks = _chain()
     found: list[Message] = []
     for block in blocks[HEIGHT:]:
@@ -61,14 +68,29 @@ def messages() -> tuple[Message, ...]:
             payload = builder.contents[post.payload_hash]
             found += [PostMessage(post, payload), PostMessage(post, None), Chunk(post.payload_hash, 0, payload)]
             found += [GetContent(post.payload_hash, 0), Chunk(post.payload_hash, 0, b"")]
-        found.append(BlockMessage(block))
-        found += [VoteMessage(vote) for vote in builder.votes(block.hash)]
+        found += [CandidateMessage(block), FinalMessage(block, builder.certificate(block.hash))]
+        found += [VoteMessage(vote) for vote in _votes(block)]
+        found += [GetCandidate(block.hash), GetCertificate(block.header.height, 0, block.hash)]
+        found.append(CertificateMessage(builder.certificate(block.hash)))
     for block in blocks:
-        candidates = tuple((other.hash, b"\7") for other in blocks[HEIGHT:])
-        found += [Status(block.hash, block.header.height, b"\7", candidates), GetVotes(block.hash, b"\7")]
-        found += [GetBlocks((builder.genesis.chain_id,), block.hash), GetPosts(block.header.round, 0, b"\7")]
-        found.append(GetContent(block.header.knowledge_root, 3))
+        height = block.header.height
+        held = (HeldVotes(VoteKind.PREVOTE, 0, b"\7"),)
+        candidates = tuple(other.hash for other in blocks[HEIGHT:])
+        found += [Status(height, block.hash, b"\7", candidates, held, (0, block.hash)), GetFinal(height, 3)]
+        found += [GetVotes(height, VoteKind.PREVOTE, 0, b"\7"), GetPosts(block.header.round, 0, b"\7")]
+        found += [GetContent(block.header.knowledge_root, 3), GetContent(block.header.state_root, 0)]
+    found.append(EvidenceMessage(double_vote(keys(3)[1], builder.genesis, HEIGHT + 1)))
     return tuple(found)
+
+
+def _votes(block: Block) -> list[Vote]:
+    """Prevotes of the others for a block, and precommits of all."""
+    builder, _ = _chain()
+    prevotes = [
+        sign_vote(key, builder.genesis.chain_id, VoteKind.PREVOTE, block.header.height, 0, block.hash)
+        for key in keys(3)[1:]
+    ]
+    return [*prevotes, *builder.certificate(block.hash).votes]
 
 
 @cache
@@ -76,27 +98,32 @@ def _valid() -> frozenset[bytes]:
     return frozenset(encode_message(message) for message in messages())
 
 
-class Victim(Scene):
+class Victim:
     """A node that can be put back to where it started."""
 
     def __init__(self) -> None:
         builder, blocks = _chain()
-        super().__init__(builder.genesis)
-        self.begun_ms = blocks[HEIGHT].header.timestamp_ms - TRAINING_MS
-        self._verification = Verification(builder.genesis, SumRules())  # its caches make the next run cheaper
-        self._accepted: list[Record] = [*blocks[:HEIGHT], *(v for b in blocks[:HEIGHT] for v in builder.votes(b.hash))]
+        self._peer = Peer(0, keys(1)[0], builder.genesis, SumRules())
+        self._finals = [builder.final(block) for block in blocks[:HEIGHT]]
         needed = {post.payload_hash for block in blocks[:HEIGHT] for post in block.transactions}
         needed |= {block.header.knowledge_root for block in blocks[:HEIGHT]}
-        self._held = {item: builder.contents[item] for item in needed}
+        self._contents = [Content(item, builder.contents[item]) for item in sorted(needed)]
+        self.now_ms = CREATED_MS
         self.restart()
         assert self.node.head.height == HEIGHT
 
+    @property
+    def node(self) -> Node:
+        """The node as it is now."""
+        return self._peer.node
+
     def restart(self) -> None:
         """A fresh node from what it had stored at the beginning."""
-        self.now_ms = self.begun_ms
-        self.records, self.contents = list(self._accepted), dict(self._held)
-        self.victim.node = Node(self.genesis, keys(1)[0], self._verification, self.records, self.contents.get)
-        self.node.handle(PeerConnected(SENDER), self.now_ms)
+        self.now_ms = CREATED_MS
+        self._peer.store, self._peer.journal = MemoryStore(), Journal()
+        self._peer.store.append([*self._contents, *self._finals])
+        self._peer.node = self._peer.new_node()
+        self._peer.handle(PeerConnected(SENDER), self.now_ms)
 
     def run(self, data: bytes) -> str:
         """Take the steps of an input; how each ended."""
@@ -108,14 +135,13 @@ class Victim(Scene):
         if not isinstance(steps, list):
             return "no steps"
         endings = [self._step(step) for step in steps[:STEPS_MAX]]
-        stored = load_tree(self.genesis, self.records).head
-        assert stored.block_hash == self.node.head.block_hash, "what was persisted gives another head"
+        assert self._peer.new_node().head == self.node.head, "what was persisted gives another head"
         return f"{self.node.head.height}: {', '.join(dict.fromkeys(endings))}"
 
     def _step(self, step: object) -> str:
         if isinstance(step, int):
             self.now_ms += step % TICK_MAX_MS
-            self._carry_out(self.node.handle(Tick(), self.now_ms))
+            self._look_at(self._peer.handle(Tick(), self.now_ms))
             return "tick"
         if not isinstance(step, bytes):
             return "nothing"
@@ -127,25 +153,34 @@ class Victim(Scene):
         return self._receive(step, message)
 
     def _receive(self, data: bytes, message: Message) -> str:
-        head, before = self.node.head.block_hash, self.digest()
-        effects = self.node.handle(MessageReceived(SENDER, message), self.now_ms)
-        self._carry_out(effects)
+        head, before = self.node.head.block_hash, self._digest()
+        effects = self._peer.handle(MessageReceived(SENDER, message), self.now_ms)
+        self._look_at(effects)
         if data not in _valid():
             assert self.node.head.block_hash == head, f"a damaged {type(message).__name__} moved the head"
-            assert not any(isinstance(item, Persist) for item in effects), "something of a damaged message is stored"
+            finals = [item for effect in effects if isinstance(effect, Persist) for item in effect.records]
+            assert not any(isinstance(item, Final) for item in finals), "something of a damaged message is final"
         refused = [effect.error for effect in effects if isinstance(effect, Refuse)]
         assert len(refused) <= 1, f"{len(refused)} refusals of one message"
         if any(isinstance(error, Invalid) for error in refused):
-            assert self.digest() == before, "an invalid message changed the node"
+            assert self._digest() == before, "an invalid message changed the node"
         return f"{type(message).__name__} {refused[0].rule if refused else 'taken'}"
 
-    def _carry_out(self, effects: list[Effect]) -> None:
-        """Store, and check that what is said can be said."""
+    def _digest(self) -> str:
+        """What the node says it holds."""
+        node = self.node
+        agreement = node.voting.agreement
+        votes = [
+            (slot, sorted(agreement.ballots.ballot(*slot).first)) for slot in agreement.ballots.slots(agreement.attempt)
+        ]
+        entries = sorted((entry.hash, entry.is_valid) for entry in node.ledger.entries.values())
+        return repr((node.head, entries, votes, agreement.attempt, agreement.lock, node.journal, node.waiting_for()))
+
+    @staticmethod
+    def _look_at(effects: list[Effect]) -> None:
+        """What is said can be said, and what is refused says why."""
         for effect in effects:
             match effect:
-                case Persist(records):
-                    self.records += [item for item in records if not isinstance(item, Content)]
-                    self.contents |= {item.hash: item.data for item in records if isinstance(item, Content)}
                 case Publish(message) | Send(_, message):
                     said = encode_message(message)
                     assert len(said) <= MESSAGE_SIZE_MAX, f"{len(said)} bytes sent"
@@ -154,37 +189,41 @@ class Victim(Scene):
                     assert type(error) not in (Refused, Invalid, Unready), f"{error!r} does not say whose fault it is"
                     assert str(error).startswith(f"{error.rule}: "), "the error does not name its rule"
                     assert verdict(error).value in ("ignore", "reject")
+                case _:
+                    pass
 
 
 def _stories() -> list[bytes]:
-    """Valid sequences: in order, votes first, payloads fetched, two heights, a fork, questions."""
+    """Valid sequences: in order, votes first, payloads fetched, two heights, two candidates, questions."""
     builder, blocks = _chain()
-    third, fourth, fork = blocks[HEIGHT : HEIGHT + 3]
+    third, fourth, other = blocks[HEIGHT : HEIGHT + 3]
     said = {
         block.hash: (
             [encode_message(PostMessage(post, builder.contents[post.payload_hash])) for post in block.transactions],
-            [encode_message(BlockMessage(block))],
-            [encode_message(VoteMessage(vote)) for vote in builder.votes(block.hash)],
+            [encode_message(CandidateMessage(block))],
+            [encode_message(VoteMessage(vote)) for vote in builder.certificate(block.hash).votes],
         )
-        for block in (third, fourth, fork)
+        for block in (third, fourth, other)
     }
-    span = third.header.timestamp_ms - blocks[HEIGHT - 1].header.timestamp_ms
     posts, block, votes = said[third.hash]
     bare = [encode_message(PostMessage(post, None)) for post in third.transactions]
     chunks = [
         encode_message(Chunk(post.payload_hash, 0, builder.contents[post.payload_hash])) for post in third.transactions
     ]
+    finals = [encode_message(FinalMessage(item, builder.certificate(item.hash))) for item in (third, fourth)]
+    hello = encode_message(Status(HEIGHT, third.header.parent_hash, b"", (), (), None))
     after = [item for part in said[fourth.hash] for item in part]
-    beside = [item for part in said[fork.hash] for item in part]
+    beside = [item for part in said[other.hash] for item in part]
     stories: list[list[bytes | int]] = [
-        [*posts, span, *block, *votes],
-        [span, *votes, *block, *posts, *chunks],
-        [*bare, *chunks, span, *block, *votes, 1_000],
-        [span, *block, *chunks, *votes],
-        [span, *posts, *block, *votes, span, *after],
-        [span, span, *said[fourth.hash][1], *posts, *block, *votes, *after],
-        [span, *beside, *posts, *block, *votes],
-        [61_000, *posts[:1], 61_000, *block, *votes, *posts[1:], *chunks],
+        [hello, *posts, *block, *votes],
+        [hello, *votes, *block, *posts, *chunks],
+        [hello, *bare, *chunks, *block, *votes, 1_000],
+        [hello, *block, *chunks, *votes],
+        [hello, *posts, *block, *votes, *after],
+        [hello, *said[fourth.hash][1], *posts, *block, *votes, *after],
+        [hello, *beside, *posts, *block, *votes],
+        [hello, 61_000, *posts[:1], 61_000, *block, *votes, *posts[1:], *chunks],
+        [hello, *finals],
     ]
     stories += [[encode_message(message), 1_000] for message in messages()]
     return [encode(story) for story in stories]

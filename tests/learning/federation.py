@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.codec import decode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
@@ -59,6 +60,16 @@ class Federation:
             assert len(payload) <= self.rules.payload_size_bytes_max(phase)
         self.knowledge = self.rules.aggregate(phase, self.round, self.knowledge, posts)
         return made
+
+
+def read_payload(rules: Rules, payload: bytes) -> Tensors:
+    """A post of the last phase of a round, decoded."""
+    return decode(payload, rules.method.payload_spec(rules.method.phases[-1], rules.info))
+
+
+def check(rules: Rules, payload: bytes, phase: str = "update") -> None:
+    """Check a post of the first round, before which nothing is known."""
+    rules.check(phase, b"sender", 1, b"", payload)
 
 
 def common_model(tensors: Tensors) -> dict[str, bytes]:

@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any, Literal
 
 import msgpack
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from fedchain.learning.codec import TensorSpec, decode, encode, to_safetensors
+from fedchain.learning.codec import TensorSpec, canonical, decode, encode, size_bytes_max, to_safetensors
 from fedchain.learning.exceptions import InvalidPayload
 
 SPECS = (
@@ -17,9 +18,7 @@ SPECS = (
 )
 VALID = {"labels": np.array([1, 4]), "prototypes": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
-floats = npst.arrays(
-    np.float32, npst.array_shapes(max_dims=3, max_side=4), elements=st.floats(-(2.0**99), 2.0**99, width=32)
-)
+floats = npst.arrays(np.float32, npst.array_shapes(max_dims=3, max_side=4), elements=st.floats(-1e6, 1e6, width=32))
 integers = npst.arrays(np.int64, npst.array_shapes(max_dims=2, max_side=4), elements=st.integers(-(2**63), 2**63 - 1))
 documents = st.dictionaries(st.text(max_size=12), floats | integers, max_size=4)
 
@@ -35,7 +34,8 @@ def test_what_is_encoded_is_decoded_and_fits_the_bound(tensors: dict[str, Any]) 
     decoded = decode(data, specs)
     assert decoded.keys() == tensors.keys()
     for name, array in tensors.items():
-        assert decoded[name].tobytes() == array.tobytes()
+        assert decoded[name].tobytes() == canonical(tensors)[name].tobytes()
+        np.testing.assert_allclose(decoded[name], array, rtol=0, atol=1.2e-38)
         assert decoded[name].dtype == array.dtype
         assert not decoded[name].flags.writeable
 
@@ -128,6 +128,54 @@ def test_another_encoding_of_the_same_tensors_is_refused() -> None:
         decode(wide, SPECS)
     with pytest.raises(InvalidPayload, match="names"):
         decode(msgpack.packb(entries[::-1]), SPECS)
+
+
+STRUCTURES = {
+    "another number of tensors": (b"\x93", "tensors: an array of 2 expected, found 3"),
+    "no array": (b"\x82", "msgpack: array expected at byte 0, found type 0x82"),
+    "an entry of five": (b"\x92\x95", r"entry: \[name, dtype, shape, data\] expected, found an array of 5"),
+    "a name of bytes": (b"\x92\x94\xc4\x01a", "msgpack: text expected at byte 2, found type 0xc4"),
+    "a name without end": (b"\x92\x94\xa3ab", "msgpack: 6 bytes expected, found 5"),
+    "a long name": (b"\x92\x94\xd9\xc9" + b"a" * 201, "text: at most 200 bytes expected, found 201"),
+    "a name that is no text": (b"\x92\x94\xa1\xff", r"text: UTF-8 expected, found b'\\xff'"),
+    "many dimensions": (b"\x92\x94\xa1a\xa1b\xdc\x00\x21", "shape: at most 32 dimensions expected, found 33"),
+    "a negative size": (b"\x92\x94\xa1a\xa1b\x91\xff", "msgpack: integer expected at byte 7, found type 0xff"),
+    "a size without end": (b"\x92\x94\xa1a\xa1b\x91\xce\x00", "msgpack: 12 bytes expected, found 9"),
+    "data without end": (b"\x92\x94\xa1a\xa1b\x90\xc6\xff\xff\xff\xff", "msgpack: 4294967307 bytes expected, found 12"),
+    "nothing": (b"", "msgpack: 1 bytes expected, found 0"),
+}
+
+
+@pytest.mark.parametrize("case", STRUCTURES)
+def test_a_structure_that_is_not_expected_is_refused_where_it_begins(case: str) -> None:
+    data, message = STRUCTURES[case]
+    with pytest.raises(InvalidPayload, match=f"^{message}$"):
+        decode(data, SPECS)
+
+
+def test_what_follows_the_document_is_refused() -> None:
+    with pytest.raises(InvalidPayload, match="msgpack: a document of 84 bytes expected, found 85"):
+        decode(encode(VALID) + b"\0", SPECS)
+
+
+def test_a_flood_of_lists_is_refused_before_one_is_built() -> None:
+    specs = [TensorSpec(f"t{place:02}", (10_000,)) for place in range(60)]
+    flood = b"\x90" * 60
+    while len(flood) < size_bytes_max(specs) // 60:
+        flood = b"\xdc\x00\x3c" + flood * 60
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidPayload, match="entry"):
+            decode(flood, specs)
+        assert tracemalloc.get_traced_memory()[1] < len(flood) // 2
+    finally:
+        tracemalloc.stop()
+
+
+def test_arrays_are_aligned_wherever_they_stood_in_the_document() -> None:
+    for length in range(1, 9):
+        decoded = decode(encode({"x" * length: VALID["prototypes"]}), [TensorSpec("x" * length, (2, 3))])
+        assert all(tensor.flags.aligned for tensor in decoded.values())
 
 
 def test_a_length_that_lies_about_the_data_is_refused() -> None:

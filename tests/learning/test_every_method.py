@@ -1,18 +1,20 @@
 """What every registered method must do, on the digits: repeat itself, start again from a checkpoint, stay in bounds."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.learner import Learner
 from fedchain.learning.models import describe_model
 from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
-from tests.learning.federation import CLIENTS, Federation, common_model, config
+from tests.learning.federation import CLIENTS, Federation, check, common_model, config, read_payload
 
 EVERY = sorted(METHODS)
 
@@ -84,7 +86,7 @@ def test_damaged_posts_are_refused(method: str) -> None:
     payload = federation.play()[0].payload
     for damaged in (payload + b"\0", payload[:-1], b""):
         with pytest.raises(InvalidPayload):
-            federation.rules.check("update", damaged)
+            check(federation.rules, damaged)
 
 
 @pytest.mark.parametrize("case", EQUAL_TO_FEDAVG)
@@ -115,10 +117,22 @@ def with_norm(method: str, **hyperparameters: HyperparameterValue) -> LearningCo
     return replace(config(method, **hyperparameters), model="digits-mlp-bn")
 
 
+@pytest.mark.parametrize("name", ["buffer.norms.0.running_var", "buffer.norms.0.num_batches_tracked"])
+def test_a_norms_state_that_would_make_no_number_is_refused(name: str) -> None:
+    federation = Federation(with_norm("fedavg"))
+    posted = dict(read_payload(federation.rules, federation.play()[0].payload))
+    assert (posted[name] >= 0).all()
+    for value in (0.0, 9.9e11):
+        check(federation.rules, encode(posted | {name: np.full_like(posted[name], value)}))
+    for value, message in ((-1.0, "at least 0 expected, found -1.0"), (2e12, "a magnitude of at most 1e+12")):
+        with pytest.raises(InvalidPayload, match=re.escape(message)):
+            check(federation.rules, encode(posted | {name: np.full_like(posted[name], value)}))
+
+
 def test_models_with_buffers_are_averaged_whole() -> None:
     federation = Federation(with_norm("fedavg", weighting="clients"))
     made = federation.play()
-    read = [federation.rules._read(federation.rules.method.phases[0], one.payload) for one in made]
+    read = [read_payload(federation.rules, one.payload) for one in made]
     known = federation.known()
     assert {name.split(".", 1)[1] for name in known} == {name for name, _ in describe_model("digits-mlp-bn").parameters}
     for name, value in known.items():

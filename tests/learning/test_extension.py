@@ -15,6 +15,7 @@ from fedchain.learning.learner import Learner
 from fedchain.learning.method import Client, Contributor, Forward, Memory, Method, Phase, Round, Tensors
 from fedchain.learning.models import ModelInfo
 from fedchain.learning.rules import Rules
+from tests.learning.federation import check
 
 TOTAL = TensorSpec("total", (1,), "int64", minimum=1)
 NAMES = {"count": "examples", "announce": "announced"}
@@ -83,4 +84,4 @@ def test_a_phase_closed_empty_leaves_the_knowledge_of_the_one_before(config: Lea
 def test_each_phase_has_its_own_payloads(config: LearningConfig) -> None:
     rules, learner = Rules(config), Learner(config)
     with pytest.raises(InvalidPayload, match="names"):
-        rules.check("announce", learner.contribute(0, "count", 1, b"").payload)
+        check(rules, learner.contribute(0, "count", 1, b"").payload, "announce")

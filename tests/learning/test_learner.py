@@ -1,10 +1,8 @@
 """Learning end to end on the digits, and the promise that a client's round can be repeated by itself."""
 
-import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ import torch
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.method import Client, Phase, Round, Tensors
-from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.metrics import calculate_taa
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.rules import Rules
@@ -124,26 +120,6 @@ def test_a_damaged_checkpoint_is_refused_and_changes_nothing(case: str) -> None:
     with pytest.raises(ConfigurationError, match=f"checkpoint of client 0 {message}"):
         learner.restore(0, data)
     assert learner.checkpoint(0) == before
-
-
-@dataclass(frozen=True, kw_only=True)
-class Breaking(BladeFl):
-    """Its last step leaves the finite numbers, which no later loss shows."""
-
-    def update(self, client: Client, round: Round) -> Tensors:
-        posted = BladeFl.update(self, client, round)
-        return {**posted, "model.fc3.bias": np.full(10, np.inf, np.float32)}
-
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
-
-
-def test_a_post_that_is_not_finite_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
-    learner = Learner(LearningConfig(method="contributed:Breaking"))
-    before = learner.checkpoint(2)
-    with pytest.raises(TrainingDiverged, match="the loss is nan at step 20"):
-        learner.contribute(2, "update", 1, b"")
-    assert learner.checkpoint(2) == before
 
 
 def test_a_diverged_client_is_as_it_was_before() -> None:

@@ -18,6 +18,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
 from fedchain.learning.own import describe_task, load_task, open_source
 from fedchain.learning.rules import Rules
+from tests.learning.federation import check
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
 
@@ -73,7 +74,7 @@ def test_clients_learn_from_their_own_data_and_anybody_can_aggregate(method: str
         made = [learner.contribute(k, "update", number, knowledge, evaluate_test=True) for k in range(3)]
         posts = [(bytes([k]), made[k].payload) for k in range(3)]
         for _, payload in posts:
-            rules.check("update", payload)
+            check(rules, payload)
         knowledge = rules.aggregate("update", number, knowledge, posts)
     assert min(contribution.local.local_accuracy for contribution in made) > 0.8
     assert made[0].local.test_accuracy is None
@@ -157,7 +158,7 @@ def test_logits_alone_suffice_where_nobody_reads_an_embedding() -> None:
         assert chosen.shapes is not None
         assert chosen.shapes.embedding_size == chosen.shapes.classes == 3
         contribution = Learner(chosen, task).contribute(0, "update", 1, b"")
-        Rules(chosen).check("update", contribution.payload)
+        check(Rules(chosen), contribution.payload)
     with pytest.raises(ConfigurationError, match=r"needs a model that returns \(embedding, logits\), not one tensor"):
         describe_task(config("dfpl"), task)
 

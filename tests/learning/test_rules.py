@@ -1,16 +1,19 @@
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
 
-from fedchain.learning.codec import encode
+from fedchain.learning.codec import TensorSpec, decode, encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models import describe_model
 from fedchain.learning.parameters import PREFIX
 from fedchain.learning.rules import Rules
+from tests.learning.federation import check
 
 INFO = describe_model("digits-mlp")
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
@@ -39,7 +42,7 @@ def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
     assert rules.phases == (("update", "participant"),)
     assert rules.setup_phases == ()
     for _, payload in posts:
-        rules.check("update", payload)
+        check(rules, payload)
         assert len(payload) <= rules.payload_size_bytes_max("update")
     knowledge = rules.aggregate("update", 1, b"", posts)
     assert rules.read_knowledge(knowledge) is not None
@@ -92,7 +95,7 @@ def test_inconsistent_prototypes_are_refused(labels: list[int], counts: list[int
     payload = encode({"labels": np.array(labels), "counts": np.array(counts), "prototypes": prototypes})
     rules = Rules(LearningConfig())
     with pytest.raises(InvalidPayload, match=message):
-        rules.check("update", payload)
+        check(rules, payload)
     with pytest.raises(InvalidPayload, match=message):
         rules.aggregate("update", 1, b"", [(b"sender", payload)])
 
@@ -101,12 +104,33 @@ def test_inconsistent_prototypes_are_refused(labels: list[int], counts: list[int
 def test_a_boastful_number_of_examples_is_refused(examples: int) -> None:
     tensors = {PREFIX + name: np.zeros(shape, np.float32) for name, shape in INFO.parameters}
     with pytest.raises(InvalidPayload, match="elements of examples"):
-        Rules(LearningConfig(method="fedavg")).check("update", encode(tensors | {"examples": np.array([examples])}))
+        check(Rules(LearningConfig(method="fedavg")), encode(tensors | {"examples": np.array([examples])}))
 
 
 def test_a_solo_post_must_be_empty() -> None:
     with pytest.raises(InvalidPayload):
-        Rules(LearningConfig(method="solo")).check("update", encode({"x": np.zeros(1, np.float32)}))
+        check(Rules(LearningConfig(method="solo")), encode({"x": np.zeros(1, np.float32)}))
+
+
+def test_knowledge_is_decoded_once_for_all_posts_of_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, posts = Rules(LearningConfig(method="fedavg")), random_posts("fedavg", 2)
+    first, second = (rules.aggregate("update", 1, b"", posts[:count]) for count in (1, 2))
+    payload, decoded = posts[0][1], list[bytes]()
+
+    def counting(data: bytes, specs: Sequence[TensorSpec]) -> Any:
+        decoded.append(data)
+        return decode(data, specs)
+
+    monkeypatch.setattr("fedchain.learning.rules.decode", counting)
+    for _ in range(3):
+        rules.check("update", b"a", 2, bytes(bytearray(first)), payload)  # other bytes of the same value
+        rules.aggregate("update", 3, second, [(b"a", payload)])
+    assert [data for data in decoded if data != payload] == [first, second]
+    for knowledge in (b"damaged", b"damaged"):
+        with pytest.raises(InvalidPayload):
+            rules.read_knowledge(knowledge)
+    rules.read_knowledge(first)
+    assert [data for data in decoded if data != payload] == [first, second, b"damaged", b"damaged"]
 
 
 def test_the_summary_describes_the_prototypes() -> None:

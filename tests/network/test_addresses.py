@@ -28,6 +28,7 @@ from tests.chain.builders import keys
 
 MEMBERS = [key.public_key for key in keys(20)]
 ME, ONE, TWO, THREE = MEMBERS[:4]
+STRANGER = keys(21)[20].public_key
 LIMITS = Limits(peers_wanted=2, redial_min_s=1.0, redial_max_s=8.0)
 
 
@@ -47,7 +48,7 @@ def test_a_bootstrap_address_names_a_member_and_a_place() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (f"/ip4/1.2.3.4/tcp/4001/p2p/{address(bytes(32))}", "is not a member"),
+        (f"/ip4/1.2.3.4/tcp/4001/p2p/{address(STRANGER)}", "is not a member"),
         ("/ip4/1.2.3.4/tcp/4001", "peer id"),
         (f"/ip4/1.2.3.4/udp/4001/quic-v1/p2p/{address(ONE)}", "not of the form"),
         (f"/p2p/{address(ONE)}", "not of the form"),
@@ -212,7 +213,7 @@ def test_addresses_are_written_only_when_they_changed(tmp_path: Path) -> None:
         '{"nobody": ["/ip4/127.0.0.1/tcp/1"]}',
         json.dumps({address(ONE): 5}),
         json.dumps({address(ONE): "/ip4/127.0.0.1/tcp/1"}),
-        json.dumps({address(ONE): [5, None, "garbage"], address(bytes(32)): [at(1)], address(ME): [at(1)]}),
+        json.dumps({address(ONE): [5, None, "garbage"], address(STRANGER): [at(1)], address(ME): [at(1)]}),
         json.dumps({address(ONE): [at(1)]}) + " " * FILE_SIZE_PER_MEMBER_MAX * (1 + len(MEMBERS)),
         "\ud800",
     ],

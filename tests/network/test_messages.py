@@ -8,18 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedchain.chain.encoding import encode
+from fedchain.chain.evidence import evidence_of
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.network.messages import (
+    BITMAP_SIZE_MAX,
     CANDIDATES_MAX,
     CHUNK_SIZE,
-    LOCATOR_MAX,
+    HELD_VOTES_MAX,
     MESSAGE_SIZE_MAX,
-    BlockMessage,
+    CandidateMessage,
+    CertificateMessage,
     Chunk,
-    GetBlocks,
+    EvidenceMessage,
+    FinalMessage,
+    GetCandidate,
+    GetCertificate,
     GetContent,
+    GetFinal,
     GetPosts,
     GetVotes,
+    HeldVotes,
     Message,
     PostMessage,
     Status,
@@ -27,7 +36,7 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
-from tests.chain.builders import ChainBuilder, genesis, payload
+from tests.chain.builders import ChainBuilder, genesis, keys, payload
 
 HASH = bytes(range(32))
 
@@ -35,17 +44,26 @@ HASH = bytes(range(32))
 def _messages() -> dict[str, Message]:
     builder = ChainBuilder(genesis(4))
     first, second = builder.extend_many(2)
+    certificate, chain_id = builder.certificate(second.hash), builder.genesis.chain_id
+    votes = [sign_vote(keys(1)[0], chain_id, VoteKind.PREVOTE, 3, 0, item) for item in (HASH, HASH[::-1])]
+    held = (HeldVotes(VoteKind.PRECOMMIT, 1, b"\x01"), HeldVotes(VoteKind.PREVOTE, 0, b""))
     return {
         "post": PostMessage(first.transactions[0], payload(1)),
         "post without payload": PostMessage(first.transactions[0], None),
         "post with an empty payload": PostMessage(first.transactions[0], b""),
-        "first block": BlockMessage(first),
-        "block": BlockMessage(second),
-        "vote": VoteMessage(second.votes[0]),
-        "status": Status(HASH, 7, b"\x0f", ((HASH, b"\x01"), (HASH[::-1], b""))),
-        "get blocks": GetBlocks((HASH, HASH[::-1]), HASH),
+        "first block": CandidateMessage(first),
+        "block": CandidateMessage(second),
+        "vote": VoteMessage(votes[0]),
+        "evidence": EvidenceMessage(evidence_of(*votes)),
+        "status": Status(7, HASH, b"\x0f", (HASH, HASH[::-1]), held, (1, HASH)),
+        "status without a lock": Status(7, HASH, b"", (), (), None),
+        "get final": GetFinal(3, 16),
+        "final": FinalMessage(second, certificate),
         "get posts": GetPosts(3, 1, b"\x05"),
-        "get votes": GetVotes(HASH, b"\x05"),
+        "get votes": GetVotes(3, VoteKind.PRECOMMIT, 2, b"\x05"),
+        "get candidate": GetCandidate(HASH),
+        "get certificate": GetCertificate(3, 1, HASH),
+        "certificate": CertificateMessage(certificate),
         "get content": GetContent(HASH, 2**20),
         "chunk": Chunk(HASH, 2**20, b"data"),
     }
@@ -64,10 +82,10 @@ def test_a_message_comes_back_as_it_was_sent(name: str) -> None:
 
 def test_every_kind_has_a_number_of_its_own_and_is_tested() -> None:
     kinds = {type(message) for message in MESSAGES.values()}
-    assert sorted(kind.KIND for kind in kinds) == list(range(1, 10))
+    assert sorted(kind.KIND for kind in kinds) == list(range(1, 15))
 
 
-@pytest.mark.parametrize("kind", [0, 10, 2**63])
+@pytest.mark.parametrize("kind", [0, 15, 2**63])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
     with pytest.raises(InvalidEncoding, match="message type"):
         decode_message(encode([kind, []]))
@@ -107,7 +125,7 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 )
 
 
-@given(st.integers(0, 12), VALUES)
+@given(st.integers(0, 16), VALUES)
 @settings(max_examples=600, deadline=None, derandomize=True)
 def test_well_formed_values_are_a_message_or_an_invalid_encoding(kind: int, fields: object) -> None:
     data = encode([kind, fields])
@@ -153,8 +171,11 @@ def test_a_chunk_fits_into_a_message() -> None:
 
 Sized = Callable[[int], Message]
 COUNTED: dict[str, tuple[int, Sized]] = {
-    "locator": (LOCATOR_MAX, lambda count: GetBlocks((HASH,) * count, HASH)),
-    "candidates": (CANDIDATES_MAX, lambda count: Status(HASH, 0, b"", ((HASH, b""),) * count)),
+    "candidates": (CANDIDATES_MAX, lambda count: Status(0, HASH, b"", (HASH,) * count, (), None)),
+    "votes": (
+        HELD_VOTES_MAX,
+        lambda count: Status(0, HASH, b"", (), (HeldVotes(VoteKind.PREVOTE, 0, b""),) * count, None),
+    ),
 }
 
 
@@ -167,11 +188,11 @@ def test_lists_have_a_largest_length(name: str) -> None:
 
 
 WRONG_SIZES: dict[str, Sized] = {
-    "status head": lambda size: Status(bytes(size), 0, b"", ()),
-    "candidate": lambda size: Status(HASH, 0, b"", ((bytes(size), b""),)),
-    "locator": lambda size: GetBlocks((HASH, bytes(size)), HASH),
-    "stop": lambda size: GetBlocks((), bytes(size)),
-    "votes": lambda size: GetVotes(bytes(size), b""),
+    "status head": lambda size: Status(0, bytes(size), b"", (), (), None),
+    "candidate": lambda size: Status(0, HASH, b"", (bytes(size),), (), None),
+    "lock": lambda size: Status(0, HASH, b"", (), (), (0, bytes(size))),
+    "get candidate": lambda size: GetCandidate(bytes(size)),
+    "get certificate": lambda size: GetCertificate(1, 0, bytes(size)),
     "content": lambda size: GetContent(bytes(size), 0),
     "chunk": lambda size: Chunk(bytes(size), 0, b""),
 }
@@ -183,6 +204,21 @@ def test_a_hash_has_32_bytes(name: str, size: int) -> None:
     decode_message(encode_message(WRONG_SIZES[name](32)))
     with pytest.raises(InvalidEncoding, match="32 expected"):
         decode_message(encode_message(WRONG_SIZES[name](size)))
+
+
+BITMAPS: dict[str, Sized] = {
+    "status": lambda size: Status(0, HASH, bytes(size), (), (), None),
+    "held votes": lambda size: Status(0, HASH, b"", (), (HeldVotes(VoteKind.PREVOTE, 0, bytes(size)),), None),
+    "get posts": lambda size: GetPosts(1, 0, bytes(size)),
+    "get votes": lambda size: GetVotes(1, VoteKind.PREVOTE, 0, bytes(size)),
+}
+
+
+@pytest.mark.parametrize("name", BITMAPS)
+def test_bitmaps_have_a_largest_size(name: str) -> None:
+    decode_message(encode_message(BITMAPS[name](BITMAP_SIZE_MAX)))
+    with pytest.raises(InvalidEncoding, match=f"{BITMAP_SIZE_MAX + 1} bytes"):
+        decode_message(encode_message(BITMAPS[name](BITMAP_SIZE_MAX + 1)))
 
 
 def test_keys_and_signatures_inside_have_their_sizes() -> None:

@@ -4,29 +4,48 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
+from typing import assert_never
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.storage.store import MemoryStore
+from fedchain.chain.storage.store import Candidate, MemoryStore
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
-    BlockMessage,
+    CandidateMessage,
     Message,
     PostMessage,
     VoteMessage,
     decode_message,
     encode_message,
 )
-from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Persist, Publish, Refuse, Retain, Send
-from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.effects import (
+    Blame,
+    Compute,
+    Contribute,
+    Effect,
+    Mine,
+    Persist,
+    Publish,
+    Refuse,
+    Retain,
+    Send,
+    Stop,
+    Tell,
+    Wake,
+    WriteJournal,
+)
+from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
+from fedchain.node.core.journal import Journal
+from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
-from fedchain.node.core.checks import Verification
+from fedchain.node.core.notices import Notice
 from tests.chain.builders import CREATED_MS, SumRules, keys, payload
 
 TRAINING_MS = 1_000
@@ -37,6 +56,8 @@ MINING_MAX_MS = 2_000
 Payloads = Callable[[int, Contribute], bytes]
 """What a peer (by number) answers to a ``Contribute`` effect."""
 
+Spoken = type[PostMessage] | type[CandidateMessage] | type[VoteMessage]
+
 
 def small_payload(number: int, effect: Contribute) -> bytes:
     """A payload for ``SumRules`` that names peer, round and phase."""
@@ -46,7 +67,7 @@ def small_payload(number: int, effect: Contribute) -> bytes:
 class BlobRules:
     """Payloads are bytes of any size but none; knowledge is a hash over all that was posted so far."""
 
-    def check(self, phase: str, payload: bytes) -> None:
+    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
         if not payload:
             raise ValueError(f"{phase} takes no empty payload")
 
@@ -57,45 +78,63 @@ class BlobRules:
 
 
 class Peer:
-    """A node with its storage, and everything that happened to it."""
+    """A node with its storage and journal, and everything that happened to it."""
 
-    def __init__(self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules) -> None:
-        self.number, self.key, self.genesis, self.rules = number, key, genesis, rules
+    def __init__(self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules, *, replays: bool = False) -> None:
+        self.number, self.key, self.genesis, self.rules, self.replays = number, key, genesis, rules, replays
         self.store = MemoryStore()
-        self.log: list[tuple[Event, int]] = []
+        self.journal = Journal()
+        self.log: list[tuple[Event, Moment]] = []
         self.effects: list[Effect] = []
+        self.notices: list[Notice] = []
+        self.clock_offset_ms = 0
         self.life = 0
         self.up = True
+        self.stopped = ""
         self.node = self.new_node()
 
     def new_node(self) -> Node:
         """A node as it starts from what is stored."""
-        return Node(
-            self.genesis,
-            self.key,
-            Verification(self.genesis, self.rules),
-            list(self.store.records()),
-            self.store.content,
-            self.store.content_part,
-        )
+        checks = Checks(self.genesis, self.rules)
+        return Node(self.genesis, self.key, checks, self.store, self.journal, replays=self.replays)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Feed the node, and store what it asks to store."""
-        effects = self.node.handle(event, now_ms)
-        self.log.append((event, now_ms))
+        """Feed the node, store what it asks to store, and do its jobs at once."""
+        moment = Moment(now_ms - CREATED_MS, now_ms + self.clock_offset_ms)
+        waiting, effects = [event], list[Effect]()
+        while waiting:
+            happened = waiting.pop(0)
+            self.log.append((happened, moment))
+            for effect in self.node.handle(happened, moment):
+                self._carry_out(effect, waiting)
+                effects.append(effect)
         self.effects += effects
-        for effect in effects:
-            if isinstance(effect, Persist):
-                self.store.append(effect.records)
-            elif isinstance(effect, Retain):
-                self.store.retain(effect.needed)
         return effects
+
+    def _carry_out(self, effect: Effect, events: list[Event]) -> None:
+        match effect:
+            case Persist(records):
+                self.store.append(records)
+            case WriteJournal(journal):
+                self.journal = journal
+            case Retain(needed):
+                self.store.retain(needed)
+            case Compute(job):
+                events.append(Computed(job, Checks(self.genesis, self.rules).run(job)))
+            case Tell(notice):
+                self.notices.append(notice)
+            case Stop(reason):
+                self.up, self.stopped = False, reason
+            case Publish() | Send() | Contribute() | Mine() | Wake() | Refuse() | Blame():
+                pass
+            case _:
+                assert_never(effect)
 
     def receive(self, peer: PublicKey, message: Message, now_ms: int) -> list[Effect]:
         """Feed a message."""
         return self.handle(MessageReceived(peer, message), now_ms)
 
-    def published(self, kind: type[PostMessage] | type[BlockMessage] | type[VoteMessage]) -> list[Message]:
+    def published(self, kind: Spoken) -> list[Message]:
         """What this peer told everyone, in order."""
         return [
             effect.message
@@ -142,6 +181,7 @@ class Federation:
         self.now_ms = CREATED_MS
         self.sent: list[tuple[int, int, Message]] = []
         self.drop: Callable[[int, int, Message], bool] = lambda sender, receiver, message: False
+        self.training_ms: dict[int, int] = {}
         self._draw = Random(seed)
         self._miners = None if miners is None else set(miners)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -192,13 +232,18 @@ class Federation:
                 case Contribute():
                     data = self.payloads(peer.number, effect)
                     done = Contributed(effect.round, effect.phase, data)
-                    self._later(TRAINING_MS, partial(self._if_alive, peer, peer.life, done))
+                    took_ms = self.training_ms.get(peer.number, TRAINING_MS)
+                    self._later(took_ms, partial(self._if_alive, peer, peer.life, done))
                 case Mine(header) if self._miners is None or peer.number in self._miners:
                     sealed = search_nonce(self.genesis.proof_function, header, 0, 1_000_000)
                     assert sealed is not None, "tests use easy targets"
-                    mined = Mined(sealed)
                     delay = self._draw.randrange(50, MINING_MAX_MS)
-                    self._later(delay, partial(self._if_alive, peer, peer.life, mined))
+                    self._later(delay, partial(self._if_alive, peer, peer.life, Mined(sealed)))
+                case Wake(at_ms):
+                    delay = max(0, at_ms - (self.now_ms - CREATED_MS))
+                    self._later(delay, partial(self._if_alive, peer, peer.life, Tick()))
+                case _:
+                    pass  # the peer did it
 
     def run(self, until: Callable[[], bool], limit_s: int = 120) -> None:
         """Let time pass until ``until`` holds."""
@@ -221,9 +266,9 @@ class Federation:
 
     def blocks(self) -> list[Block]:
         """The chain of the first running peer."""
-        tree = self.running[0].node.tree
-        hashes = [tree.canonical(height) for height in range(1, tree.head.height + 1)]
-        return [block for item in hashes if item is not None and (block := tree.block(item)) is not None]
+        ledger = self.running[0].node.ledger
+        found = (ledger.final(height) for height in range(1, ledger.head.height + 1))
+        return [item[0] for item in found if item is not None]
 
     def _carry(self, sender: Peer, receiver: Peer, message: Message) -> None:
         self.sent.append((sender.number, receiver.number, message))
@@ -248,28 +293,29 @@ class Federation:
 
 
 def check_agreement(federation: Federation) -> None:
-    """Below the newest height that all have, the running peers have one chain and one knowledge per height."""
-    trees = [peer.node.tree for peer in federation.running]
-    settled = min(tree.head.height for tree in trees) - federation.genesis.reorg_depth_max
-    for height in range(settled + 1):
-        hashes = [tree.canonical(height) for tree in trees]
-        assert len(set(hashes)) == 1, f"height {height} has {len(set(hashes))} blocks"
+    """The running peers have one block at each height that several of them finalized."""
+    ledgers = [peer.node.ledger for peer in federation.running]
+    for height in range(1, max(ledger.head.height for ledger in ledgers) + 1):
+        hashes = {found[0].hash for ledger in ledgers if (found := ledger.final(height)) is not None}
+        assert len(hashes) <= 1, f"height {height} has {len(hashes)} blocks"
 
 
 def check_promises(peer: Peer) -> None:
-    """What a peer says in its own name was persisted before, and it never says two things about one phase."""
+    """What a peer says in its own name was persisted before, and it never says two things where one is allowed."""
     stored: set[Transaction | Vote | Block] = set()
-    posts: dict[tuple[int, int], Transaction] = {}
+    slots: dict[tuple[int, ...], Transaction | Vote] = {}
     for effect in peer.effects:
-        if isinstance(effect, Persist):
-            stored.update(item for item in effect.records if isinstance(item, (Transaction, Vote, Block)))
-        elif isinstance(effect, Publish):
-            match effect.message:
-                case PostMessage(said):
-                    assert said in stored, "a post was published before it was stored"
-                    first = posts.setdefault((said.round, said.phase), said)
-                    assert first == said, "two posts for one phase"
-                case VoteMessage(vote):
-                    assert vote in stored, "a vote was published before it was stored"
-                case BlockMessage(block):
-                    assert block in stored, "a block was published before it was stored"
+        match effect:
+            case Persist(records):
+                stored.update(item for item in records if isinstance(item, Transaction | Vote))
+                stored.update(item.block for item in records if isinstance(item, Candidate))
+            case Publish(PostMessage(said)):
+                assert said in stored, "a post was published before it was stored"
+                assert slots.setdefault((said.round, said.phase), said) == said, "two posts for one phase"
+            case Publish(VoteMessage(vote)):
+                assert vote in stored, "a vote was published before it was stored"
+                assert slots.setdefault(vote.slot, vote) == vote, f"two votes in {vote.slot}"
+            case Publish(CandidateMessage(block)):
+                assert block in stored, "a block was published before it was stored"
+            case _:
+                pass

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import encode
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Record
 from fedchain.chain.transaction import PostKey, Transaction
-from fedchain.chain.vote import Vote
-from fedchain.node.run import CHAIN_FOLDER
+from fedchain.chain.vote import Slot, Vote
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.testnet import LocalNode
 from tests.node.shell import workers_of
 
@@ -44,27 +46,56 @@ def log_of(node: LocalNode) -> str:
 
 @dataclass(slots=True)
 class Promises:
-    """What members signed: an honest one signs one post for a phase and votes for a block once, whatever happens."""
+    """What members signed: an honest one signs one post for a phase and one vote in a slot, whatever happens."""
 
     posts: dict[PostKey, set[bytes]] = field(default_factory=dict)
-    votes: dict[tuple[bytes, bytes], set[bytes]] = field(default_factory=dict)
-    """By voter and block."""
+    votes: dict[tuple[PublicKey, Slot], set[bytes]] = field(default_factory=dict)
+    blocks: dict[PublicKey, set[Hash]] = field(default_factory=dict)
+    """By miner."""
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Note what ``records`` hold, the posts and votes inside of blocks included."""
-        for record in records:
-            inside = (*record.transactions, *record.votes) if isinstance(record, Block) else (record,)
-            for item in inside:
-                if isinstance(item, Transaction):
+    def add(self, statements: Iterable[Transaction | Vote | Block | Certificate]) -> None:
+        """Note what members signed, the posts and votes inside of blocks and certificates included."""
+        for item in statements:
+            match item:
+                case Transaction():
                     self.posts.setdefault(item.key, set()).add(encode(item.to_record()))
-                elif isinstance(item, Vote):
-                    self.votes.setdefault((item.voter, item.block_hash), set()).add(encode(item.to_record()))
+                case Vote():
+                    self.votes.setdefault((item.voter, item.slot), set()).add(encode(item.to_record()))
+                case Certificate():
+                    self.add(item.votes)
+                case Block():
+                    self.blocks.setdefault(item.header.miner, set()).add(item.hash)
+                    self.add(item.transactions)
+                    self.add(() if item.certificate is None else item.certificate.votes)
 
     def add_store(self, node: LocalNode) -> None:
-        """Note what a node has stored."""
+        """Note what a node has stored: its own statements, and all that stands in its chain."""
         with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
-            self.add(store.records())
+            self.add(store.posts(0))
+            head = store.head()
+            for number in range(store.base(), 0 if head is None else head.block.header.height + 1):
+                found = store.final(number)
+                assert found is not None, f"{node.folder} lacks height {number}"
+                self.add(found)
+            for number in range(1, 2 if head is None else head.block.header.height + 2):
+                self.add(store.votes(number))
+            self.add(store.own_candidates())
 
     def broken(self) -> int:
         """Posts and votes of which there are two."""
         return sum(len(different) > 1 for different in (*self.posts.values(), *self.votes.values()))
+
+    def missing_in(self, stored: "Promises", member: PublicKey) -> list[str]:
+        """What ``member`` said here and ``stored``, what it has stored, does not hold."""
+        posts = [
+            f"post {key[:2]}"
+            for key, said in self.posts.items()
+            if key[2] == member and said - stored.posts.get(key, set())
+        ]
+        votes = [
+            f"vote {slot}"
+            for (voter, slot), said in self.votes.items()
+            if voter == member and said - stored.votes.get((voter, slot), set())
+        ]
+        blocks = self.blocks.get(member, set()) - stored.blocks.get(member, set())
+        return [*posts, *votes, *(f"block {item.hex()[:16]}" for item in blocks)]

@@ -21,12 +21,24 @@ from fedchain.chain.proof_of_work import is_sealed
 from fedchain.learning.codec import encode
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
-from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.task import learning_from_genesis
-from fedchain.node.workers.process import TRAINING
+from fedchain.node.workers.frames import read_frame, write_frame
+from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, TRAINING
 from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
-from tests.node.shell import DIGITS, TIMEOUT_S, is_worker, kill_worker, on_trio, until, workers_of, write_genesis
+from tests.node.shell import (
+    DIGITS,
+    TIMEOUT_S,
+    is_worker,
+    kill_worker,
+    on_trio,
+    until,
+    wait_until,
+    workers_of,
+    write_genesis,
+)
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 HEADER = ChainBuilder(genesis(2)).extend().header
 HARD_BITS = bits_from_attempts(2**60)
@@ -76,6 +88,7 @@ async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     assert 0.0 <= answers[0].measured["local_accuracy"] <= 1.0
     assert not is_worker(process, "train")
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", "training.msgpack"]
+    assert (tmp_path / TRAINING).stat().st_mode & 0o777 == 0o600
 
 
 @on_trio
@@ -143,7 +156,6 @@ async def test_the_miner_finds_a_nonce_for_the_newest_header_also_after_a_kill()
         await until(lambda: found[-1].round == 8, "a nonce after a kill")
     assert {header.round for header in found} == {7, 8}
     assert all(is_sealed("sha256d", header) for header in found)
-    assert found[0].timestamp_ms >= HEADER.timestamp_ms
     assert not is_worker(second, "mine")
     assert workers_of(os.getpid(), "mine") == []
 
@@ -204,3 +216,90 @@ def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) 
         orders.close()
         assert process.wait(TIMEOUT_S) == 0
     assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
+
+
+NODE = """
+import os, signal, sys
+import anyio
+from fedchain.node.workers.supervisor import WorkerProcess
+from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
+from dataclasses import replace
+
+async def main():
+    interrupted = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        async def wait():
+            with anyio.open_signal_receiver(signal.SIGINT) as signals:
+                print("listening", flush=True)
+                async for _ in signals:
+                    return interrupted.set()
+        tasks.start_soon(wait)
+        process = await WorkerProcess.start(sys.argv[1:])
+        print("started", flush=True)
+        await interrupted.wait()
+        await process.send(replace(ChainBuilder(genesis(2)).extend().header, bits=EASY_BITS).to_record())
+        await process.receive()
+        print("sealed", flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main, backend="trio")
+"""
+
+
+@contextmanager
+def node(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process with a worker, in a session of its own as under a terminal."""
+    command = [sys.executable, "-c", NODE, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True) as process:
+        try:
+            assert {line_of(process), line_of(process)} == {b"listening\n", b"started\n"}
+            yield process
+        finally:
+            process.kill()
+
+
+def line_of(process: "subprocess.Popen[bytes]") -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def worker_of(process: "subprocess.Popen[bytes]", kind: str) -> int:
+    """Its worker, once it has left the node's process group."""
+    wait_until(
+        lambda: [os.getpgid(worker) for worker in workers_of(process.pid, kind)] == workers_of(process.pid, kind),
+        "a worker",
+    )
+    (worker,) = workers_of(process.pid, kind)
+    return worker
+
+
+@pytest.mark.parametrize("kind", ["mine", "train"])
+def test_a_node_that_is_killed_leaves_no_worker(tmp_path: Path, kind: str) -> None:
+    path = write_genesis(tmp_path / "genesis")
+    arguments = ["mine", "sha256d"] if kind == "mine" else ["train", str(path), str(tmp_path), "0", ""]
+    with node(*arguments) as process:
+        worker = worker_of(process, kind)
+        process.kill()
+        process.wait()
+        wait_until(lambda: not is_worker(worker, kind), "the worker's end")
+
+
+def test_ctrl_c_in_the_terminal_is_not_for_the_workers() -> None:
+    with node("mine", "sha256d") as process:
+        worker = worker_of(process, "mine")
+        os.killpg(process.pid, signal.SIGINT)
+        assert line_of(process) == b"sealed\n"
+        assert workers_of(process.pid, "mine") == [worker]
+
+
+def test_a_worker_s_niceness_counts_because_it_is_in_its_node_s_session() -> None:
+    with node("mine", "sha256d") as process:
+        worker = worker_of(process, "mine")
+        wait_until(lambda: os.getpriority(os.PRIO_PROCESS, worker) == MINE_NICE, "a nice worker")
+        assert os.getsid(worker) == os.getsid(process.pid)
+        group = Path(f"/proc/{worker}/autogroup")
+        assert not group.exists() or group.read_text() == Path(f"/proc/{process.pid}/autogroup").read_text()
+
+
+def test_the_node_goes_first_then_training_then_mining() -> None:
+    assert 0 < TRAIN_NICE < MINE_NICE <= 19

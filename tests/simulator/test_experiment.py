@@ -14,14 +14,14 @@ from fedchain.__main__ import app
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.registry import build_method
 from fedchain.node.config import read_toml
+from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.experiment import Experiment, first_seeds, key_of, load_experiment
 from fedchain.simulator.reproduction.library import experiment_files, find_experiment, list_experiments
-from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.plots import draw_curves
 from fedchain.simulator.reproduction.reproduce import reproduce, run_or_diverge
-from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.reproduction.table import tabulate, to_markdown
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 TABLE = """
 name = "tiny"

@@ -9,9 +9,9 @@ from PIL import Image
 
 from fedchain.node.command import free_folder
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
+from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.report import RunFolder, draw_curves, draw_heat_map, draw_timeline, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario
-from fedchain.simulator.engine.simulation import Outcome
 from tests.simulator.trivial import trivial_scenario
 
 ROWS = [

@@ -8,9 +8,9 @@ import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.theory import Budget
+from fedchain.simulator.planning.search import best_trial, search, trial_scenario, write_trials
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from fedchain.simulator.planning.search import best_trial, search, trial_scenario, write_trials
 from tests.simulator.trivial import run_trivial
 
 PAPER = Budget(total_s=100.0, iteration_s=1.0, mining_s=4.0)

@@ -1,8 +1,8 @@
 """Timing plays the rounds that it times; how long they take is not tested."""
 
 from fedchain.simulator.reproduction.experiment import TIMING_METRICS
-from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.reproduction.timing import run_timing
+from fedchain.simulator.scenario import Scenario
 
 
 def test_every_round_but_the_first_is_timed() -> None:

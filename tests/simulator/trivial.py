@@ -6,9 +6,11 @@ all of them, so a peer that lost, doubled or reordered anything ends up with oth
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from struct import Struct
 from typing import Any
 
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
@@ -16,9 +18,15 @@ from fedchain.learning.learner import Contribution
 from fedchain.learning.metrics import Evaluation
 from fedchain.learning.rules import Rules
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.scenario import Scenario
-from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
+from fedchain.simulator.engine.simulation import (
+    Outcome,
+    Simulation,
+    consensus_of,
+    found_federation,
+    simulation_keys,
+)
 from fedchain.simulator.engine.training_pool import Job
+from fedchain.simulator.scenario import Scenario
 
 _PAYLOAD = Struct("<3I")  # client + 1, round, first bytes of the hash of the knowledge
 _KNOWLEDGE = Struct("<4Q")  # posts so far, and the sums of the three numbers
@@ -29,7 +37,7 @@ LOCAL_STEPS = 20
 class TrivialRules:
     """Adds up what was posted since the first round."""
 
-    def check(self, phase: str, payload: bytes) -> None:
+    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
         if len(payload) != _PAYLOAD.size:
             raise ValueError(f"{len(payload)} bytes found, {phase} has {_PAYLOAD.size}")
 
@@ -121,8 +129,16 @@ def trivial_simulation(
 ) -> Simulation:
     """A simulation of the protocol alone, ready to run; ``founded``: what is to stand in the genesis document."""
     keys = simulation_keys(scenario)
-    genesis = replace(found_federation(scenario, Rules(scenario.learning_config()), keys), **(founded or {}))
+    members = tuple(key.public_key for key in keys)
+    genesis = replace(_founded(), members=members, **(consensus_of(scenario) | dict(founded or {})))
     return Simulation(scenario, genesis, keys, rules or TrivialRules(), compute or TrivialCompute(), store, on_round)
+
+
+@cache
+def _founded() -> Genesis:
+    """A genesis document of the default task: to look for methods on the disk takes longer than a simulation."""
+    scenario = Scenario()
+    return found_federation(scenario, Rules(scenario.learning_config()), simulation_keys(scenario))
 
 
 def run_trivial(scenario: Scenario, **arguments: Any) -> Outcome:

@@ -7,10 +7,10 @@ from array import array
 import trio
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.limits import Limits
 from fedchain.network.messages import Message, PostMessage
+from fedchain.network.verdict import Verdict
 from tests.chain.builders import keys
 from tests.network.conformance import gossip
 from tests.soak._processes import answer, told

@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager
 import trio
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.vote import VoteKind
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.verdict import Verdict
+from fedchain.network.bitmaps import to_bitmap
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.limits import Limits
 from fedchain.network.messages import (
-    BlockMessage,
-    GetBlocks,
+    CandidateMessage,
+    FinalMessage,
+    GetFinal,
     GetPosts,
     GetVotes,
     Message,
@@ -21,14 +23,11 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.network.sync import to_bitmap
+from fedchain.network.verdict import Verdict
 from tests.node.processes import Promises
 
 ASK_INTERVAL_S = 0.3
 """How often each peer is asked; a node answers less than a budget's worth of this."""
-
-BLOCKS_ASKED = 3
-"""Newest blocks whose votes are asked for."""
 
 
 class Observer:
@@ -39,8 +38,6 @@ class Observer:
         self.messages = 0
         """Posts, blocks and votes that arrived, repetitions included."""
         self._network, self._everyone = network, to_bitmap(range(len(genesis.members)), len(genesis.members))
-        self._chain_id = genesis.chain_id
-        self._blocks: list[bytes] = []
         self._height = 0
         network.attach(self._receive)
 
@@ -48,12 +45,11 @@ class Observer:
         """Ask everybody, again and again: an answer after a restart must be the one before it."""
         while True:
             for peer in self._network.peers():
-                for block_hash in self._blocks[-BLOCKS_ASKED:]:
-                    self._network.send(peer, GetVotes(block_hash, self._everyone))
-                for height in range(self._height, self._height + 3):  # one block a round: the open one, and beside it
-                    self._network.send(peer, GetPosts(height, 0, self._everyone))
-                if self._blocks:
-                    self._network.send(peer, GetBlocks((self._chain_id, *self._blocks[-8:-4]), self._blocks[-1]))
+                for kind in VoteKind:
+                    self._network.send(peer, GetVotes(self._height + 1, kind, 0, self._everyone))
+                for round_number in (self._height, self._height + 1, self._height + 2):  # one block a round
+                    self._network.send(peer, GetPosts(round_number, 0, self._everyone))
+                self._network.send(peer, GetFinal(max(1, self._height - 1), 2))
             await trio.sleep(ASK_INTERVAL_S)
 
     def _receive(self, _: PublicKey, message: Message) -> Verdict:
@@ -62,10 +58,10 @@ class Observer:
                 self.heard.add([transaction])
             case VoteMessage(vote):
                 self.heard.add([vote])
-            case BlockMessage(block):
+            case CandidateMessage(block):
                 self.heard.add([block])
-                if block.hash not in self._blocks:
-                    self._blocks.append(block.hash)
+            case FinalMessage(block, certificate):
+                self.heard.add([block, certificate])
             case Status():
                 self._height = max(self._height, message.height)
                 return Verdict.ACCEPT

@@ -11,10 +11,10 @@ from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import public_key_from_address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.limits import Limits
 from fedchain.network.messages import Chunk, GetContent, Message
+from fedchain.network.verdict import Verdict
 
 ANSWER_TIMEOUT_S = 10.0
 """A question that is not answered for this long counts as answered after it."""

@@ -18,9 +18,9 @@ from rich.table import Table
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.verdict import Verdict
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.messages import Chunk, GetContent, Message
+from fedchain.network.verdict import Verdict
 from fedchain.node.status import ask_status
 from tests.network.assaults import ASSAULTS, STRANGERS, Offender
 from tests.node.target import Target, target

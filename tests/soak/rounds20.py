@@ -1,11 +1,11 @@
 """What a round costs beyond training and mining: ``python -m tests.soak rounds20 [--nodes 20 --rounds 3]``.
 
 Twenty node processes close three rounds on digits. Of each round three parts are measured, from the times in the
-chain and in the nodes' logs:
+nodes' logs:
 
-* *posts to head*: from the moment when the last post of the block was signed to the moment when the last node has the
-  block as its head. In it: the post reaches all, they check it and draft a block; mining; the block reaches all, who
-  check it and vote; the votes reach all.
+* *posts to head*: from the moment when the last node whose post is counted had trained to the moment when the last node
+  has the block as its head. In it: the post is stored and reaches all, they check it and draft a block; mining; the
+  block reaches all, who check it and vote twice; the votes reach all.
 * *mining*: how long the block's miner searched.
 * *head to training*: the longest time between a node's head and the begin of its next training.
 
@@ -20,11 +20,9 @@ from datetime import datetime
 from itertools import pairwise
 
 from fedchain.chain.block import Block
-from fedchain.chain.fork_choice import BlockTree
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import load_tree
 from fedchain.crypto.address import public_key_from_address
-from fedchain.node.run import CHAIN_FOLDER
+from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import log_of, look
 from tests.node.shell import DIGITS
@@ -86,7 +84,7 @@ def measure(blocks: list[Block], logs: dict[bytes, Log]) -> list[Round]:
     for parent, block in pairwise([None, *blocks]):
         assert block is not None
         height, number = block.header.height, block.header.round
-        last_post_s = max(post.timestamp_ms for post in block.transactions) / 1000
+        last_post_s = max(logs[post.sender].trained[number] for post in block.transactions)
         last_head_s = max(log.heads[height] for log in logs.values())
         begun = (
             []
@@ -126,11 +124,11 @@ def run(nodes: list[LocalNode], timeout_s: float) -> float:
 
 
 def chain_of(node: LocalNode) -> list[Block]:
-    """The canonical chain that a node has stored, oldest block first."""
+    """The chain that a node has stored, oldest block first."""
     with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
-        tree: BlockTree = load_tree(store.genesis, store.records())
-    hashes = [tree.canonical(height) for height in range(1, tree.head.height + 1)]
-    return [block for item in hashes if item is not None and (block := tree.block(item)) is not None]
+        head = store.head()
+        heights = range(1, 1 if head is None else head.block.header.height + 1)
+        return [found[0] for height in heights if (found := store.final(height)) is not None]
 
 
 def main() -> None:

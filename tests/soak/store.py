@@ -18,15 +18,17 @@ from pathlib import Path
 from random import Random
 from struct import unpack_from
 
-from fedchain.chain.block import Block
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
-from fedchain.chain.storage.store import Content, Record, load_tree
+from fedchain.chain.storage.store import Candidate, Content, Final, Record
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, genesis
 from tests.soak._figures import Figures, campaign
 
 GENESIS = genesis(3)
+OWN = GENESIS.members[0]
 KILLS_PER_STORE = 10
 """After so many kills a new store is begun, so that the whole of it can be read after each kill."""
 
@@ -40,7 +42,7 @@ WAL_HEADER_SIZE, FRAME_HEADER_SIZE, SECTOR_SIZE = 32, 24, 512
 
 
 class Appends:
-    """What each append holds: the block of its height, its votes, a post, and two contents. Always the same bytes."""
+    """What each append holds: the final block of its height, own statements, two contents. Always the same bytes."""
 
     def __init__(self) -> None:
         self._chain = ChainBuilder(GENESIS)
@@ -56,7 +58,8 @@ class Appends:
         small = b"small %d" % number
         large = Random(number).randbytes(ROW_SIZE_MAX + number % 3 * 40_000)  # a row as large as may be, or a file
         contents = [Content(sha256(data), data) for data in (small, large)]
-        return [*contents, block, *self._chain.votes(block.hash), block.transactions[0]]
+        (post,) = (post for post in block.transactions if post.sender == OWN)
+        return [*contents, Candidate(block, True), self._chain.vote(OWN, block), self._chain.final(block), post]
 
 
 def write(folder: Path) -> None:
@@ -67,7 +70,7 @@ def write(folder: Path) -> None:
     except NotFound:
         store = Store.create(folder, GENESIS)
     with store:
-        number, appends = sum(isinstance(record, Block) for record in store.records()), Appends()
+        number, appends = height_of(store), Appends()
         records = appends[number]
         print("begin", flush=True)
         while True:
@@ -77,23 +80,40 @@ def write(folder: Path) -> None:
             records = appends[number]
 
 
+def height_of(store: Store) -> int:
+    """How many appends are there, by the head."""
+    head = store.head()
+    return 0 if head is None else head.block.header.height
+
+
 def read(folder: Path, appends: Appends) -> int:
     """How many appends are there. Each of them must be there as it was, and nothing of the next one."""
     with Store.open(folder, GENESIS) as store:
-        records = list(store.records())
-        count = sum(isinstance(record, Block) for record in records)
-        wanted = [record for number in range(count) for record in appends[number]]
-        kept = [record for record in wanted if not isinstance(record, Content)]
-        assert len(records) == len(kept), f"{len(records)} records found, {len(kept)} in {count} appends"
-        assert set(records) == set(kept), f"records differ within {count} appends"
-        assert load_tree(GENESIS, records).head.height == count
-        for record in wanted:
-            if isinstance(record, Content):
-                assert store.content(record.hash) == record.data, f"content of {len(record.data)} bytes"
+        count = height_of(store)
+        assert store.base() == 1, f"the base is {store.base()}"
+        for number in range(count):
+            assert_whole(store, number + 1, appends[number], is_head=number + 1 == count)
+        assert not list(store.votes(count + 1)), "half of an append"
+        assert len(list(store.posts(0))) == len(list(store.own_candidates())) == count, "half of an append"
         for record in appends[count]:
             if isinstance(record, Content):
                 assert store.content(record.hash) is None, "half of an append"
         return count
+
+
+def assert_whole(store: Store, height: int, records: list[Record], *, is_head: bool) -> None:
+    """All that was appended for a height is there."""
+    for record in records:
+        match record:
+            case Content():
+                assert store.content(record.hash) == record.data, f"content of {len(record.data)} bytes"
+            case Final():
+                assert store.final(height) == (record.block, record.certificate), f"the block at height {height}"
+                assert not is_head or store.head() == record, f"the state before height {height}"
+            case Vote():
+                assert list(store.votes(height)) == [record], f"the vote at height {height}"
+            case Transaction():
+                assert next(store.posts(height)) == record, f"the post of round {height}"
 
 
 def kill_once(folder: Path, rng: Random) -> int | None:

@@ -19,7 +19,19 @@ from fedchain.learning.methods.demlearn import (
     link,
 )
 from fedchain.learning.vectors import read_vector
-from tests.learning.federation import Federation, aggregate, common_model, config, model_of, new_client
+from tests.learning.federation import Federation, aggregate, common_model, config, model_of, new_client, read_payload
+
+
+def test_a_chain_of_five_thousand_merges_is_no_recursion() -> None:
+    clients = 5_000
+    merges = [(0, 1), *((place, clients + place - 2) for place in range(2, clients))]
+    root = build_hierarchy(merges, clients, levels=2)
+    lowest = root.children[1]
+    assert isinstance(lowest, Group)
+    assert root.children[0] == clients - 1
+    inner = lowest.children[1]
+    assert isinstance(inner, Group)
+    assert inner.children == (*range(clients - 3, 1, -1), 0, 1)
 
 
 def flat_models(values: Any) -> list[dict[str, Any]]:
@@ -136,5 +148,5 @@ def test_demlearn_with_full_blending_is_fedavg_with_equal_weights() -> None:
 def test_a_fingerprint_is_that_of_the_posted_bytes() -> None:
     federation = Federation(config("demlearn"))
     made = federation.play()
-    read = [federation.rules._read(federation.rules.method.phases[0], one.payload) for one in made]
+    read = [read_payload(federation.rules, one.payload) for one in made]
     assert [int(federation.memory(client)["posted"]) for client in range(3)] == [fingerprint(one) for one in read]

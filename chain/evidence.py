@@ -1,0 +1,89 @@
+"""Evidence: two signatures by which a member proves its own crime. Whoever sees both can convince everybody.
+
+A member votes once in each (height, attempt, kind) and posts once in each (round, phase). Two different statements for
+one of them are nothing that a slow network or a crash can produce.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedchain.chain.encoding import encode, expect_record
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import Vote
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
+
+EVIDENCE_MAX = 8
+"""Crimes that one block may prove; the next block has room for more."""
+
+_VOTES, _POSTS = 1, 2
+
+Statement = Vote | Transaction
+"""What a member signs once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Two statements of one member that exclude each other; the one with the lower hash comes first."""
+
+    first: Statement
+    second: Statement
+    hash: Hash = field(init=False, repr=False, compare=False)
+    """32 bytes: identity of the evidence."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hash", sha256(encode(self.to_record())))
+
+    @property
+    def culprit(self) -> PublicKey:
+        """32 bytes: whose crime it is, if both signatures are good."""
+        return self.first.voter if isinstance(self.first, Vote) else self.first.sender
+
+    @property
+    def crime(self) -> str:
+        """What was done, for people."""
+        if isinstance(self.first, Vote):
+            kind = self.first.kind.name.lower()
+            return f"two different {kind}s at height {self.first.height}, attempt {self.first.attempt}"
+        return f"two different posts in round {self.first.round}, phase {self.first.phase}"
+
+    def to_record(self) -> list[Any]:
+        """The canonical fields."""
+        kind = _VOTES if isinstance(self.first, Vote) else _POSTS
+        return [kind, self.first.to_record(), self.second.to_record()]
+
+    @classmethod
+    def from_record(cls, value: Any) -> "Evidence":
+        """Read the canonical fields; raises InvalidEncoding."""
+        kind, first, second = expect_record(value, "evidence", (int, list, list))
+        if kind == _VOTES:
+            return cls(Vote.from_record(first), Vote.from_record(second))
+        if kind == _POSTS:
+            return cls(Transaction.from_record(first), Transaction.from_record(second))
+        raise InvalidEncoding("evidence", f"kind {kind} found, 1 or 2 expected")
+
+
+def excludes(one: Statement, other: Statement) -> bool:
+    """Whether one member may not sign both: same slot or phase, another content.
+
+    Two precommits for one block that differ in what they measured are no crime: they decide the same.
+    """
+    match one, other:
+        case Vote(), Vote():
+            return one.voter == other.voter and one.slot == other.slot and one.block_hash != other.block_hash
+        case Transaction(), Transaction():
+            return one.key == other.key and _promise(one) != _promise(other)
+        case _:
+            return False
+
+
+def evidence_of(one: Statement, other: Statement) -> Evidence:
+    """Put two statements that exclude each other into their order."""
+    assert excludes(one, other), "only what excludes each other is evidence"
+    return Evidence(*sorted((one, other), key=lambda statement: statement.hash))
+
+
+def _promise(post: Transaction) -> tuple[Hash, int]:
+    """What is posted. The size belongs to it: one of two sizes is a lie, and whoever holds that post cannot use it."""
+    return post.payload_hash, post.payload_size

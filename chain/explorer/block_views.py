@@ -1,0 +1,109 @@
+"""A block as an answer: its summary, its posts, what made it final, and what it proves."""
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import Evidence
+from fedchain.chain.explorer.history import Entry
+from fedchain.chain.explorer.views import BlockSummary, BlockView, CertificateView, Conviction, PostView, Voter
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State, votes_required
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.transaction import Transaction
+from fedchain.crypto.address import address
+
+
+def summarize(genesis: Genesis, entry: Entry) -> BlockSummary:
+    """A final block in a list."""
+    certificate = entry.certificate
+    return _summarize(genesis, entry.block, entry.time_ms, certificate.mining_ms, len(certificate.votes))
+
+
+def summarize_candidate(genesis: Genesis, block: Block) -> BlockSummary:
+    """An open candidate in a list."""
+    return _summarize(genesis, block, None, None, 0)
+
+
+def view_block(store: Store, entry: Entry) -> BlockView:
+    """A final block in full."""
+    certificate, before = entry.certificate, entry.before
+    shown = CertificateView(
+        hash=certificate.hash,
+        attempt=certificate.attempt,
+        clock_ms=certificate.clock_ms,
+        mining_time_ms=certificate.mining_ms,
+        quorum=None if before is None else votes_required(store.genesis, before.electors),
+    )
+    return _view(store, entry.block, before, summarize(store.genesis, entry), shown, _voters(certificate))
+
+
+def view_candidate(store: Store, block: Block, before: State) -> BlockView:
+    """An open candidate in full."""
+    return _view(store, block, before, summarize_candidate(store.genesis, block), None, ())
+
+
+def view_post(store: Store, transaction: Transaction) -> PostView:
+    """A post."""
+    return PostView(
+        hash=transaction.hash,
+        round=transaction.round,
+        phase=phase_name(store.genesis, transaction.round, transaction.phase),
+        sender=address(transaction.sender),
+        payload_hash=transaction.payload_hash,
+        payload_size=transaction.payload_size,
+        payload_kept=store.holds_content(transaction.payload_hash),
+    )
+
+
+def view_conviction(crime: Evidence, height: int | None) -> Conviction:
+    """A proven crime."""
+    return Conviction(address(crime.culprit), crime.crime, height)
+
+
+def phase_name(genesis: Genesis, round_number: int, phase: int) -> str:
+    """A phase for people."""
+    phases = genesis.phases_of(round_number)
+    return phases[phase].name if phase < len(phases) else f"phase {phase}"
+
+
+def _summarize(
+    genesis: Genesis, block: Block, time_ms: int | None, mining_time_ms: int | None, votes: int
+) -> BlockSummary:
+    header = block.header
+    return BlockSummary(
+        height=header.height,
+        hash=block.hash,
+        round=header.round,
+        phase=phase_name(genesis, header.round, header.phase),
+        miner=address(header.miner),
+        time_ms=time_ms,
+        mining_time_ms=mining_time_ms,
+        posts=len(block.transactions),
+        votes=votes,
+    )
+
+
+def _view(
+    store: Store,
+    block: Block,
+    before: State | None,
+    summary: BlockSummary,
+    certificate: CertificateView | None,
+    voters: tuple[Voter, ...],
+) -> BlockView:
+    posted = {transaction.sender for transaction in block.transactions}
+    return BlockView(
+        summary=summary,
+        is_final=certificate is not None,
+        header=block.header,
+        transactions=tuple(view_post(store, transaction) for transaction in block.transactions),
+        missing=None if before is None else tuple(sorted(map(address, before.contributors - posted))),
+        convictions=tuple(view_conviction(crime, block.header.height) for crime in block.evidence),
+        certificate=certificate,
+        voters=voters,
+    )
+
+
+def _voters(certificate: Certificate) -> tuple[Voter, ...]:
+    median = certificate.clock_ms
+    voters = (Voter(address(vote.voter), vote.clock_ms - median, vote.mining_ms) for vote in certificate.votes)
+    return tuple(sorted(voters, key=lambda voter: voter.member))

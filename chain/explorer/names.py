@@ -1,0 +1,52 @@
+"""How hashes and members are named in a question: by the beginning of a hash, by the end of an address."""
+
+from collections.abc import Iterable, Sequence
+
+from fedchain.chain.exceptions import NotFound
+from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.signatures import PublicKey
+
+PREFIX_SIZE_MIN = 4
+"""Hexadecimal digits of a hash, or letters at the end of an address, that are enough to ask for it."""
+
+
+def find_hash(name: str, hashes: Iterable[Hash], what: str) -> Hash:
+    """The one hash that begins with the hexadecimal digits ``name``. Raises NotFound: none, or several."""
+    prefix = read_prefix(name, what)
+    found = [item for item in hashes if begins_with(item, prefix)]
+    if not found:
+        raise NotFound(f"no {what} has a hash that begins with {prefix!r}")
+    if len(found) > 1:
+        raise NotFound(f"{len(found)} {what}s have a hash that begins with {prefix!r}: give more of it")
+    return found[0]
+
+
+def read_prefix(name: str, what: str) -> str:
+    """The digits that a hash must begin with. Raises NotFound if there are too few."""
+    prefix = name.lower().rstrip("….")
+    if len(prefix) < PREFIX_SIZE_MIN:
+        raise NotFound(f"{what} {name!r}: at least {PREFIX_SIZE_MIN} digits of a hash are needed")
+    return prefix
+
+
+def begins_with(content_hash: Hash, prefix: str) -> bool:
+    """Whether the hexadecimal digits of a hash begin so."""
+    return content_hash.hex().startswith(prefix)
+
+
+def find_member(name: str, members: Sequence[PublicKey]) -> PublicKey:
+    """The one of ``members`` whose address is, or ends in, ``name``.
+
+    Raises:
+        NotFound: no member, or several.
+        InvalidAddress: not an address at all.
+    """
+    ending = name.lstrip("….")
+    found = [member for member in members if address(member).endswith(ending)]
+    if len(ending) >= PREFIX_SIZE_MIN and len(found) == 1:
+        return found[0]
+    if len(ending) >= PREFIX_SIZE_MIN and len(found) > 1:
+        raise NotFound(f"{len(found)} members have an address that ends in {ending}")
+    public_key_from_address(name)
+    raise NotFound(f"{name} is not one of the {len(members)} members")

@@ -1,0 +1,109 @@
+"""Contents: payloads and knowledge under their hash, small ones in rows and large ones in files."""
+
+import logging
+import sqlite3
+from collections.abc import Collection
+from pathlib import Path
+
+from fedchain.chain.exceptions import StoreCorrupt
+from fedchain.chain.storage.content_files import (
+    drop_contents,
+    has_content,
+    read_content,
+    read_content_part,
+    write_content,
+)
+from fedchain.chain.storage.store import Content
+from fedchain.crypto.hashing import Hash, sha256
+
+log = logging.getLogger("fedchain.store")
+
+ROW_SIZE_MAX = 64 * 2**10
+"""Contents up to this many bytes live in a row, larger ones in a file.
+
+A row shares the commit's one fsync where a file costs three of its own, and below about 100 kB SQLite reads a row
+faster than a file. Larger ones would bloat the database, which the log copies once more.
+"""
+
+
+class Contents:
+    """The contents of a folder. What is damaged is logged once and counts as not held until it is written again."""
+
+    def __init__(self, folder: Path, reader: sqlite3.Connection, writer: sqlite3.Connection) -> None:
+        self._folder = folder
+        self._reader = reader
+        self._writer = writer
+        self._damaged: set[Hash] = set()
+        self._verified: set[Hash] = set()  # files whose hash was seen to be right, of which parts may be read
+
+    def read(self, content_hash: Hash) -> bytes | None:
+        """The bytes, which are checked."""
+        query = "SELECT size, data FROM contents WHERE hash = ?"
+        row = self._reader.execute(query, (content_hash,)).fetchone()
+        if row is None or content_hash in self._damaged:
+            return None
+        try:
+            return self._read(content_hash, *row)
+        except StoreCorrupt as error:
+            self._damaged.add(content_hash)
+            log.warning("%s: %s; it counts as not held", self._folder, error)
+            return None
+
+    def read_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
+        """Up to ``size`` bytes from ``start`` on; a file is checked whole before its first part, and then no more."""
+        if content_hash in self._verified:
+            return read_content_part(self._folder, content_hash, start, size)
+        data = self.read(content_hash)
+        return None if data is None else data[start : start + size]
+
+    def holds(self, content_hash: Hash) -> bool:
+        """Whether the bytes are here, as far as can be said without reading them."""
+        query = "SELECT size, data IS NULL FROM contents WHERE hash = ?"
+        row = self._reader.execute(query, (content_hash,)).fetchone()
+        return row is not None and (not row[1] or has_content(self._folder, content_hash, row[0]))
+
+    def file_bytes(self) -> int:
+        """Bytes of the contents in files."""
+        query = "SELECT coalesce(sum(size), 0) FROM contents WHERE data IS NULL"
+        (size,) = self._reader.execute(query).fetchone()
+        return int(size)
+
+    def write_file(self, content: Content) -> None:
+        """Before its row: a crash between the two leaves a file without a row, which nobody asks for."""
+        if len(content.data) > ROW_SIZE_MAX:
+            write_content(self._folder, content, replace=content.hash in self._damaged)
+
+    def insert(self, content: Content) -> None:
+        """Write the row, within the caller's transaction; it takes the place of a damaged one."""
+        assert sha256(content.data) == content.hash, "content is kept under its own hash"
+        size, verb = len(content.data), "REPLACE" if content.hash in self._damaged else "IGNORE"
+        statement = f"INSERT OR {verb} INTO contents (hash, size, data) VALUES (?, ?, ?)"
+        self._writer.execute(statement, (content.hash, size, content.data if size <= ROW_SIZE_MAX else None))
+
+    def mend(self, content_hash: Hash) -> None:
+        """It was written again, and committed."""
+        self._damaged.discard(content_hash)
+
+    def delete_rows(self, needed: Collection[Hash]) -> None:
+        """Delete rows that are not ``needed``, within the caller's transaction."""
+        self._writer.execute("CREATE TEMP TABLE needed (hash BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._writer.executemany("INSERT OR IGNORE INTO needed VALUES (?)", ((item,) for item in needed))
+        self._writer.execute("DELETE FROM contents WHERE hash NOT IN (SELECT hash FROM needed)")
+        self._writer.execute("DROP TABLE needed")
+
+    def delete_files(self, needed: Collection[Hash]) -> None:
+        """After their rows: a crash between the two leaves files without a row, which the next call deletes."""
+        drop_contents(self._folder, needed)
+        self._verified.intersection_update(needed)
+
+    def _read(self, content_hash: Hash, size: object, data: object) -> bytes | None:
+        if not isinstance(size, int) or not isinstance(data, bytes | None):
+            raise StoreCorrupt(f"content {content_hash.hex()} has size {size!r} and is {type(data).__name__}")
+        if data is None:
+            found = read_content(self._folder, content_hash, size)
+            if found is not None:
+                self._verified.add(content_hash)
+            return found
+        if sha256(data) != content_hash:
+            raise StoreCorrupt(f"content {content_hash.hex()} hashes to {sha256(data).hex()}")
+        return data

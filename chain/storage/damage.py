@@ -1,0 +1,39 @@
+"""The full look at a folder that no start takes: every row and every file against what was written."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedchain.chain.exceptions import StoreCorrupt
+from fedchain.chain.storage.content_files import read_content
+from fedchain.chain.storage.database import snapshot
+from fedchain.chain.storage.recovery import head_height, is_whole
+from fedchain.chain.storage.rows import RECORD_TABLES, STATES
+from fedchain.crypto.hashing import sha256
+
+
+def find_damage(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
+    """Read all rows and files, and name what is not as it was written."""
+    for (verdict,) in connection.execute("PRAGMA integrity_check(100)"):
+        if verdict != b"ok":
+            yield " ".join(verdict.decode(errors="replace").split())
+    with snapshot(connection):  # without any head the node joins anew, whatever blocks lie there
+        is_broken = head_height(connection) > 0 and not is_whole(connection)
+    if is_broken:
+        yield "the head, or the state before it, is missing or damaged"
+    for table in (*RECORD_TABLES, STATES):
+        for row in connection.execute(table.select):
+            try:
+                table.read(row)
+            except StoreCorrupt as error:
+                yield str(error)
+    for content_hash, size, data in connection.execute("SELECT hash, size, data FROM contents"):
+        if not isinstance(content_hash, bytes) or not isinstance(size, int) or not isinstance(data, bytes | None):
+            yield f"content row {content_hash!r:.40} is not one"
+        elif data is not None and (sha256(data), len(data)) != (content_hash, size):
+            yield f"content {content_hash.hex()} was altered"
+        elif data is None:
+            try:
+                read_content(folder, content_hash, size)
+            except StoreCorrupt as error:
+                yield str(error)

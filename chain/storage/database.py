@@ -1,0 +1,166 @@
+"""The database file: how it is built and opened, which chain is in it, and what its errors mean."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, StoreCorrupt, StoreError, StoreMismatch
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.content_files import FILE_MODE, sync_folder
+from fedchain.chain.storage.pages import PAGE_SIZE
+from fedchain.chain.storage.rows import GENESIS, SCHEMA
+
+STORE_VERSION = 2
+"""Layout of the folder; SQLite's ``user_version``."""
+
+DATABASE = "chain.sqlite"
+
+REPAIRED = "chain.sqlite.repaired"
+"""The database that a repair built, until it has taken the damaged one's place."""
+
+COMPANIONS = ("-wal", "-shm")
+"""What SQLite keeps beside a database: its log, and shared memory."""
+
+
+def chain_folder(folder: Path) -> Path:
+    """Where the chain is in a run's or a node's folder; ``folder`` itself if that is the chain's."""
+    inner, names = folder / "chain", (DATABASE, REPAIRED)
+    is_inner = inner.is_dir() and not any((folder / name).exists() for name in names)
+    return inner if is_inner else folder
+
+
+def repair_hint(folder: Path) -> str:
+    """What the operator of a damaged folder does next."""
+    return f"run: fedchain node repair {folder}"
+
+
+def build_database(path: Path, genesis: Genesis) -> None:
+    """Write an empty database that holds nothing but ``genesis``; what was there under its name is deleted."""
+    for name in (path.name, *(path.name + suffix for suffix in COMPANIONS)):
+        (path.parent / name).unlink(missing_ok=True)
+    # SQLite gives its log the mode of the database.
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        with transaction(connection):
+            for statement in SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
+            GENESIS.insert(connection, (genesis.chain_id, genesis.encode()))
+
+
+def take_place(path: Path, folder: Path) -> None:
+    """Let the closed database at ``path`` become the folder's; a database without a genesis document is never seen.
+
+    SQLite would replay the log of an earlier database into it, so that goes first.
+    """
+    for suffix in COMPANIONS:
+        (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
+    sync_folder(folder)
+    path.replace(folder / DATABASE)
+    sync_folder(folder)
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Open a database; one thread uses a connection at a time."""
+    mode = "mode=rw"
+    if read_only:
+        # Reading a log needs shared memory beside it. Without a log and without the right to write, nobody writes.
+        log = path.with_name(f"{path.name}-wal")
+        still = not os.access(path.parent, os.W_OK) and not log.exists()
+        mode = "immutable=1" if still else "mode=ro"
+    # A shell may hand the slow fsync to any of its worker threads.
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    # Only a damaged row holds text, and it need not be UTF-8.
+    connection.text_factory = bytes
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis | None) -> Genesis:
+    """The document in the database. Raises StoreMismatch or StoreCorrupt."""
+    _expect_version(folder, connection)
+    row = connection.execute(GENESIS.select).fetchone()
+    place = folder / DATABASE
+    if row is None:
+        raise StoreCorrupt(f"{place}: the genesis document is missing; {repair_hint(folder)}")
+    try:
+        chain_id, data = GENESIS.read(row)
+    except StoreCorrupt as error:
+        raise StoreCorrupt(f"{place}: {error}; {repair_hint(folder)}") from None
+    try:
+        genesis = Genesis.decode(data)
+    except (InvalidEncoding, InvalidGenesis) as error:
+        # The bytes are as they were written, so another version of the program wrote them.
+        raise StoreMismatch(f"{folder}: the genesis document cannot be read by this program: {error}") from None
+    if genesis.chain_id != chain_id:
+        raise StoreCorrupt(f"{place}: chain {chain_id.hex()} is stored as {genesis.chain_id.hex()}")
+    if expected is not None and genesis.chain_id != expected.chain_id:
+        raise StoreMismatch(
+            f"{folder} holds chain {genesis.chain_id.hex()} ({genesis.name}), "
+            f"not {expected.chain_id.hex()} ({expected.name})"
+        )
+    return genesis
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of what is written inside, or none; it is on the disk after it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is read inside is of one moment, whatever another process writes in between."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Say whether the disk refuses or what is on it is wrong."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if str(error).startswith("no such "):  # table, column or index
+            raise _corrupt(folder, error) from None
+        raise StoreError(f"{folder / DATABASE}: {error}") from None
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise _corrupt(folder, error) from None
+    except OSError as error:
+        raise StoreError(f"{error.filename or folder}: {error.strerror}") from None
+
+
+def _corrupt(folder: Path, error: Exception) -> StoreCorrupt:
+    # SQLite quotes what it found, which need not be one line.
+    return StoreCorrupt(f"{folder / DATABASE}: {' '.join(str(error).split())}; {repair_hint(folder)}")
+
+
+def _expect_version(folder: Path, connection: sqlite3.Connection) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == STORE_VERSION:
+        return
+    if version == 0:
+        raise StoreCorrupt(f"{folder / DATABASE}: nothing is in it; {repair_hint(folder)}")
+    found = f"{folder} has store version {version}, this program reads version {STORE_VERSION}"
+    if version < STORE_VERSION:
+        raise StoreMismatch(
+            f"{found}: a chain of an older protocol is not carried over; "
+            "found a new federation (fedchain genesis new) and give it an empty folder"
+        )
+    raise StoreMismatch(f"{found}: a later program wrote it; use that one")

@@ -1,0 +1,225 @@
+"""Where a stored chain can be gone on from: what every start checks, and what it cuts off where something is broken.
+
+A start looks at the head and at how the blocks are linked, which takes milliseconds; it does not read the blocks. Only
+where that finds a fault, states are replayed over the stored blocks until one is missing or damaged. To cut a chain
+back is safe: whoever fetches its end again gets the same blocks, and a key's signing journal keeps its own word.
+"""
+
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgpack
+
+from fedchain.chain.block import Block, Header
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import Evidence
+from fedchain.chain.exceptions import InvalidEncoding, StoreCorrupt
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State, apply_block, decode_state, genesis_state
+from fedchain.chain.storage.database import transaction
+from fedchain.chain.storage.rows import FINALS, STATES, from_row
+from fedchain.chain.storage.store import Final
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import Vote
+from fedchain.crypto.hashing import sha256
+
+STATE_INTERVAL = 64
+"""The state before every so many blocks is kept: the state before any block is then this many blocks away."""
+
+
+def recover(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
+    """Make the stored chain one that can be gone on from, and say what was done about it, a line each.
+
+    The head is the highest block whose state is known or can be replayed. What lies above it is dropped. Where no
+    state leads to any block, there is no head, and the blocks stay as an archive below the one that comes.
+    """
+    done = []
+    if not is_whole(connection):
+        done += _cut_back(connection, genesis)
+    if (head := head_height(connection)) > 0:
+        done += _mend_links(connection, head)
+    return done
+
+
+def head_height(connection: sqlite3.Connection) -> int:
+    """Height of the head; 0 where there is none."""
+    (height,) = connection.execute("SELECT max(height) FROM states").fetchone()
+    return height or 0
+
+
+def is_whole(connection: sqlite3.Connection) -> bool:
+    """Whether the highest block is there as it was written, with the state before it; or there is none at all."""
+    try:
+        return read_head(connection) is not None or _top_height(connection) == 0
+    except StoreCorrupt:
+        return False
+
+
+def read_head(connection: sqlite3.Connection) -> Final | None:
+    """The head with the state before it; None where there is none. Raises StoreCorrupt."""
+    head, top = head_height(connection), _top_height(connection)
+    if head == 0:
+        return None
+    if head != top:
+        raise StoreCorrupt(f"the highest block is at height {top}, the last state is the one before height {head}")
+    _, data = STATES.read(connection.execute(f"{STATES.select} WHERE height = ?", (head,)).fetchone())
+    final: Final = from_row(FINALS, connection.execute(f"{FINALS.select} WHERE height = ?", (head,)).fetchone())
+    if final.block.header.state_root != sha256(data):
+        raise StoreCorrupt(f"the state before height {head} is not the one that its block stands on")
+    return replace(final, state=data)
+
+
+def find_base(connection: sqlite3.Connection, height: int) -> int:
+    """Lowest height from which on every block up to the one at ``height`` is there and follows the one before it."""
+    query = "SELECT height, hash, parent_hash FROM finals INDEXED BY outline WHERE height <= ? ORDER BY height DESC"
+    base, parent = height + 1, None
+    for place, block_hash, parent_hash in connection.execute(query, (height,)):
+        if place != base - 1 or (parent is not None and block_hash != parent):
+            break
+        base, parent = place, parent_hash
+    return base
+
+
+def stored_state(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:
+    """The state before the block at ``height``, if it was kept and is sound."""
+    row = connection.execute(f"{STATES.select} WHERE height = ?", (height,)).fetchone()
+    if row is None:
+        return None
+    try:
+        state = decode_state(genesis, STATES.read(row)[1])
+    except (StoreCorrupt, InvalidEncoding):
+        return None
+    return state if state.height == height - 1 else None
+
+
+def state_before(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:
+    """The state that the block at ``height`` stands on, or would; None where no stored state leads there."""
+    for state in _starts(connection, genesis, height):
+        start = state.height
+        for step in replay(connection, genesis, state, height - 1):
+            state = step.after
+        if state.height == height - 1:
+            return state
+        if state.height > start:  # what stopped this one stops all that begin lower
+            return None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A block between the states around it."""
+
+    before: State
+    """What it stands on."""
+    block: Block
+    after: State
+    """What it leads to."""
+
+
+def replay(connection: sqlite3.Connection, genesis: Genesis, state: State, last: int) -> Iterator[Step]:
+    """The blocks after ``state`` up to height ``last``, as far as each is there and stands on the state before it.
+
+    Nothing is validated: these blocks were when they were stored, and each commits to the state that was computed here.
+    """
+    for height in range(state.height + 1, last + 1):
+        block = _read_block(connection, height)
+        if block is None or not _stands_on(block.header, state):
+            return
+        step = Step(state, block, apply_block(genesis, state, block))
+        yield step
+        state = step.after
+
+
+def _top_height(connection: sqlite3.Connection) -> int:
+    """Height of the highest block; 0 where there is none."""
+    (height,) = connection.execute("SELECT max(height) FROM finals").fetchone()
+    return height or 0
+
+
+def _cut_back(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
+    top = _top_height(connection)
+    reached = (_last(replay(connection, genesis, start, top)) for start in _starts(connection, genesis, top))
+    head = next((step for step in reached if step is not None), None)
+    height = 0 if head is None else head.block.header.height
+    with transaction(connection):
+        # Without a head, blocks that nothing leads to may still turn out to lie below the one that is joined.
+        if head is not None:
+            connection.execute("DELETE FROM finals WHERE height > ?", (height,))
+            STATES.insert(connection, (height, head.before.encode()), replace=True)
+        connection.execute("DELETE FROM states WHERE height > ?", (height,))
+    if top == 0:
+        return ["a state without a block is dropped"]
+    if head is None:
+        return [f"no state leads to the stored blocks, the highest at height {top}: the chain is joined anew"]
+    if height == top:
+        return [f"the state before the head at height {top} was damaged and is computed again"]
+    return [f"block {height + 1} is missing or damaged: cut back from height {top} to {height}, the rest is fetched"]
+
+
+def _last(steps: Iterable[Step]) -> Step | None:
+    return next(iter(deque(steps, maxlen=1)), None)
+
+
+def _mend_links(connection: sqlite3.Connection, head: int) -> list[str]:
+    """Look below the lowest linked block: a hole is fetched again, what does not belong there is dropped."""
+    base = find_base(connection, head)
+    if connection.execute("SELECT 1 FROM finals NOT INDEXED WHERE height = ?", (base - 1,)).fetchone() is not None:
+        # The block is there, but the index says that it is not or is another one: ask the rows themselves.
+        connection.execute("REINDEX outline")
+        base = find_base(connection, head)
+        if connection.execute("DELETE FROM finals WHERE height = ?", (base - 1,)).rowcount > 0:
+            return [f"block {base - 1} is not the parent of block {base}: it is dropped and fetched again"]
+    if connection.execute("SELECT 1 FROM finals NOT INDEXED WHERE height < ?", (base,)).fetchone() is not None:
+        return [f"block {base - 1} is missing: the chain is kept from height {base} on, the rest is fetched again"]
+    return []
+
+
+def _starts(connection: sqlite3.Connection, genesis: Genesis, height: int) -> Iterator[State]:
+    """States from which the one before ``height`` may be reached: the nearest stored one first, the founding last."""
+    query = "SELECT height FROM states WHERE height <= ? ORDER BY height DESC"
+    for (place,) in connection.execute(query, (height,)).fetchall():
+        if (state := stored_state(connection, genesis, place)) is not None:
+            yield state
+    yield genesis_state(genesis)
+
+
+def _stands_on(header: Header, state: State) -> bool:
+    found = header.parent_hash, header.height, header.state_root, header.bits
+    return found == (state.block_hash, state.height + 1, state.root, state.bits)
+
+
+def _read_block(connection: sqlite3.Connection, height: int) -> Block | None:
+    """What a state depends on of the block at ``height``, if its row is as it was written.
+
+    The bytes are our own and unaltered, so that they are canonical and of the right kinds need not be asked again: it
+    takes twice the time of everything else.
+    """
+    row = connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
+    if row is None:
+        return None
+    try:
+        data: bytes = FINALS.read(row)[-2]
+        header, signature, posts, certificates, evidence = msgpack.unpackb(data)
+        return Block(
+            Header(*header),
+            signature,
+            tuple(Transaction(*post) for post in posts),
+            _read_certificate(certificates[0]) if certificates else None,
+            tuple(Evidence.from_record(record) for record in evidence),
+        )
+    except (StoreCorrupt, InvalidEncoding, ValueError, TypeError, AttributeError, LookupError):
+        return None
+
+
+def _read_certificate(record: list[Any]) -> Certificate:
+    kind, height, attempt, block_hash, entries = record
+    if not entries:
+        raise ValueError("a certificate without votes has no medians")
+    votes = (
+        Vote(kind, height, attempt, block_hash, clock, mining, voter, signature)
+        for voter, clock, mining, signature in entries
+    )
+    return Certificate(kind, height, attempt, block_hash, tuple(votes))

@@ -1,0 +1,104 @@
+"""The transition: one function decides a block's fate and says what follows from it.
+
+Node, audit and the simulator's checker call it; nothing else turns a state into the next one.
+"""
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import InvalidCertificate, UnknownParent
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State, apply_block, decode_state, votes_required
+from fedchain.chain.validation import (
+    SignatureCheck,
+    validate_body,
+    validate_certificate,
+    validate_header,
+    validate_knowledge,
+    validate_parent,
+    validate_state,
+)
+from fedchain.chain.vote import VoteKind
+from fedchain.crypto.hashing import Hash
+
+
+def judge_block(
+    genesis: Genesis, state: State, block: Block, knowledge_root: Hash | None, is_valid_signature: SignatureCheck
+) -> State:
+    """The state after ``block``, if every rule holds. (execution-specs: state_transition)
+
+    Args:
+        genesis: the rules of the federation.
+        state: what the block has to stand on.
+        block: what is judged.
+        knowledge_root: hash of the knowledge that was recomputed from the block's posts; None: its payloads are not
+            held, and only a certificate can vouch for it (:func:`judge_final`).
+        is_valid_signature: checks signatures.
+
+    Raises:
+        UnknownParent: the block stands on something else.
+        Invalid: it breaks a rule for ever.
+    """
+    validate_header(genesis, state, block, is_valid_signature)
+    validate_body(genesis, state, block, is_valid_signature)
+    if knowledge_root is not None:
+        validate_knowledge(block.header, knowledge_root)
+    return apply_block(genesis, state, block)
+
+
+def judge_final(
+    genesis: Genesis,
+    state: State,
+    block: Block,
+    certificate: Certificate,
+    knowledge_root: Hash | None,
+    is_valid_signature: SignatureCheck,
+) -> State:
+    """The state after a block that precommits of a quorum made final; raises as :func:`judge_block` does.
+
+    Raises:
+        InvalidCertificate: the votes do not make the block final. What is raised instead of it or of UnknownParent
+            contradicts a quorum, unless it is the body that somebody exchanged (InvalidSignature).
+    """
+    validate_parent(state, block)
+    if certificate.kind is not VoteKind.PRECOMMIT or certificate.block_hash != block.hash:
+        raise InvalidCertificate("certificate", f"it does not make block {block.hash.hex()} final")
+    validate_certificate(genesis, state.electors, certificate, state.height + 1, is_valid_signature)
+    return judge_block(genesis, state, block, knowledge_root, is_valid_signature)
+
+
+def judge_joined(
+    genesis: Genesis,
+    data: bytes,
+    block: Block,
+    certificate: Certificate,
+    is_valid_signature: SignatureCheck,
+    *,
+    is_confirmed: bool = False,
+) -> State:
+    """The state after a final block, for who joins and holds no older one.
+
+    The header says what the state before the block is, the votes speak for the header, and the state says who votes.
+    It is the members' keys, which the genesis document holds, and the signatures of convicted ones that end the circle:
+    an honest member is among the voters, and it voted for a block that stands on the real state.
+
+    Args:
+        genesis: the rules of the federation.
+        data: the encoded state before the block.
+        block: the block that is final.
+        certificate: precommits that made it so.
+        is_valid_signature: checks signatures.
+        is_confirmed: whether more peers than may lie hand out the same block.
+
+    Raises:
+        Invalid: any of them is not what it is said to be.
+        UnknownParent: so few members are drawn to vote that the sender could have chosen them by inventing a parent;
+            only others, or the whole chain, can tell.
+    """
+    state = decode_state(genesis, data)
+    validate_state(genesis, state, is_valid_signature)
+    required = votes_required(genesis, state.electors)
+    # Nobody can prove a crime of an honest member: who is convicted is one liar less among the voters.
+    liars = genesis.fault_model.faulty(len(state.members)) - len(state.convicted)
+    if required <= liars and not is_confirmed:
+        raise UnknownParent("state", f"{required} drawn electors vouch for it, {liars} members may lie")
+    return judge_final(genesis, state, block, certificate, None, is_valid_signature)

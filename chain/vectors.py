@@ -1,0 +1,241 @@
+"""Test vectors of the chain: bytes and hashes of one of everything, for whoever writes a peer in another language.
+
+Byte strings are in hexadecimal, and numbers above 2⁵³ too, behind 0x. Under ``fields`` stand a record's fields by
+name, under ``bytes`` its one encoding, under ``hash`` what it is known by.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from fedchain.chain.block import Block, block_signing_message
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.difficulty import is_canonical_bits, next_bits, target_from_bits, work_from_bits
+from fedchain.chain.encoding import encode
+from fedchain.chain.evidence import Evidence
+from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.merkle import merkle_proof, merkle_root
+from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
+from fedchain.chain.state import State, draw
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vector_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
+from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
+from fedchain.crypto.address import address
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.vectors import signature_cases
+
+INTEGER_EXACT_MAX = 2**53
+"""What every reader of JSON reads exactly."""
+
+
+def vectors() -> dict[str, Any]:
+    """Vectors of everything that the chain consists of, by what they are of."""
+    chain = vector_chain()
+    return {
+        "keys": [plain({"seed": k.seed, "public_key": k.public_key, "address": address(k.public_key)}) for k in KEYS],
+        "signatures": [plain(case._asdict() | {"is_valid": valid}) for case, valid in signature_cases()],
+        "encodings": [{"value": _tagged(value), "bytes": encode(value).hex()} for value in ENCODED],
+        "refused_encodings": [plain({"bytes": data, "about": about}) for data, about in REFUSED],
+        "genesis": [plain({"fields": g, "bytes": g.encode(), "hash": g.chain_id}) for g in _documents()],
+        "signing_messages": list(_signing_messages(chain)),
+        "transactions": [record(post) for post in chain.steps[0].block.transactions],
+        "votes": [record(vote) for vote in _votes(chain)],
+        "certificates": [record(certificate) for certificate in _certificates(chain)],
+        "evidence": [record(crime) for crime in chain.crimes],
+        "headers": [_header(step.block) for step in chain.steps],
+        "blocks": [record(step.block) for step in chain.steps],
+        "states": [_state(state) for state in (chain.steps[0].before, *(step.after for step in chain.steps))],
+        "merkle_roots": [_merkle_root(count) for count in (0, 1, 2, 3, 4, 5, 8)],
+        "merkle_proofs": [_merkle_proof(index, size) for index, size in ((0, 1), (1, 2), (2, 3), (4, 5), (2, 7))],
+        "proof_functions": [_proofs(bytes(range(40))), _proofs(bytes(40))],
+        "targets": [_target(bits) for bits in TARGETS],
+        "refused_bits": list(REFUSED_BITS),
+        "next_bits": [_next_bits(*case) for case in RETARGETS],
+        "draws": list(_draws()),
+        "quorums": [_quorum(count) for count in (*range(1, 23), 50, 100)],
+    }
+
+
+ENCODED: tuple[Any, ...] = (
+    *(0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1),
+    *(b"", b"\x00", bytes(255), bytes(256)),
+    *("", "a", "ü", "a" * 31, "a" * 32, "a" * 256),
+    *([], [0], [[], [[]]], [1, b"\x02", "3", [4]], [0] * 15, [0] * 16),
+)
+"""Values of every kind, around the lengths at which msgpack's form changes."""
+
+REFUSED = (
+    (b"", "nothing"),
+    (b"\xc0", "nil"),
+    (b"\xc2", "a truth value"),
+    (b"\xff", "a negative number"),
+    (b"\xd0\x01", "a signed number"),
+    (b"\xca\x00\x00\x00\x00", "a float"),
+    (b"\x80", "a map"),
+    (b"\xd4\x00\x00", "an extension"),
+    (b"\xcc\x7f", "127 in two bytes"),
+    (b"\xcd\x00\xff", "255 in three bytes"),
+    (b"\xc5\x00\x01\x00", "one byte behind a length of two"),
+    (b"\xd9\x01a", "a short text behind a length byte"),
+    (b"\xdc\x00\x01\x00", "a short list behind a length of two bytes"),
+    (b"\xa1\xff", "a text that is not UTF-8"),
+    (b"\x00\x00", "a second value"),
+    (b"\x91", "a list without its item"),
+    (b"\x91" * 8 + b"\x90", "nine lists in each other"),
+)
+"""Byte strings that are the encoding of nothing."""
+
+TARGETS = (0x1D00FFFF, 0x1B0404CB, 0x207FFFFF, 0x1F0FFFF0, 0x03123456, 0x02123400, 0x01120000)
+"""Difficulties in compact form; the first is Bitcoin's easiest, the third the easiest here."""
+
+REFUSED_BITS = (0, 1, 0x20800000, 0x2100FFFF, 0x1D80FFFF, 0x1E0000FF, 0x1D000000)
+"""Numbers that are the compact form of no target, or of one that has a shorter form, or is too easy."""
+
+RETARGETS = (
+    (0x1F0FFFF0, 4_000, 4_000),
+    (0x1F0FFFF0, 0, 4_000),
+    (0x1F0FFFF0, 999, 4_000),
+    (0x1F0FFFF0, 1_001, 4_000),
+    (0x1F0FFFF0, 16_000, 4_000),
+    (0x1F0FFFF0, 10**9, 4_000),
+    (0x1D00FFFF, 5_555, 4_001),
+    (0x207FFFFF, 8_000, 4_000),
+    (0x01010000, 0, 4_000),
+)
+"""(bits, mining time, target mining time), both in milliseconds."""
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: records by field, bytes and large numbers in hexadecimal."""
+    match value:
+        case Enum():
+            return value.value
+        case bool() | str() | None:
+            return value
+        case int():
+            return value if value <= INTEGER_EXACT_MAX else hex(value)
+        case bytes():
+            return value.hex()
+        case dict():
+            return {key: plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case frozenset():
+            return sorted(plain(item) for item in value)
+        case _ if is_dataclass(value):
+            return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.init}
+    raise TypeError(f"{type(value).__name__} has no plain form")
+
+
+def record(value: Transaction | Vote | Certificate | Evidence | Block) -> dict[str, Any]:
+    """A record, its encoding and its hash."""
+    form: dict[str, Any] = plain({"fields": value, "bytes": encode(value.to_record()), "hash": value.hash})
+    return form
+
+
+def _tagged(value: Any) -> Any:
+    """A value of the encoding in which byte strings and texts are not confused: ``{"bytes": "02"}``."""
+    if isinstance(value, list):
+        return [_tagged(item) for item in value]
+    return {"bytes": value.hex()} if isinstance(value, bytes) else plain(value)
+
+
+def _documents() -> tuple[Genesis, Genesis]:
+    return small_genesis(), full_genesis()
+
+
+def _signing_messages(chain: VectorChain) -> Iterator[dict[str, Any]]:
+    """What is signed, for each kind of statement."""
+    chain_id, block = chain.genesis.chain_id, chain.steps[0].block
+    post, vote = block.transactions[0], chain.steps[0].certificate.votes[0]
+    for kind, message, signer, signature in (
+        ("transaction", post.signing_message(chain_id), post.sender, post.signature),
+        ("vote", vote.signing_message(chain_id), vote.voter, vote.signature),
+        ("block", block_signing_message(chain_id, block.hash), block.header.miner, block.signature),
+    ):
+        yield plain({"kind": kind, "message": message, "public_key": signer, "signature": signature})
+
+
+def _votes(chain: VectorChain) -> Iterator[Vote]:
+    """A prevote and a precommit for a block, and for none."""
+    block_hash = chain.steps[0].block.hash
+    yield sign_vote(KEYS[0], chain.genesis.chain_id, VoteKind.PREVOTE, 1, 0, block_hash)
+    yield chain.steps[0].certificate.votes[0]
+    yield sign_vote(KEYS[0], chain.genesis.chain_id, VoteKind.PREVOTE, 1, 1, NIL)
+    yield sign_vote(KEYS[0], chain.genesis.chain_id, VoteKind.PRECOMMIT, 1, 1, NIL)
+
+
+def _certificates(chain: VectorChain) -> Iterator[Certificate]:
+    """The precommits that make each block final."""
+    return (step.certificate for step in chain.steps)
+
+
+def _header(block: Block) -> dict[str, Any]:
+    """A header with all the hashes that are taken of it."""
+    header = block.header
+    form = {"fields": header, "bytes": encode(header.to_record()), "hash": header.hash, "seal": header.seal()}
+    form["proofs"] = {name: proof_hash(name, header) for name in PROOF_FUNCTIONS}
+    result: dict[str, Any] = plain(form)
+    return result
+
+
+def _state(state: State) -> dict[str, Any]:
+    """A state, with what follows from it and the genesis document."""
+    drawn = ("contributors", "electors")
+    encoded = {item.name: getattr(state, item.name) for item in fields(state) if item.compare}
+    derived = {name: getattr(state, name) for name in drawn}
+    form: dict[str, Any] = plain({"fields": encoded, "bytes": state.encode(), "hash": state.root, "derived": derived})
+    return form
+
+
+def _merkle_root(count: int) -> dict[str, Any]:
+    leaves = _leaves(count)
+    form: dict[str, Any] = plain({"leaves": leaves, "root": merkle_root(leaves)})
+    return form
+
+
+def _merkle_proof(index: int, size: int) -> dict[str, Any]:
+    leaves = _leaves(size)
+    form: dict[str, Any] = plain(merkle_proof(leaves, index)) | {"root": merkle_root(leaves).hex()}
+    return form
+
+
+def _leaves(count: int) -> list[bytes]:
+    """SHA-256 of the bytes 0, 1, 2, …"""
+    return [sha256(bytes([number])) for number in range(count)]
+
+
+def _proofs(data: bytes) -> dict[str, Any]:
+    form: dict[str, Any] = plain({"input": data} | {name: function(data) for name, function in PROOF_FUNCTIONS.items()})
+    return form
+
+
+def _target(bits: int) -> dict[str, Any]:
+    assert is_canonical_bits(bits), f"{bits:#x} is no compact target"
+    target, work = target_from_bits(bits), work_from_bits(bits)
+    return {"bits": bits, "target": target.to_bytes(32, "big").hex(), "work": hex(work)}
+
+
+def _next_bits(bits: int, mining_ms: int, goal_ms: int) -> dict[str, int]:
+    after = next_bits(bits, mining_ms, goal_ms)
+    return {"bits": bits, "mining_ms": mining_ms, "target_mining_time_ms": goal_ms, "next_bits": after}
+
+
+def _draws() -> Iterator[dict[str, Any]]:
+    """Members drawn by a block's hash: voters, and contributors."""
+    members, block_hash = [key.public_key for key in KEYS], sha256(b"a block")
+    for suffix in (b"committee", b"contributors"):
+        for count in (1, 2, 3, 4, 0):
+            drawn = draw(members, count, block_hash + suffix)
+            yield plain({"members": members, "count": count, "seed": block_hash + suffix, "drawn": drawn})
+
+
+def _quorum(count: int) -> dict[str, int]:
+    tolerant, crash = FaultModel.BYZANTINE, FaultModel.CRASH
+    return {
+        "electors": count,
+        "byzantine_faulty": tolerant.faulty(count),
+        "byzantine_quorum": tolerant.quorum(count),
+        "crash_quorum": crash.quorum(count),
+    }

@@ -1,0 +1,71 @@
+"""What libp2p imports and this program never uses: it need not be installed.
+
+libp2p 0.8.1 imports fastecdsa for keys on P-256, coincurve for keys on secp256k1, and miniupnpc to open ports in home
+routers. All keys here are Ed25519 and ports are their owner's affair. fastecdsa has no wheels for any system, the
+other two have none for the newest Python: with them, installing would need a compiler and the headers of GMP. Where
+one of them is installed, it is used.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NoReturn
+
+UNUSED = ("coincurve", "fastecdsa", "miniupnpc")
+"""Packages that may be absent."""
+
+
+class NotInstalled(ValueError):
+    """Something of an absent package is called: a peer's key is of another kind than Ed25519."""
+
+
+def allow_absence() -> None:
+    """Let libp2p be imported where the packages are absent. Nothing of them can be called."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())  # last, so that what is installed is found first
+
+
+class _Finder(MetaPathFinder):
+    """Finds a placeholder for a module of an absent package."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        is_ours = fullname.partition(".")[0] in UNUSED
+        return ModuleSpec(fullname, _Loader(), is_package=True) if is_ours else None
+
+
+class _Loader(Loader):
+    """Loads nothing."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Placeholder(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+class _Placeholder(ModuleType):
+    """A module that has whatever is asked for."""
+
+    def __getattr__(self, name: str) -> "_Absent":
+        return _absent(self.__name__, name)
+
+
+class _Absent(type):
+    """Stands for a class or function where it is named, as in an annotation, and cannot be called."""
+
+    def __getattr__(cls, name: str) -> "_Absent":
+        return _absent(cls.__qualname__, name)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        package = cls.__qualname__.partition(".")[0]
+        raise NotInstalled(f"{cls.__qualname__} is called, and {package} is not installed: only Ed25519 keys are used")
+
+
+def _absent(owner: str, name: str) -> _Absent:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _Absent(name, (), {"__qualname__": f"{owner}.{name}"})

@@ -1,0 +1,86 @@
+"""Test vectors of the network: one of every message, and bitmaps."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.vector_chain import KEYS, VectorChain, vector_chain
+from fedchain.chain.vectors import plain
+from fedchain.chain.vote import VoteKind, sign_vote
+from fedchain.crypto.hashing import sha256
+from fedchain.network.bitmaps import to_bitmap
+from fedchain.network.messages import (
+    CandidateMessage,
+    CertificateMessage,
+    Chunk,
+    EvidenceMessage,
+    FinalMessage,
+    GetCandidate,
+    GetCertificate,
+    GetContent,
+    GetFinal,
+    GetPosts,
+    GetVotes,
+    GossipMessage,
+    HeldVotes,
+    Message,
+    PostMessage,
+    Status,
+    VoteMessage,
+    encode_message,
+)
+
+INLINE = b"payload of member 1 in round 1"
+"""The payload of the first member's first post."""
+
+
+def vectors() -> dict[str, Any]:
+    """Vectors of everything that peers say, by what they are of."""
+    return {
+        "messages": [_message(message) for message in messages()],
+        "bitmaps": [_bitmap(*case) for case in (((), 4), ((0, 2), 4), ((0, 7, 8), 9), (range(16), 16))],
+    }
+
+
+def messages() -> Iterator[Message]:
+    """One message of every kind, and some in another form, about the chain that the other vectors tell of."""
+    chain = vector_chain()
+    first, second = chain.steps[0], chain.steps[1]
+    payload_hash, polka = sha256(INLINE), _prevotes(chain)
+    own = next(post for post in first.block.transactions if post.payload_hash == payload_hash)
+    everybody = to_bitmap(range(4), 4)
+    yield PostMessage(own, INLINE)
+    yield PostMessage(own, None)
+    yield CandidateMessage(first.block)
+    yield VoteMessage(first.certificate.votes[0])
+    yield Status(0, chain.genesis.chain_id, b"\x00", (), (), None)
+    held = (HeldVotes(VoteKind.PRECOMMIT, 1, b"\x05"), HeldVotes(VoteKind.PREVOTE, 1, everybody))
+    yield Status(1, first.block.hash, b"\x0b", (second.block.hash,), held, (1, second.block.hash))
+    yield GetFinal(1, 16)
+    yield GetPosts(2, 0, b"\x06")
+    yield GetVotes(2, VoteKind.PREVOTE, 1, b"\x08")
+    yield GetContent(payload_hash, 0)
+    yield Chunk(payload_hash, 0, INLINE)
+    yield Chunk(payload_hash, 2**18, b"")
+    yield EvidenceMessage(chain.crimes[0])
+    yield EvidenceMessage(chain.crimes[1])
+    yield FinalMessage(first.block, first.certificate)
+    yield GetCandidate(second.block.hash)
+    yield GetCertificate(2, 1, second.block.hash)
+    yield CertificateMessage(polka)
+
+
+def _prevotes(chain: VectorChain) -> Certificate:
+    """Prevotes of a quorum for the second block."""
+    block_hash = chain.steps[1].block.hash
+    return certify(sign_vote(key, chain.genesis.chain_id, VoteKind.PREVOTE, 2, 1, block_hash) for key in KEYS[1:])
+
+
+def _message(message: Message) -> dict[str, Any]:
+    head = {"name": type(message).__name__, "type": message.KIND, "is_gossip": isinstance(message, GossipMessage)}
+    form: dict[str, Any] = plain(head | {"fields": message, "bytes": encode_message(message)})
+    return form
+
+
+def _bitmap(places: Any, size: int) -> dict[str, Any]:
+    return {"places": list(places), "size": size, "bitmap": to_bitmap(places, size).hex()}

@@ -1,0 +1,141 @@
+"""Ballots: the votes for one height, counted. Bounded, whatever anybody sends."""
+
+from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.evidence import Evidence, evidence_of, excludes
+from fedchain.chain.exceptions import AlreadyKnown, LimitReached, OutOfWindow
+from fedchain.chain.vote import NIL, Vote, VoteKind
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+
+ATTEMPTS_AHEAD = 8
+"""Attempts beyond our own whose votes are counted; of later ones only the number is noted."""
+
+ATTEMPTS_BEHIND = 32
+"""Attempts before our own whose votes are kept: a block may still become final by them."""
+
+Slot = tuple[int, VoteKind]
+"""(attempt, kind)."""
+
+
+class Ballot:
+    """Votes of one kind and attempt. Of a member that votes twice both votes count: each may complete a quorum."""
+
+    __slots__ = ("first", "second", "tally")
+
+    def __init__(self) -> None:
+        self.first: dict[PublicKey, Vote] = {}
+        self.second: dict[PublicKey, Vote] = {}
+        self.tally: dict[Hash, int] = {}
+
+    def count(self, votes: dict[PublicKey, Vote], vote: Vote) -> int:
+        """Put a vote among ``first`` or ``second``; how many there are for the same block now."""
+        votes[vote.voter] = vote
+        self.tally[vote.block_hash] = self.tally.get(vote.block_hash, 0) + 1
+        return self.tally[vote.block_hash]
+
+    def votes_for(self, block_hash: Hash) -> list[Vote]:
+        """The votes for one block, or for none."""
+        return [vote for votes in (self.first, self.second) for vote in votes.values() if vote.block_hash == block_hash]
+
+    def most(self) -> int:
+        """Votes for the block that has most, ``NIL`` apart."""
+        return max((count for choice, count in self.tally.items() if choice != NIL), default=0)
+
+
+class Ballots:
+    """All ballots of one height.
+
+    Args:
+        quorum: votes that decide.
+    """
+
+    def __init__(self, quorum: int) -> None:
+        self._quorum = quorum
+        self._ballots: dict[Slot, Ballot] = {}
+        self._ahead: dict[PublicKey, int] = {}  # the highest attempt of each member that is beyond ours
+        self._polkas: dict[int, Certificate] = {}  # prevotes of a quorum for one block, by attempt
+        self._decision: Certificate | None = None
+
+    def ballot(self, attempt: int, kind: VoteKind) -> Ballot:
+        """The votes of a kind in an attempt."""
+        return self._ballots.get((attempt, kind), _EMPTY)
+
+    def slots(self, attempt_now: int) -> list[Slot]:
+        """Attempts and kinds of which votes are held: ours and those before, newest first, and then those ahead.
+
+        Votes ahead of everybody cost a single traitor nothing; they must not hide those that matter.
+        """
+        return sorted(self._ballots, key=lambda slot: (slot[0] > attempt_now, -slot[0], -slot[1]))
+
+    @property
+    def decision(self) -> Certificate | None:
+        """Precommits of a quorum for one block, once there are."""
+        return self._decision
+
+    @property
+    def newest_polka(self) -> Certificate | None:
+        """The newest quorum of prevotes for one block. (Tendermint: validValue and validRound)"""
+        return self._polkas[max(self._polkas)] if self._polkas else None
+
+    def polka(self, attempt: int) -> Certificate | None:
+        """The quorum of prevotes for one block in an attempt, if there was one."""
+        return self._polkas.get(attempt)
+
+    def polka_before(self, attempt: int) -> Certificate | None:
+        """The newest quorum of prevotes for one block in an earlier attempt."""
+        earlier = [known for known in self._polkas if known < attempt]
+        return self._polkas[max(earlier)] if earlier else None
+
+    def add(self, vote: Vote, attempt_now: int) -> Evidence | None:
+        """Count a valid vote of an elector; evidence, if it proves a crime.
+
+        Raises:
+            AlreadyKnown: it is held, or its voter has said too much in this slot already.
+            OutOfWindow: its attempt is too far from ours; that its voter is there is noted.
+        """
+        if vote.attempt > attempt_now:
+            self._ahead[vote.voter] = max(vote.attempt, self._ahead.get(vote.voter, 0))
+        low, high = attempt_now - ATTEMPTS_BEHIND, attempt_now + ATTEMPTS_AHEAD
+        if not low <= vote.attempt <= high:
+            raise OutOfWindow("vote's attempt", f"{vote.attempt} found, {low} to {high} are kept")
+        ballot = self._ballots.setdefault((vote.attempt, vote.kind), Ballot())
+        first, second = ballot.first.get(vote.voter), ballot.second.get(vote.voter)
+        if first is not None and not excludes(first, vote):
+            raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")
+        if second is not None:
+            known = second.block_hash == vote.block_hash
+            raise (AlreadyKnown if known else LimitReached)("vote", f"{vote.voter.hex()[:16]}… has voted twice")
+        if ballot.count(ballot.first if first is None else ballot.second, vote) >= self._quorum:
+            self._note_quorum(vote, ballot)
+        return None if first is None else evidence_of(first, vote)
+
+    def add_certificate(self, certificate: Certificate) -> None:
+        """Take a valid certificate whole: a traitor's two other votes cannot hide it."""
+        if certificate.kind is VoteKind.PREVOTE:
+            self._polkas.setdefault(certificate.attempt, certificate)
+        elif self._decision is None:
+            self._decision = certificate
+
+    def attempt_of(self, count: int) -> int:
+        """The highest attempt beyond ours that ``count`` members have reached; -1 if there are fewer."""
+        if len(self._ahead) < count:
+            return -1
+        return sorted(self._ahead.values(), reverse=True)[count - 1]
+
+    def reach(self, attempt: int) -> None:
+        """We are at ``attempt``: drop old ballots; the two newest quorums of prevotes stay."""
+        self._ahead = {voter: theirs for voter, theirs in self._ahead.items() if theirs > attempt}
+        for slot in [known for known in self._ballots if known[0] < attempt - ATTEMPTS_BEHIND]:
+            del self._ballots[slot]
+        for old in sorted(self._polkas)[:-2]:
+            if old < attempt - ATTEMPTS_BEHIND:
+                del self._polkas[old]
+
+    def _note_quorum(self, vote: Vote, ballot: Ballot) -> None:
+        is_known = self._decision is not None or (vote.kind is VoteKind.PREVOTE and vote.attempt in self._polkas)
+        if vote.block_hash != NIL and not is_known:
+            self.add_certificate(certify(ballot.votes_for(vote.block_hash)))
+
+
+_EMPTY = Ballot()
+"""A ballot without votes; nobody adds to it."""

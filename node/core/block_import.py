@@ -1,0 +1,205 @@
+"""Block import: how candidates become valid, final blocks move the head, and who was away joins it."""
+
+from contextlib import suppress
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import (
+    AlreadyKnown,
+    Invalid,
+    InvalidSignature,
+    LimitReached,
+    Refused,
+    UnknownParent,
+)
+from fedchain.chain.knowledge import EMPTY_ROOT, missing_contents
+from fedchain.chain.state import State, decode_state
+from fedchain.chain.storage.store import Candidate, Content, Final, Record
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.validation import validate_knowledge
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.context import Context
+from fedchain.node.core.crimes import Crimes
+from fedchain.node.core.effects import Blame, Compute, Persist
+from fedchain.node.core.jobs import Knowledge, Recompute
+from fedchain.node.core.ledger import Entry
+from fedchain.node.core.notices import Contradicted
+
+
+class BlockImport:
+    """Takes blocks of the open height."""
+
+    def __init__(self, context: Context, crimes: Crimes) -> None:
+        self._context, self._crimes = context, crimes
+        self._stored: set[Hash] = set()  # contents of the open height that are in the store
+        self.is_contradicted = False
+        """Whether a quorum made final what is computed differently here."""
+        self.wanted: set[Hash] = set()
+        """Blocks of the open height that a quorum of votes names, or that we voted for."""
+
+    def restore(self) -> None:
+        """After a restart: candidates that we may be locked on, from the store."""
+        context, ledger = self._context, self._context.ledger
+        lock = context.journal.lock
+        locked = set() if lock is None else {lock[1]}
+        for block in context.storage.candidates():
+            if block.header.parent_hash == context.head.block_hash:
+                entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
+                with suppress(LimitReached):
+                    ledger.add(entry, ledger.to_replace(block, locked))
+
+    def on_candidate(self, peer: PublicKey, block: Block) -> None:
+        """A block for the open height: check all but its knowledge, keep it, fetch what it needs.
+
+        Raises:
+            Refused: it is not taken. Its miner is blamed for what it signed, not whoever passed it on.
+        """
+        context, ledger = self._context, self._context.ledger
+        known = ledger.entries.get(block.hash)
+        if known is not None:
+            raise AlreadyKnown("candidate", f"{block.hash.hex()} is held")
+        if block.header.parent_hash != context.head.block_hash:
+            height = block.header.height
+            raise UnknownParent("parent", f"a block of height {height} found, {context.head.height + 1} is open")
+        replaced = ledger.to_replace(block, self.wanted)  # before anything costly is done for a block too many
+        try:
+            after = context.checks.block(context.head, block)
+        except InvalidSignature:
+            raise
+        except Invalid as error:
+            context.emit(Blame(block.header.miner, error))
+            raise UnknownParent("candidate", str(error)) from None
+        ledger.add(Entry(block, after, context.now.ms), replaced)
+        for post in block.transactions:  # its miner may have been told another post than we were
+            held = context.mempool.get((post.round, post.phase), post.sender)
+            if held is not None:
+                self._crimes.accuse(held, post)
+        context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
+
+    def keep_own(self, block: Block, knowledge: Knowledge) -> None:
+        """Our own block, which needs no check, is a candidate and is stored before it is sent."""
+        context = self._context
+        entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
+        context.ledger.add(entry)
+        self._validate(entry, knowledge, is_own=True)
+
+    def advance(self) -> None:
+        """Have the knowledge of every candidate recomputed whose contents are here."""
+        context = self._context
+        for entry in list(context.ledger.entries.values()):
+            if entry.is_valid or entry.is_refuted or entry.is_computing:
+                continue
+            posts = entry.block.transactions
+            if not missing_contents(context.head, posts, context.content):
+                entry.is_computing = True
+                context.emit(Compute(recompute_job(context, posts)))
+
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
+        """Knowledge was recomputed: every candidate over these posts is valid, or its miner is to blame."""
+        context = self._context
+        if job.state.block_hash != context.head.block_hash:
+            self._keep_late(result)
+            return
+        for entry in list(context.ledger.entries.values()):
+            if entry.block.transactions == job.transactions and not entry.is_valid and not entry.is_refuted:
+                entry.is_computing = False
+                if isinstance(result, Refused):
+                    self._refute(entry, result)
+                else:
+                    self._validate(entry, result, is_own=False)
+
+    def _keep_late(self, result: Knowledge | Refused) -> None:
+        """The height was decided while we computed: what came out may be what the head stands on."""
+        context = self._context
+        if (
+            not isinstance(result, Refused)
+            and context.knowledge() is None
+            and result.root == context.head.knowledge_root
+        ):
+            context.contents.put(result.root, result.data)
+            context.emit(Persist((Content(result.root, result.data),)))
+
+    def _validate(self, entry: Entry, knowledge: Knowledge, *, is_own: bool) -> None:
+        context, header = self._context, entry.block.header
+        try:
+            validate_knowledge(header, knowledge.root)
+        except Refused as error:
+            self._refute(entry, error, knowledge.root)
+            return
+        entry.is_valid = True
+        context.contents.put(header.knowledge_root, knowledge.data)
+        context.emit(Persist((*self._contents(entry.block), Candidate(entry.block, is_own=is_own))))
+
+    def _refute(self, entry: Entry, error: Refused, recomputed: Hash = b"") -> None:
+        """Something else is computed here. Whether the miner or we are wrong is known when the height is decided."""
+        entry.refuted, entry.recomputed = error.with_traceback(None), recomputed
+
+    def _contents(self, block: Block) -> list[Record]:
+        """Contents of a block that are here and not in the store yet."""
+        context, records = self._context, list[Record]()
+        for item in sorted({block.header.knowledge_root, *(post.payload_hash for post in block.transactions)}):
+            if item not in self._stored and item != EMPTY_ROOT and (data := context.content(item)) is not None:
+                self._stored.add(item)
+                records.append(Content(item, data))
+        return records
+
+    # final blocks
+
+    def finalize(self, entry: Entry, certificate: Certificate) -> None:
+        """A candidate got its quorum of precommits: it is the head, whatever is computed here."""
+        if entry.is_refuted:
+            self.contradict(entry.block, entry.recomputed)
+        self._settle(entry.block, certificate, entry.after)
+
+    def on_final(self, block: Block, certificate: Certificate) -> bool:
+        """A final block that somebody handed out: take it if it follows our head; whether it did.
+
+        Raises:
+            Refused: it proves nothing.
+        """
+        context = self._context
+        if block.header.parent_hash != context.head.block_hash:
+            return False
+        after = context.checks.final(context.head, block, certificate)
+        entry = context.ledger.entries.get(block.hash)
+        if entry is not None and entry.is_refuted:
+            self.contradict(block, entry.recomputed)
+        self._settle(block, certificate, after)
+        return True
+
+    def join(self, block: Block, certificate: Certificate, data: bytes, *, is_confirmed: bool) -> None:
+        """Stand on a final block above ours, by its certificate and the state ``data`` that its header commits to.
+
+        Raises:
+            UnknownParent: only more peers that hand out the same block could tell.
+            Invalid: they do not belong together, or a quorum did not say so.
+        """
+        context = self._context
+        after = context.checks.joined(data, block, certificate, is_confirmed=is_confirmed)
+        self._settle(block, certificate, after, decode_state(context.genesis, data))
+
+    def _settle(self, block: Block, certificate: Certificate, after: State, before: State | None = None) -> None:
+        context = self._context
+        stands_on = context.head if before is None else before
+        records = (*self._contents(block), Final(block, certificate, stands_on.encode()))
+        context.emit(Persist(records))
+        if before is None and not self.is_contradicted:  # who joins passes over the decision
+            for entry in context.ledger.entries.values():
+                if isinstance(entry.refuted, Invalid):
+                    context.emit(Blame(entry.block.header.miner, entry.refuted))
+        context.ledger.advance(block, certificate, stands_on, after)
+        self._stored.clear()
+        self.wanted.clear()
+
+    def contradict(self, block: Block, ours: Hash) -> None:
+        """A quorum made final what is computed differently here: it is followed, and not voted with any more."""
+        self.is_contradicted = True
+        self._context.tell(Contradicted(block.header.height, ours, block.header.knowledge_root))
+
+
+def recompute_job(context: Context, posts: tuple[Transaction, ...]) -> Recompute:
+    """The job of aggregating ``posts``, whose contents must be here."""
+    hashes = (context.head.knowledge_root, *(post.payload_hash for post in posts))
+    contents = {item: data for item in hashes if (data := context.content(item)) is not None}
+    return Recompute(context.head, posts, contents)

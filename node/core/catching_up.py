@@ -1,0 +1,113 @@
+"""Catching up: following final blocks one by one, joining at the head, and fetching older blocks in the background."""
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import AlreadyKnown, OutOfWindow, Refused
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import Status
+from fedchain.node.core.backfill import Backfill
+from fedchain.node.core.block_import import BlockImport
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Blame
+from fedchain.node.core.joining import Joining
+from fedchain.node.core.ledger import WINDOW
+from fedchain.node.core.replay import Replay
+
+JOIN_GAP = WINDOW
+"""Blocks by which a peer may be behind and still follow them one by one."""
+
+
+class CatchingUp:
+    """Brings this peer to where the others are.
+
+    Args:
+        context: the node's memory.
+        blocks: takes blocks.
+        replays: whether every missed aggregate is recomputed. Nothing is joined then.
+        backfills: whether older blocks are fetched after joining.
+    """
+
+    def __init__(self, context: Context, blocks: BlockImport, *, replays: bool, backfills: bool) -> None:
+        self._context, self._blocks, self._replays = context, blocks, replays
+        self._backfill = Backfill(context, is_wanted=backfills)
+        self._joining = Joining(context, blocks)
+        self._replay = Replay(context, blocks)
+
+    def on_status(self, peer: PublicKey, status: Status) -> None:
+        """A peer says where it is, and which posts it holds."""
+        context = self._context
+        context.catch_up.claim(peer, status.height)
+        if status.height > context.head.height:
+            self._ask()
+        elif status.head_hash == context.head.block_hash and context.knowledge() is None:
+            context.send(context.contents.fetch(context.head.knowledge_root, peer, context.now.ms))
+
+    def on_tick(self) -> None:
+        """Ask again, and for what else is missing."""
+        context = self._context
+        self._ask()
+        self._backfill.on_tick()
+        if context.knowledge() is None and context.peers:
+            peer = next(iter(context.peers))
+            context.send(context.contents.fetch(context.head.knowledge_root, peer, context.now.ms))
+
+    def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
+        """A final block; whether it moved our head. Raises Refused."""
+        context, height = self._context, block.header.height
+        if self._backfill.on_block(block):
+            return False
+        if height <= context.head.height:
+            raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
+        if self._replays:
+            self._replay.take(peer, block, certificate)
+            return self.advance()
+        if block.header.parent_hash == context.head.block_hash:
+            self._blocks.on_final(block, certificate)
+            context.catch_up.delivered(peer, height, context.now.ms)
+            return True
+        if height - context.head.height <= JOIN_GAP:
+            raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
+        return self._note_joined(self._joining.on_final(peer, block, certificate))
+
+    def on_content(self, content_hash: Hash) -> bool:
+        """A content has come; whether it let us join, so that our head moved."""
+        if self._replays:
+            return self.advance()
+        return self._note_joined(self._joining.on_content(content_hash))
+
+    def on_head(self) -> None:
+        """Our head moved: who waited for less is not needed; go on asking."""
+        self._joining.forget_up_to(self._context.head.height)
+        self._replay.forget_up_to(self._context.head.height)
+        self._ask()
+
+    def _note_joined(self, has_joined: bool) -> bool:
+        if has_joined:
+            self._backfill.on_joined()
+        return has_joined
+
+    def advance(self) -> bool:
+        """Follow the next block that was recomputed; whether our head moved."""
+        context = self._context
+        found = None
+        try:
+            found = self._replay.next()
+            if found is None:
+                return False
+            self._blocks.on_final(found.block, found.certificate)
+        except Refused as error:
+            if found is not None:
+                context.emit(Blame(found.peer, error))
+            return False
+        context.catch_up.delivered(found.peer, found.block.header.height, context.now.ms)
+        return True
+
+    def contents_wanted(self) -> set[Hash]:
+        """States that are on their way, and payloads of blocks that are replayed."""
+        return self._joining.states_wanted() | self._replay.contents_wanted()
+
+    def _ask(self) -> None:
+        context = self._context
+        gap_max = 2**63 if self._replays else JOIN_GAP
+        context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max))

@@ -1,0 +1,111 @@
+"""What the parts of a node share: the rules, the chain, what is held, and the effects of the event at hand."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from fedchain.chain.evidence import Evidence
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import EMPTY_ROOT
+from fedchain.chain.state import EMPTY_KNOWLEDGE, State
+from fedchain.chain.storage.store import Storage
+from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.messages import Message
+from fedchain.network.sync import CatchUp
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.content_cache import ContentCache
+from fedchain.node.core.effects import Effect, Send, Tell, WriteJournal
+from fedchain.node.core.journal import Journal
+from fedchain.node.core.ledger import Ledger
+from fedchain.node.core.mempool import Mempool
+from fedchain.node.core.moment import Moment
+from fedchain.node.core.notices import Notice
+
+
+@dataclass(slots=True)
+class PhaseClock:
+    """What happened when since the head moved, by the monotonic clock in milliseconds."""
+
+    since_ms: int
+    """When the head moved."""
+    quorum_ms: int | None = None
+    """When enough posts for a block were held."""
+    mining_ms: int | None = None
+    """When a block could be mined first."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One peer's memory. The parts read and change it; only ``emit`` speaks to the outside."""
+
+    genesis: Genesis
+    key: PrivateKey
+    checks: Checks
+    storage: Storage
+    ledger: Ledger
+    contents: ContentCache
+    journal: Journal
+    now: Moment
+    """When the event at hand happened."""
+    clock: PhaseClock
+    mempool: Mempool = field(default_factory=Mempool)
+    catch_up: CatchUp = field(default_factory=CatchUp)
+    evidence: dict[PublicKey, Evidence] = field(default_factory=dict)
+    """Crimes that no final block proves yet, by culprit."""
+    useless: dict[PostKey, Transaction] = field(default_factory=dict)
+    """Posts that were refused beside their payloads, one for each member and phase: they are not looked at again."""
+    peers: dict[PublicKey, None] = field(default_factory=dict)
+    """Connected peers, in order of connection."""
+    silent: Callable[[], bool] = lambda: False
+    """Whether nothing may be said in our own name."""
+    effects: list[Effect] = field(default_factory=list)
+    """What the event at hand leads to, in order."""
+
+    @property
+    def me(self) -> PublicKey:
+        """Our public key."""
+        return self.key.public_key
+
+    @property
+    def head(self) -> State:
+        """The state after the newest final block."""
+        return self.ledger.head
+
+    @property
+    def phase(self) -> tuple[int, int]:
+        """(round, phase) that is open."""
+        return self.ledger.head.round, self.ledger.head.phase
+
+    @property
+    def since_head_ms(self) -> int:
+        """Milliseconds since the head moved."""
+        return self.now.ms - self.clock.since_ms
+
+    def emit(self, *effects: Effect) -> None:
+        """Ask the shell for something."""
+        self.effects.extend(effects)
+
+    def send(self, requests: Iterable[tuple[PublicKey, Message]]) -> None:
+        """Send messages, each to one peer."""
+        self.effects.extend(Send(peer, message) for peer, message in requests)
+
+    def tell(self, notice: Notice) -> None:
+        """Tell the operator."""
+        self.effects.append(Tell(notice))
+
+    def write_journal(self, journal: Journal) -> None:
+        """Remember what is about to be said."""
+        self.journal = journal
+        self.effects.append(WriteJournal(journal))
+
+    def content(self, content_hash: Hash) -> bytes | None:
+        """A payload, knowledge or recent state by its hash."""
+        if content_hash == EMPTY_ROOT:
+            return EMPTY_KNOWLEDGE
+        held = self.contents.get(content_hash)
+        return self.ledger.state(content_hash) if held is None else held
+
+    def knowledge(self) -> bytes | None:
+        """What the federation knows at the head; None while it has to be fetched."""
+        return self.content(self.ledger.head.knowledge_root)

@@ -1,0 +1,52 @@
+"""Crimes: evidence that this peer has seen or was told of, until a final block proves it."""
+
+from fedchain.chain.evidence import EVIDENCE_MAX, Evidence, Statement, evidence_of, excludes
+from fedchain.chain.exceptions import AlreadyKnown
+from fedchain.network.messages import EvidenceMessage
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Publish
+from fedchain.node.core.notices import Convicted
+
+
+class Crimes:
+    """Collects evidence; one crime of a member is enough, so there are at most as many as members."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def accuse(self, one: Statement, other: Statement) -> None:
+        """Two valid statements of one member, if they exclude each other."""
+        if excludes(one, other):
+            self.take(evidence_of(one, other))
+
+    def take(self, evidence: Evidence) -> None:
+        """Keep evidence that was found here, and tell everybody."""
+        context = self._context
+        if evidence.culprit == context.me:
+            return  # another node has our key: that is for our operator to end
+        if evidence.culprit not in context.evidence and context.head.is_active(evidence.culprit):
+            context.evidence[evidence.culprit] = evidence
+            context.emit(Publish(EvidenceMessage(evidence)))
+
+    def on_evidence(self, evidence: Evidence) -> None:
+        """Somebody tells of a crime. Raises Refused."""
+        context = self._context
+        if evidence.culprit in context.evidence or not context.head.is_active(evidence.culprit):
+            raise AlreadyKnown("evidence", f"{evidence.culprit.hex()[:16]}… is accused or convicted")
+        context.checks.evidence(context.head, evidence)
+        context.evidence[evidence.culprit] = evidence
+
+    def on_head(self) -> None:
+        """The head moved: who is convicted needs no evidence any more, also if we passed over the block that did it."""
+        context, settled = self._context, self._context.ledger.settled
+        if settled is None:
+            return
+        for evidence in settled.block.evidence:
+            context.tell(Convicted(settled.block.header.height, evidence))
+        for culprit in [known for known in context.evidence if not context.head.is_active(known)]:
+            del context.evidence[culprit]
+
+    def for_block(self) -> tuple[Evidence, ...]:
+        """What the next block shall prove, in its order."""
+        open_crimes = sorted(self._context.evidence.values(), key=lambda evidence: evidence.hash)
+        return tuple(open_crimes[:EVIDENCE_MAX])

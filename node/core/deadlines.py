@@ -1,0 +1,45 @@
+"""Deadlines: how long a phase waits for the posts that are expected, from what the chain saw of earlier rounds."""
+
+from statistics import median_low
+
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State
+
+DELAYS_MIN = 4
+"""Rounds that say something; before them a phase waits for its whole timeout."""
+
+DEVIATIONS = 4
+"""A post is late after the median delay and so many median absolute deviations."""
+
+GRACE = 4
+"""Where the quorum itself came late, its stragglers get a quarter of that time more."""
+
+
+def deadline_ms(genesis: Genesis, state: State) -> int:
+    """How long the open phase waits for expected posts, in milliseconds since the head moved.
+
+    The median of the last rounds' delays, four median absolute deviations and the slack of the network; never below
+    the floor nor above the phase's timeout. One slow member costs a little, not a whole timeout.
+    """
+    floor_ms = min(genesis.phase_floor_ms, genesis.phase_timeout_ms)
+    delays_ms = state.delays_ms[state.phase] if state.round else ()
+    if len(delays_ms) < DELAYS_MIN:
+        return genesis.phase_timeout_ms
+    middle_ms = median_low(delays_ms)
+    deviation_ms = median_low(sorted(abs(delay_ms - middle_ms) for delay_ms in delays_ms))
+    late_ms = middle_ms + DEVIATIONS * deviation_ms + genesis.omission_slack_ms
+    return min(max(late_ms, floor_ms), genesis.phase_timeout_ms)
+
+
+def patience_ms(genesis: Genesis, state: State, quorum_after_ms: int | None) -> int:
+    """When to go on without those that are missing, in milliseconds since the head moved.
+
+    Args:
+        genesis: the rules.
+        state: the head.
+        quorum_after_ms: when enough posts for a block were in; None: they are not yet.
+    """
+    due_ms = deadline_ms(genesis, state)
+    if quorum_after_ms is None or quorum_after_ms <= due_ms:
+        return due_ms
+    return quorum_after_ms + min(quorum_after_ms // GRACE, genesis.phase_timeout_ms)

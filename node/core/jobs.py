@@ -1,0 +1,57 @@
+"""Jobs: computations over whole payloads, which may take long and which a node therefore leaves to its shell."""
+
+from dataclasses import dataclass, field
+
+from fedchain.chain.exceptions import Refused
+from fedchain.chain.state import State
+from fedchain.chain.transaction import Transaction
+from fedchain.crypto.hashing import Hash
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPost:
+    """Check a post of the open phase beside its payload."""
+
+    state: State = field(repr=False)
+    """The head."""
+    knowledge: bytes = field(repr=False)
+    """What the federation knows there."""
+    transaction: Transaction
+    payload: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Aggregate posts to the knowledge that a block over them leaves behind."""
+
+    state: State = field(repr=False)
+    """The head."""
+    transactions: tuple[Transaction, ...]
+    """The posts, in sender order."""
+    contents: dict[Hash, bytes] = field(repr=False, compare=False)
+    """Their payloads and the knowledge at the head, by hash."""
+
+    @property
+    def key(self) -> "JobKey":
+        """What the result depends on."""
+        return self.state.block_hash, tuple(post.hash for post in self.transactions)
+
+
+JobKey = tuple[Hash, tuple[Hash, ...]]
+"""(head, posts)."""
+
+Job = CheckPost | Recompute
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What was recomputed. It may be large, so it is hashed where it was computed."""
+
+    root: Hash
+    """32 bytes: SHA-256 of ``data``."""
+    data: bytes = field(repr=False)
+    """The bytes themselves."""
+
+
+Result = Knowledge | Refused | None
+"""What comes of a job: recomputed knowledge, nothing for a post that is good, or what is wrong."""

@@ -1,0 +1,131 @@
+"""The signing journal: what this key said last. It lies beside the key, and it never goes back.
+
+A node that lost its data folder, or was copied, must not say a second, different thing about what it spoke on before.
+Therefore the newest vote, the lock and the posts of open phases are written down before they are sent, apart from the
+chain. (Ethereum validators keep such a file too, EIP-3076.)
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.encoding import decode, encode, expect_record, expect_size
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import NIL, Slot, Vote, VoteKind
+from fedchain.crypto.hashing import HASH_SIZE, Hash
+from fedchain.node.core.agreement import Lock
+
+JOURNAL_SIZE_MAX = 2**20
+"""Bytes of an encoded journal; most of it are the votes on which a lock rests."""
+
+JOURNAL_VERSION = 1
+
+NOTHING_SIGNED: Slot = (0, 0, 0)
+
+NO_ATTEMPT = 2**63
+"""An attempt after all others: who is past it votes no more at its height."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What was signed, as far as it could still be contradicted."""
+
+    slot: Slot = NOTHING_SIGNED
+    """(height, attempt, kind) up to which no further vote may be signed."""
+    votes: tuple[Vote, ...] = ()
+    """The votes of that height and attempt, to be sent again after a crash."""
+    lock: Lock | None = None
+    """(attempt, block hash) that this member is locked on at that height."""
+    proof: Certificate | None = None
+    """Prevotes of a quorum that allowed the lock. After a crash of all members only they can bring the others there."""
+    posts: tuple[Transaction, ...] = ()
+    """Own posts of the newest rounds, at most one for each phase, to be sent again after a crash."""
+
+    @property
+    def height(self) -> int:
+        """Height of the newest vote."""
+        return self.slot[0]
+
+    def allows(self, slot: Slot) -> bool:
+        """Whether a vote in ``slot`` contradicts nothing."""
+        return slot > self.slot
+
+    def with_vote(self, vote: Vote, proof: Certificate | None = None) -> "Journal":
+        """After another vote. One for a block at the precommit is a lock on it, which ``proof`` allows."""
+        assert self.allows(vote.slot), "a journal does not go back"
+        votes = (*self.votes, vote) if vote.slot[:2] == self.slot[:2] else (vote,)
+        lock, reason = (self.lock, self.proof) if vote.height == self.height else (None, None)
+        if vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL:
+            lock, reason = (vote.attempt, vote.block_hash), proof
+        return replace(self, slot=vote.slot, votes=votes, lock=lock, proof=reason)
+
+    def with_post(self, post: Transaction) -> "Journal":
+        """After another post; posts of rounds before the last are forgotten."""
+        kept = tuple(known for known in self.posts if known.round >= post.round - 1 and known.key != post.key)
+        return replace(self, posts=(*kept, post))
+
+    def adopt(self, statement: Vote | Transaction) -> "Journal":
+        """After it turned out that this key made a statement: nothing is signed any more that contradicts it."""
+        if isinstance(statement, Vote):
+            return self.with_vote(statement) if self.allows(statement.slot) else self
+        newest = max((post.round for post in self.posts), default=0)
+        is_new = self.post(statement.round, statement.phase) is None and statement.round >= newest - 1
+        return self.with_post(statement) if is_new else self
+
+    def passed_over(self, height: int) -> "Journal":
+        """After it turned out that this key spoke elsewhere: nothing up to ``height`` is signed any more."""
+        slot = height, NO_ATTEMPT, int(VoteKind.PRECOMMIT)
+        return replace(self, slot=slot, votes=(), lock=None, proof=None) if self.allows(slot) else self
+
+    def post(self, round_number: int, phase: int) -> Transaction | None:
+        """The own post of a phase, if it is one of the newest."""
+        return next((post for post in self.posts if (post.round, post.phase) == (round_number, phase)), None)
+
+    def vouches_for(self, statement: Vote | Transaction) -> bool:
+        """Whether a statement in our own name may well be ours."""
+        if isinstance(statement, Vote):
+            same = [vote for vote in self.votes if vote.slot == statement.slot]
+            return statement.slot <= self.slot and all(vote.block_hash == statement.block_hash for vote in same)
+        known = self.post(statement.round, statement.phase)
+        return known == statement or (known is None and any(post.round > statement.round for post in self.posts))
+
+    def encode(self) -> bytes:
+        """The journal's one byte string."""
+        lock = [] if self.lock is None else [list(self.lock)]
+        proof = [] if self.proof is None else [self.proof.to_record()]
+        votes, posts = [vote.to_record() for vote in self.votes], [post.to_record() for post in self.posts]
+        return encode([JOURNAL_VERSION, list(self.slot), votes, lock, proof, posts])
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Journal":
+        """Read :meth:`encode`'s bytes; raises InvalidEncoding."""
+        value: Any = decode(data, JOURNAL_SIZE_MAX)
+        version, slot, votes, lock, proof, posts = expect_record(value, "journal", (int, list, list, list, list, list))
+        if version != JOURNAL_VERSION:
+            raise InvalidEncoding("journal version", f"{version} found, {JOURNAL_VERSION} expected")
+        height, attempt, kind = expect_record(slot, "journal slot", (int, int, int))
+        return cls(
+            (height, attempt, kind),
+            tuple(Vote.from_record(record) for record in votes),
+            _read_lock(lock),
+            Certificate.from_record(expect_record(proof, "journal proof", (list,))[0]) if proof else None,
+            tuple(Transaction.from_record(record) for record in posts),
+        )
+
+
+def is_behind(old: bytes, new: bytes) -> bool:
+    """Whether the journal ``new`` would go back behind ``old``: it allows something that ``old`` forbids."""
+    before, after = Journal.decode(old), Journal.decode(new)
+    if after.slot < before.slot or any(not after.vouches_for(post) for post in before.posts):
+        return True
+    # At the same height a later attempt is of no use without the lock.
+    may_vote = after.height == before.height and after.slot[1] < NO_ATTEMPT
+    return may_vote and before.lock is not None and (after.lock is None or after.lock[0] < before.lock[0])
+
+
+def _read_lock(value: list[Any]) -> tuple[int, Hash] | None:
+    if not value:
+        return None
+    attempt, block_hash = expect_record(expect_record(value, "journal lock", (list,))[0], "journal lock", (int, bytes))
+    return attempt, expect_size(block_hash, HASH_SIZE, "journal lock")

@@ -1,0 +1,169 @@
+"""The ledger: the chain as one peer holds it. It has a final head, and candidates for the next height.
+
+Final blocks live in the store. In memory are the last few, and the states before them, which others may ask for.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import LimitReached, Refused, StoreCorrupt
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State, apply_block, decode_state, genesis_state
+from fedchain.chain.storage.store import Storage
+from fedchain.crypto.hashing import Hash
+
+WINDOW = 8
+"""Final blocks below the head that are kept in memory, with their contents and the states before them."""
+
+CANDIDATES_OF_MINER_MAX = 4
+"""Blocks of one miner for the open height; the worst goes when there are more."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A block for the open height."""
+
+    block: Block
+    after: State
+    """The state after it, should it become final."""
+    arrived_ms: int
+    """When it came, by the monotonic clock: what it should have counted is judged by this."""
+    is_valid: bool = False
+    """Whether its knowledge was recomputed and is right; until then nothing is said about it."""
+    refuted: Refused | None = None
+    """Why its knowledge is not what was recomputed; None: it was not, or is."""
+    recomputed: Hash = b""
+    """32 bytes: what was; empty if nothing could be."""
+    is_computing: bool = False
+    """Whether its knowledge is being recomputed."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether something else was recomputed."""
+        return self.refuted is not None
+
+    @property
+    def hash(self) -> Hash:
+        """32 bytes: the block's."""
+        return self.block.hash
+
+    @property
+    def posts(self) -> int:
+        """How many posts it counts."""
+        return len(self.block.transactions)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A final block of the window."""
+
+    block: Block
+    certificate: Certificate
+    before: State
+    """The state that it stands on."""
+    state: bytes = field(repr=False)
+    """The same, encoded."""
+
+
+class Ledger:
+    """The head, its proof, and what may come next.
+
+    Args:
+        genesis: the founding document.
+        storage: where final blocks are.
+    """
+
+    def __init__(self, genesis: Genesis, storage: Storage) -> None:
+        self.genesis = genesis
+        self.head: State = genesis_state(genesis)
+        self.certificate: Certificate | None = None
+        self.entries: dict[Hash, Entry] = {}
+        self._window: list[Settled] = []
+        self._storage = storage
+        self._restore()
+
+    def _restore(self) -> None:
+        """Stand where the store stands. Its state is checked against the header that commits to it."""
+        stored = self._storage.head()
+        if stored is None:
+            return
+        before = decode_state(self.genesis, stored.state)
+        if before.root != stored.block.header.state_root:
+            raise StoreCorrupt(
+                f"the state before height {stored.block.header.height} hashes to {before.root.hex()}, its block says "
+                f"{stored.block.header.state_root.hex()}"
+            )
+        self.advance(stored.block, stored.certificate, before, apply_block(self.genesis, before, stored.block))
+
+    @property
+    def settled(self) -> Settled | None:
+        """The head's block; None at the start."""
+        return self._window[-1] if self._window else None
+
+    def advance(self, block: Block, certificate: Certificate, before: State, after: State) -> None:
+        """Make ``block`` the head. What was for its height is of no more use."""
+        if before.block_hash != self.head.block_hash:  # joined from elsewhere
+            self._window.clear()
+        self._window = [*self._window, Settled(block, certificate, before, before.encode())][-WINDOW:]
+        self.head, self.certificate = after, certificate
+        self.entries.clear()
+
+    def window(self) -> Iterator[Block]:
+        """The final blocks in memory, oldest first."""
+        return (settled.block for settled in self._window)
+
+    def state(self, root: Hash) -> bytes | None:
+        """An encoded state before a block of the window, by its hash."""
+        return next((settled.state for settled in self._window if settled.before.root == root), None)
+
+    def base_knowledge(self) -> Hash:
+        """Root of the knowledge that the window began with."""
+        return self._window[0].before.knowledge_root if self._window else self.head.knowledge_root
+
+    def final(self, height: int) -> tuple[Block, Certificate] | None:
+        """The final block at a height, from memory or the store."""
+        for settled in reversed(self._window):
+            if settled.block.header.height == height:
+                return settled.block, settled.certificate
+        return self._storage.final(height) if 0 < height <= self.head.height else None
+
+    def to_replace(self, block: Block, wanted: Collection[Hash]) -> Hash | None:
+        """The block that has to go for ``block``: of a miner that has enough of them, the worst.
+
+        Whatever a miner makes, all peers that hear of the same blocks keep the same ones: those that are preferred.
+
+        Args:
+            block: for the open height; nothing need have been checked.
+            wanted: blocks that a quorum of votes names: they do not count, and they stay.
+
+        Raises:
+            LimitReached: its miner has enough blocks that are preferred to this one.
+        """
+        if block.hash in wanted:
+            return None
+        miner = block.header.miner
+        others = [known for known in self.entries.values() if known.block.header.miner == miner]
+        rivals = [known for known in others if known.hash not in wanted]
+        if len(rivals) < CANDIDATES_OF_MINER_MAX:
+            return None
+        worst = max(rivals, key=lambda known: preference(known.block))
+        if preference(block) >= preference(worst.block):
+            raise LimitReached("candidates", f"{len(rivals)} blocks of its miner are preferred to {block.hash.hex()}")
+        return worst.hash
+
+    def add(self, entry: Entry, replaced: Hash | None = None) -> None:
+        """Keep a block for the open height, instead of another one; everything but its knowledge was checked."""
+        if replaced is not None:
+            del self.entries[replaced]
+        self.entries[entry.hash] = entry
+
+    def valid(self) -> list[Entry]:
+        """Blocks that may become final, best first."""
+        return sorted((e for e in self.entries.values() if e.is_valid), key=lambda entry: preference(entry.block))
+
+
+def preference(block: Block) -> tuple[int, Hash]:
+    """What orders candidates, the best first: most posts, then the lowest hash. It depends on the block alone."""
+    return -len(block.transactions), block.hash

@@ -1,0 +1,71 @@
+"""Notices: what the operator of a node should hear of."""
+
+from dataclasses import dataclass
+
+from fedchain.chain.evidence import Evidence
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class NotCounted:
+    """A block became final without this peer's post."""
+
+    height: int
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Convicted:
+    """A crime stands in a final block."""
+
+    height: int
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOff:
+    """A voter's clock is far from the others'."""
+
+    member: PublicKey
+    offset_ms: int
+    """How far ahead of the median of all voters it is; negative: behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwinHeard:
+    """Our own key says what we did not say: it is in use elsewhere, or this node lost its memory."""
+
+    statement: str
+    silent_until: int
+    """Height up to which this node says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceOver:
+    """Nothing more was heard in our name: this node speaks again."""
+
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contradicted:
+    """A quorum made final what this node computes differently. It votes no more until it is started again."""
+
+    height: int
+    ours: Hash
+    """32 bytes: what was recomputed here."""
+    theirs: Hash
+    """32 bytes: what the block says."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFailed:
+    """Nothing is posted in this phase."""
+
+    round: int
+    reason: str
+
+
+Notice = NotCounted | Convicted | ClockOff | TwinHeard | SilenceOver | Contradicted | TrainingFailed

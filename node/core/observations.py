@@ -1,0 +1,56 @@
+"""Observations: what this peer noticed that its operator should know, as the chain and the votes showed it."""
+
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.context import Context
+from fedchain.node.core.ledger import Settled
+from fedchain.node.core.notices import ClockOff, NotCounted
+
+CLOCK_OFF_MS = 5_000
+"""A clock that differs by more from the median of all voters is worth a warning."""
+
+
+class Observations:
+    """Whose clock is off, and why our post was not counted."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.clock_offsets_ms: dict[PublicKey, int] = {}
+        """How far each voter's clock was ahead of the median when it voted last; negative: behind."""
+        self.not_counted: NotCounted | None = None
+        """The last block that left out our post; None: the newest one counts it, or we owed none."""
+        self.head_moved_ms: int | None = None
+        """When the head moved last, by the monotonic clock."""
+
+    def on_head(self, settled: Settled) -> None:
+        """A block became final."""
+        self.head_moved_ms = self._context.now.ms
+        self._look_at_clocks(settled)
+        self._look_for_our_post(settled)
+
+    def _look_at_clocks(self, settled: Settled) -> None:
+        context, median_ms = self._context, settled.certificate.clock_ms
+        offsets = {vote.voter: vote.clock_ms - median_ms for vote in settled.certificate.votes}
+        offsets.setdefault(context.me, context.now.clock_ms - median_ms)
+        for member, offset_ms in offsets.items():
+            was_off = abs(self.clock_offsets_ms.get(member, 0)) > CLOCK_OFF_MS
+            if abs(offset_ms) > CLOCK_OFF_MS and not was_off:
+                context.tell(ClockOff(member, offset_ms))
+        self.clock_offsets_ms.update(offsets)
+
+    def _look_for_our_post(self, settled: Settled) -> None:
+        context, header = self._context, settled.block.header
+        if context.me not in settled.before.contributors:
+            return
+        if any(post.sender == context.me for post in settled.block.transactions):
+            self.not_counted = None
+            return
+        if context.journal.post(header.round, header.phase) is None:
+            reason = "it was not ready when the block was mined"
+        elif context.mempool.get((header.round, header.phase), context.me) is None:
+            reason = "it was not sent"
+        else:
+            reason = (
+                f"the block's miner did not hold it, or it came after the {len(settled.block.transactions)} counted"
+            )
+        self.not_counted = NotCounted(header.height, header.round, reason)
+        context.tell(self.not_counted)

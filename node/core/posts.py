@@ -1,0 +1,138 @@
+"""Posts: how a member's post gets into the mempool, and what it is refused for.
+
+Its author is blamed for what it signed. Whoever passes a post on is to blame only for what it could have known: a bad
+signature, or the post of a stranger.
+"""
+
+from fedchain.chain.exceptions import (
+    AlreadyKnown,
+    Equivocation,
+    Invalid,
+    InvalidPayload,
+    InvalidTransaction,
+    OutOfWindow,
+    Refused,
+)
+from fedchain.chain.storage.store import Content
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.validation import validate_content, validate_window
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import Chunk
+from fedchain.node.core.context import Context
+from fedchain.node.core.crimes import Crimes
+from fedchain.node.core.effects import Blame, Compute, Persist, Send
+from fedchain.node.core.jobs import CheckPost
+
+
+class Posts:
+    """Takes posts and payloads."""
+
+    def __init__(self, context: Context, crimes: Crimes) -> None:
+        self._context, self._crimes = context, crimes
+        self._checking: dict[Hash, Transaction] = {}  # posts of the open phase whose payloads are being checked
+        self._early: dict[Hash, tuple[Transaction, bytes]] = {}  # posts of coming phases, with their payloads
+        self._awaits_knowledge = False  # whether posts of the open phase are among them
+
+    def on_post(self, peer: PublicKey, post: Transaction, payload: bytes | None) -> None:
+        """A member's post: check it, find its payload, keep it.
+
+        Raises:
+            Refused: it is not taken.
+        """
+        context = self._context
+        held = context.mempool.get((post.round, post.phase), post.sender) or context.useless.get(post.key)
+        if held == post or post.hash in self._checking or post.hash in self._early:
+            raise AlreadyKnown("post", f"{post.hash.hex()} is held")
+        validate_window(context.head, post)
+        try:
+            context.checks.transaction(context.head, post)
+        except InvalidTransaction as error:  # its author signed it, and others may know less
+            context.emit(Blame(post.sender, error))
+            raise OutOfWindow("post", str(error)) from None
+        first = held or context.contents.waiting(post.key) or self._pending(post)
+        if first is not None and first != post:  # the first post counts; both together are a crime
+            self._crimes.accuse(first, post)
+            raise Equivocation("one post per phase", f"{post.hash.hex()} found, {first.hash.hex()} is held")
+        if payload is not None:
+            validate_content(post.payload_hash, post.payload_size, payload)
+        else:
+            payload = context.content(post.payload_hash)
+        if payload is not None:
+            self._check(post, payload)
+            return
+        requests = context.contents.await_payload(post, peer, context.now.ms)
+        if post.sender in context.peers:  # who passed it on may not have the payload yet; its author has
+            context.contents.add_provider(post.sender, post.sender, context.now.ms)
+        context.send(requests)
+
+    def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
+        """A part of a content; True when it completes something. Raises InvalidPayload."""
+        context = self._context
+        content, requests = context.contents.on_chunk(peer, chunk, context.now.ms)
+        context.send(requests)
+        if content is None:
+            return False
+        context.emit(*(Send(asker, part) for asker, part in context.contents.take_askers(chunk.content_hash)))
+        if chunk.content_hash == context.head.knowledge_root:
+            context.emit(Persist((Content(chunk.content_hash, content),)))
+        for post in context.contents.take_waiting(chunk.content_hash):
+            if len(content) == post.payload_size:
+                self._check(post, content)
+            else:
+                found = f"{len(content)} bytes found, {post.payload_size} signed"
+                self._refuse(post, InvalidPayload("payload size", found))
+        return True
+
+    def on_checked(self, job: CheckPost, result: Refused | None) -> None:
+        """A payload was checked: the post counts, or its author is to blame."""
+        context, post = self._context, job.transaction
+        self._checking.pop(post.hash, None)
+        if isinstance(result, Refused):
+            self._refuse(post, result)
+        elif (post.round, post.phase) == context.phase and context.mempool.add(post, context.now.ms):
+            context.contents.put(post.payload_hash, job.payload)
+
+    def on_head(self) -> None:
+        """Another phase is open: check the posts that came early for it."""
+        context, self._checking = self._context, {}
+        context.useless = {key: post for key, post in context.useless.items() if key[:2] >= context.phase}
+        kept = ((post, data) for post, data in self._early.values() if (post.round, post.phase) >= context.phase)
+        self._early = {post.hash: (post, data) for post, data in kept if context.head.is_active(post.sender)}
+        self._awaits_knowledge = True
+        self.advance()
+
+    def advance(self) -> None:
+        """Check the early posts of the open phase, once the knowledge that they are judged by is here."""
+        if self._awaits_knowledge and self._context.knowledge() is not None:
+            self._awaits_knowledge = False
+            early, self._early = self._early, {}
+            for post, payload in early.values():
+                self._check(post, payload)
+
+    def waiting_payloads(self) -> set[Hash]:
+        """Payloads of posts that are not in the mempool yet."""
+        return {post.payload_hash for post, _ in self._early.values()} | {
+            post.payload_hash for post in self._checking.values()
+        }
+
+    def _check(self, post: Transaction, payload: bytes) -> None:
+        """Have the method look at a payload, once the knowledge that it is judged by is known."""
+        context, knowledge = self._context, self._context.knowledge()
+        if (post.round, post.phase) != context.phase or knowledge is None:
+            self._early[post.hash] = post, payload
+            self._awaits_knowledge |= knowledge is None
+            return
+        self._checking[post.hash] = post
+        context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
+
+    def _refuse(self, post: Transaction, error: Refused) -> None:
+        """Remember a bad post, so that passing it on again costs nobody a look at its payload."""
+        if isinstance(error, Invalid):
+            self._context.useless[post.key] = post
+            self._context.emit(Blame(post.sender, error))
+
+    def _pending(self, post: Transaction) -> Transaction | None:
+        """The post of the same member and phase that is being looked at."""
+        early = (held for held, _ in self._early.values())
+        return next((held for held in (*self._checking.values(), *early) if held.key == post.key), None)

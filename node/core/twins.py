@@ -1,0 +1,136 @@
+"""Twins: our own key speaking elsewhere. A second copy of a key, or a node that lost its memory, must be silent.
+
+A node says nothing in its own name before it has heard where the others are. If it then meets a statement of its own
+that its journal does not know, it waits in silence for two heights. If the other one goes on meanwhile, this node
+stops; otherwise it was its own earlier self, and it speaks again.
+"""
+
+from dataclasses import dataclass
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import Vote
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Stop
+from fedchain.node.core.notices import SilenceOver, TwinHeard
+
+SILENT_HEIGHTS = 2
+"""Heights for which a node is silent; one that has spoken for less than that waits twice as long."""
+
+LISTENING_MS = 5_000
+"""How long a node listens for more before the few that it has heard are enough."""
+
+SILENT_TIMEOUTS = 4
+"""Phase timeouts without another statement after which a node speaks again, should the federation wait for it."""
+
+
+@dataclass(slots=True)
+class _Alarm:
+    """Our key spoke elsewhere."""
+
+    known: int
+    """Height up to which it may have spoken before: what our earlier self said is no sign of another node."""
+    until: int
+    """Height of the head at which the silence ends."""
+    heard_ms: int
+    """When it spoke last."""
+
+
+class Twins:
+    """Listens for our own key."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._is_listening = True
+        self._listens_since_ms: int | None = None
+        self._speaks_since: int | None = None  # height at which this process said something first
+        self._alarm: _Alarm | None = None
+
+    def is_silent(self) -> bool:
+        """Whether nothing may be said now."""
+        return self._is_listening or self._alarm is not None
+
+    @property
+    def is_alarmed(self) -> bool:
+        """Whether our key was heard elsewhere."""
+        return self._alarm is not None
+
+    def advance(self) -> None:
+        """Begin to speak once the others are heard, and again when a silence is over."""
+        context = self._context
+        if self._is_listening and self._has_heard_others():
+            self._is_listening = False
+        if self._alarm is not None:
+            waited_ms = context.now.ms - self._alarm.heard_ms
+            is_alone = waited_ms >= SILENT_TIMEOUTS * context.genesis.phase_timeout_ms
+            if context.head.height >= self._alarm.until or is_alone:
+                self._alarm = None
+                context.write_journal(context.journal.passed_over(context.head.height + 1))
+                context.tell(SilenceOver(context.head.height))
+        if not self.is_silent() and self._speaks_since is None:
+            self._speaks_since = context.head.height
+
+    def hears(self, statement: Vote | Transaction) -> bool:
+        """Somebody passes on a statement of ours; whether it is one that we did not make."""
+        context = self._context
+        author = statement.voter if isinstance(statement, Vote) else statement.sender
+        if author != context.me or context.journal.vouches_for(statement):
+            return False
+        if not context.checks.is_signed(author, statement):
+            return False  # whoever takes it will refuse it
+        self._raise_alarm(_describe(statement))
+        return True
+
+    def reads(self, block: Block, certificate: Certificate) -> None:
+        """A block became final: look for ourselves in it."""
+        context = self._context
+        for vote in certificate.votes:
+            if vote.voter == context.me and not context.journal.vouches_for(vote):
+                self._raise_alarm(_describe(vote))
+        for post in block.transactions:
+            if post.sender == context.me and not context.journal.vouches_for(post):
+                self._raise_alarm(_describe(post))
+
+    def _raise_alarm(self, said: str) -> None:
+        context, height = self._context, self._context.head.height
+        if self._alarm is not None and not self._is_listening:
+            self._alarm.heard_ms = context.now.ms
+            if height > self._alarm.known:
+                context.emit(
+                    Stop(
+                        f"this key speaks elsewhere: {said} was signed by another node. Two nodes with one key are "
+                        "one traitor to all others; stop the other one, or take this one's key away"
+                    )
+                )
+            return
+        is_new = self._speaks_since is None or height - self._speaks_since < SILENT_HEIGHTS
+        until = height + SILENT_HEIGHTS * (2 if is_new else 1)
+        known = max(height, context.catch_up.claimed_by(self._enough()))
+        self._alarm = _Alarm(known, until, context.now.ms)
+        context.tell(TwinHeard(said, until))
+
+    def _has_heard_others(self) -> bool:
+        """Whether enough peers said where they are, and we are as far as one of them that is honest.
+
+        Who is connected to few, or to some that say nothing, cannot wait for more: after a while one is enough.
+        """
+        context = self._context
+        enough, heard = self._enough(), context.catch_up.heard()
+        if self._listens_since_ms is None:
+            self._listens_since_ms = context.now.ms
+        if 0 < heard < enough and context.now.ms - self._listens_since_ms >= LISTENING_MS:
+            enough = heard
+        return heard >= enough and context.head.height >= context.catch_up.claimed_by(enough)
+
+    def _enough(self) -> int:
+        """Peers of which one is honest; all others, where they are fewer."""
+        context = self._context
+        faulty = context.genesis.fault_model.faulty(len(context.head.electors))
+        return min(len(context.head.members) - 1, faulty + 1)
+
+
+def _describe(statement: Vote | Transaction) -> str:
+    if isinstance(statement, Vote):
+        return f"a {statement.kind.name.lower()} at height {statement.height}, attempt {statement.attempt}"
+    return f"a post in round {statement.round}, phase {statement.phase}"

@@ -1,0 +1,118 @@
+"""``fedchain genesis``: founding a federation. Nothing heavy is imported before a command runs."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedchain.node.command import TASK_HELP, clear_errors
+
+genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
+
+
+@genesis_app.command("new")
+def new_genesis(
+    path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
+    member: Annotated[list[str], typer.Option(help="Address of a member; repeat it. The order is the partition's.")],
+    name: Annotated[str, typer.Option(help="What people call the federation.")] = "federation",
+    method: Annotated[str, typer.Option(help="Learning method.")] = "dfpl",
+    dataset: Annotated[str, typer.Option(help="Data set [default: digits].")] = "",
+    task: Annotated[str, typer.Option(help=TASK_HELP)] = "",
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter of the method.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Root of the randomness of learning.")] = 0,
+    rounds: Annotated[int, typer.Option(help="The federation ends after this many rounds; 0: never.")] = 0,
+    mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.")] = 4.0,
+    attempts: Annotated[int, typer.Option(help="Hashes behind the first block; later ones follow mining_s.")] = 8_000,
+    phase_timeout_s: Annotated[float, typer.Option(help="Seconds that a phase waits for expected posts.")] = 60.0,
+    fault_model: Annotated[
+        str, typer.Option(help="What members may do wrong: byzantine (up to a third, anything) or crash (up to half).")
+    ] = "byzantine",
+    contribution_quorum: Annotated[
+        int, typer.Option(help="Fewest posts that close a phase; 0: a quorum of its contributors.")
+    ] = 0,
+    retention_blocks: Annotated[
+        int, typer.Option(help="Blocks whose payloads are kept; older ones are dropped. 0: keep all.")
+    ] = 1_000,
+) -> None:
+    """Write the founding document of a federation, and print its chain id."""
+    with clear_errors():
+        import time
+
+        from fedchain.chain.difficulty import bits_from_attempts
+        from fedchain.crypto.address import public_key_from_address
+        from fedchain.learning.config import OWN, LearningConfig
+        from fedchain.learning.rules import Rules
+        from fedchain.node.config import NodeConfigError
+        from fedchain.node.task import found_federation, milliseconds, read_settings, with_shapes
+
+        if path.exists():
+            raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
+        if attempts < 1:
+            raise NodeConfigError(f"attempts is {attempts}, must be at least 1")
+        config = LearningConfig(
+            method=method,
+            hyperparameters=read_settings(setting or []),
+            dataset=dataset or (OWN if task else "digits"),
+            task=task,
+            clients=len(member),
+            seed=seed,
+        )
+        config = with_shapes(config)
+        config.validate()
+        genesis = found_federation(
+            config,
+            Rules(config),
+            [public_key_from_address(text) for text in member],
+            name=name,
+            created_ms=time.time_ns() // 1_000_000,
+            rounds=rounds,
+            initial_bits=bits_from_attempts(attempts),
+            target_mining_time_ms=milliseconds("mining_s", mining_s),
+            phase_timeout_ms=milliseconds("phase_timeout_s", phase_timeout_s),
+            fault_model=_choose_fault_model(fault_model),
+            contribution_quorum=contribution_quorum,
+            retention_blocks=retention_blocks,
+        )
+        try:
+            with path.open("xb") as file:
+                file.write(genesis.encode())
+        except OSError as error:
+            raise NodeConfigError(f"{path} cannot be written: {error.strerror}") from None
+        typer.echo(genesis.chain_id.hex())
+
+
+@genesis_app.command("show")
+def show_genesis(path: Annotated[Path, typer.Argument(help="Genesis document.")]) -> None:
+    """Show a genesis document."""
+    with clear_errors():
+        from dataclasses import fields
+
+        from fedchain.crypto.address import address
+        from fedchain.node.run import read_genesis
+
+        genesis = read_genesis(path)
+        typer.echo(f"{'chain id':28}{genesis.chain_id.hex()}")
+        for item in fields(genesis):
+            value: Any = getattr(genesis, item.name)
+            if item.name == "members":
+                for member in value:
+                    typer.echo(f"{'member':28}{address(member)}")
+            elif item.name == "learning":
+                for field_name, text in value:
+                    typer.echo(f"{'learning ' + field_name:28}{text}")
+            elif item.name in ("setup", "phases"):
+                typer.echo(f"{item.name:28}{', '.join(f'{phase.name} ({phase.by.value})' for phase in value) or '-'}")
+            elif item.init:
+                typer.echo(f"{item.name:28}{getattr(value, 'value', value)}")
+
+
+def _choose_fault_model(text: str) -> Any:
+    from fedchain.chain.genesis import FaultModel
+    from fedchain.node.config import NodeConfigError
+
+    names = [model.value for model in FaultModel]
+    if text not in names:
+        raise NodeConfigError(f"fault_model is {text!r}, it must be one of {', '.join(names)}")
+    return FaultModel(text)

@@ -1,0 +1,260 @@
+"""The signing journal on disk: what a key has signed on a chain, beside the key and not in the data folder.
+
+Who loses the data folder, or restores an old copy of it, must not sign a second time for what the key has signed
+already. So a node writes here before it sends, and believes nothing else. What the bytes mean is the node's affair.
+
+The file has a header and two slots, written in turn, so that a torn write leaves the other. Each slot holds two copies
+of its record: a damaged sector of the newest one must not bring back the one before, which would allow what was
+signed to be signed again. All space is taken when the file is made, and a write costs one fsync::
+
+    header      4,096 bytes     magic, chain id (32), public key (32), SHA-256 of these
+    slot 0      2 × 1,052,672   sequence (8), size (4), SHA-256, content; twice
+    slot 1      2 × 1,052,672
+
+It guards against a crash, a full disk and a damaged sector. It does not guard against an old copy of itself: a file
+that somebody has put back is indistinguishable from one that was never written to again.
+"""
+
+import errno
+import fcntl
+import os
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from fedchain.crypto.address import address
+from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.config import NodeConfigError
+
+MAGIC = b"fedchain signing journal 1\n"
+
+CONTENT_SIZE_MAX = 2**20
+"""Bytes of what a journal holds."""
+
+HEADER_SIZE = 4_096
+COPY_SIZE = CONTENT_SIZE_MAX + 4_096
+"""Bytes of a copy; a multiple of any sector, so that no two copies share one."""
+
+FILE_SIZE = HEADER_SIZE + 4 * COPY_SIZE
+
+_FRAME_SIZE = 8 + 4 + HASH_SIZE
+
+REMEDY = "move it away and import an exported journal, or take a new key: signing without it may be signing twice"
+
+
+class JournalError(NodeConfigError):
+    """The signing journal cannot be used, so nothing may be signed; the message says what to do, in one line."""
+
+
+def journal_path(key_path: Path, chain_id: Hash) -> Path:
+    """Where the journal of a key file lies: beside the file itself, also where it is known by a link."""
+    real = key_path.resolve()
+    return real.with_name(f"{real.name}.{chain_id.hex()[:8]}.journal")
+
+
+class JournalFile:
+    """An open journal. One process has it at a time, and one thread writes."""
+
+    def __init__(self, path: Path, descriptor: int, chain_id: Hash, public_key: PublicKey) -> None:
+        """Use :meth:`open`."""
+        self.path, self.chain_id, self.public_key = path, chain_id, public_key
+        self._descriptor, self._broken = descriptor, False
+        self._sequence, self._content = self._recover()
+
+    @classmethod
+    def open(cls, path: Path, chain_id: Hash, public_key: PublicKey) -> Self:
+        """Open the journal at ``path``, or begin it there.
+
+        Args:
+            path: see :func:`journal_path`.
+            chain_id: 32 bytes; a journal is of one chain.
+            public_key: 32 bytes; a journal is of one key.
+
+        Raises:
+            JournalError: another process has it, it is another chain's or key's or damaged, or the disk refuses.
+        """
+        header = MAGIC + chain_id + public_key
+        try:
+            if not path.exists():
+                _create(path, header + sha256(header))
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            _refuse(path, error)
+        try:
+            _lock(descriptor, path)
+            _validate_header(descriptor, path, chain_id, public_key)
+            return cls(path, descriptor, chain_id, public_key)
+        except OSError as error:
+            os.close(descriptor)
+            _refuse(path, error)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @property
+    def sequence(self) -> int:
+        """How often it was written."""
+        return self._sequence
+
+    def content(self) -> bytes | None:
+        """What was written last; None if nothing ever was."""
+        return self._content if self._sequence else None
+
+    def write(self, content: bytes) -> None:
+        """Replace the content; it is on the disk when this returns.
+
+        Raises:
+            JournalError: the disk refuses. What it holds now is unknown until the journal is opened again, so every
+                further write is refused too.
+        """
+        if len(content) > CONTENT_SIZE_MAX:
+            raise JournalError(f"{self.path} takes {CONTENT_SIZE_MAX} bytes, not {len(content)}")
+        if self._broken:
+            raise JournalError(f"{self.path} could not be written before; start the node again")
+        if content == self.content():
+            return
+        self._broken = True
+        try:
+            self._put(self._sequence + 1, content)
+        except OSError as error:
+            _refuse(self.path, error)
+        self._sequence, self._content, self._broken = self._sequence + 1, content, False
+
+    def close(self) -> None:
+        """Let another process have it; closing twice is harmless."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor, self._broken = -1, True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _put(self, sequence: int, content: bytes, copies: Collection[int] = (0, 1)) -> None:
+        record = _to_record(sequence, content)
+        for copy in copies:
+            _write_all(self._descriptor, record, _offset(sequence, copy))
+        os.fdatasync(self._descriptor)
+
+    def _recover(self) -> tuple[int, bytes]:
+        """The newest record, of which both copies are on the disk when this returns."""
+        os.fdatasync(self._descriptor)  # what we read may have been written without having reached the disk
+        slots = [[self._read(slot, copy) for copy in (0, 1)] for slot in (0, 1)]
+        found = [record for slot in slots for record in slot if record is not None]
+        if not found:
+            raise JournalError(f"{self.path} is damaged: none of its four records is whole; {REMEDY}")
+        newest = max(found, key=lambda record: record[0])
+        if missing := [copy for copy in (0, 1) if slots[newest[0] % 2][copy] != newest]:
+            self._put(*newest, missing)
+        return newest
+
+    def _read(self, slot: int, copy: int) -> tuple[int, bytes] | None:
+        """Sequence and content of a copy; None if it is torn or damaged."""
+        try:
+            data = os.pread(self._descriptor, COPY_SIZE, _offset(slot, copy))
+        except OSError:  # how a disk tells of a damaged sector
+            return None
+        sequence, size = int.from_bytes(data[:8], "big"), int.from_bytes(data[8:12], "big")
+        content = data[_FRAME_SIZE : _FRAME_SIZE + size]
+        is_whole = (
+            size <= CONTENT_SIZE_MAX
+            and sequence % 2 == slot
+            and _to_record(sequence, content) == data[: _FRAME_SIZE + size]
+        )
+        return (sequence, content) if is_whole else None
+
+
+def read_identity(path: Path) -> tuple[Hash, PublicKey]:
+    """Chain id and public key of the journal at ``path``; raises JournalError."""
+    try:
+        with path.open("rb") as file:
+            return _parse_header(file.read(HEADER_SIZE), path)
+    except OSError as error:
+        raise JournalError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _create(path: Path, header: bytes) -> None:
+    """Let an empty journal appear whole: a file that is too short is always a damaged one. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(header.ljust(HEADER_SIZE, b"\0"))
+            for copy in (_to_record(0, b""), _to_record(0, b""), b"", b""):
+                file.write(copy.ljust(COPY_SIZE, b"\0"))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(name, path)  # unlike renaming, it never takes the place of another process's
+        except FileExistsError:
+            return
+    finally:
+        os.unlink(name)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        # The kernel releases it when the process dies, however it dies.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise JournalError(f"{path} is in use: another process on this machine signs with this key") from None
+    os.fchmod(descriptor, 0o600)
+
+
+def _validate_header(descriptor: int, path: Path, chain_id: Hash, public_key: PublicKey) -> None:
+    size = os.fstat(descriptor).st_size
+    if size != FILE_SIZE:
+        raise JournalError(f"{path} is damaged: it has {size} bytes, not {FILE_SIZE}; {REMEDY}")
+    found_chain_id, found_key = _parse_header(os.pread(descriptor, HEADER_SIZE, 0), path)
+    if found_chain_id != chain_id:
+        raise JournalError(f"{path} is of chain {found_chain_id.hex()}, not of {chain_id.hex()}")
+    if found_key != public_key:
+        raise JournalError(f"{path} is of the key of {address(found_key)}, not of {address(public_key)}")
+
+
+def _parse_header(header: bytes, path: Path) -> tuple[Hash, PublicKey]:
+    end = len(MAGIC) + 2 * HASH_SIZE
+    if not header.startswith(MAGIC) or sha256(header[:end]) != header[end : end + HASH_SIZE]:
+        raise JournalError(f"{path} is damaged, or no signing journal; {REMEDY}")
+    return header[len(MAGIC) : len(MAGIC) + HASH_SIZE], header[len(MAGIC) + HASH_SIZE : end]
+
+
+def _to_record(sequence: int, content: bytes) -> bytes:
+    head = sequence.to_bytes(8, "big") + len(content).to_bytes(4, "big")
+    return head + sha256(MAGIC + head + content) + content
+
+
+def _offset(sequence: int, copy: int) -> int:
+    return HEADER_SIZE + (2 * (sequence % 2) + copy) * COPY_SIZE
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    """Write at a place, in as many parts as the system wants. Raises OSError."""
+    done = 0
+    while done < len(data):
+        count = os.pwrite(descriptor, data[done:], offset + done)
+        if count == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        done += count
+
+
+def _refuse(path: Path, error: OSError) -> NoReturn:
+    remedies = {
+        errno.EROFS: "; put the key file into a folder that the node may write to",
+        errno.EACCES: "; put the key file into a folder that the node may write to",
+        errno.ENOSPC: "; nothing is signed until there is room, then start the node again",
+    }
+    raise JournalError(
+        f"{path}: the signing journal cannot be written: {error.strerror}{remedies.get(error.errno or 0, '')}"
+    ) from None

@@ -1,0 +1,152 @@
+"""``fedchain keys``: key files, and what a key has signed. Nothing heavy is imported before a command runs."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedchain.node.command import clear_errors
+
+if TYPE_CHECKING:
+    from fedchain.crypto.keys import PrivateKey
+
+log = logging.getLogger("fedchain.keys")
+
+PASSPHRASE_VARIABLE = "FEDCHAIN_PASSPHRASE"
+
+NEW_PASSPHRASE_VARIABLE = "FEDCHAIN_NEW_PASSPHRASE"
+"""What ``protect`` encrypts with; without it, with the old passphrase or one that is asked for."""
+
+
+keys_app = typer.Typer(help="Make and show key files.", no_args_is_help=True)
+
+
+@keys_app.command("new")
+def new_key(
+    path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Do not encrypt it; for machines without an operator.")
+    ] = False,
+) -> None:
+    """Make a key and write it, encrypted with a passphrase that is asked for (or taken from FEDCHAIN_PASSPHRASE)."""
+    from fedchain.crypto.address import address
+    from fedchain.crypto.keys import PrivateKey
+
+    with clear_errors():
+        passphrase = None if plain else _new_passphrase()
+        key = PrivateKey.generate()
+        key.save(path, passphrase)
+        typer.echo(address(key.public_key))
+
+
+@keys_app.command("show")
+def show_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
+    """Show the address of a key, which is also its libp2p peer id."""
+    from fedchain.crypto.address import address
+
+    with clear_errors():
+        typer.echo(address(load_key(path).public_key))
+
+
+@keys_app.command("protect")
+def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
+    """Encrypt a key file anew: one that is plain, that an older version wrote, or whose passphrase is to change.
+
+    The new passphrase is FEDCHAIN_NEW_PASSPHRASE, or is asked for; without a terminal the old one stays.
+    """
+    from fedchain.crypto.address import address
+    from fedchain.node.config import NodeConfigError
+
+    with clear_errors():
+        key = load_key(path, hint=False)
+        passphrase = os.environ.get(NEW_PASSPHRASE_VARIABLE)
+        if passphrase is None and sys.stdin.isatty():
+            passphrase = ask_passphrase(twice=True, text="New passphrase")
+        passphrase = passphrase or os.environ.get(PASSPHRASE_VARIABLE)
+        if not passphrase:
+            raise NodeConfigError(f"{path} stays as it is: no passphrase; set {NEW_PASSPHRASE_VARIABLE}")
+        key.save(path, passphrase, replace=True)
+        typer.echo(address(key.public_key))
+
+
+@keys_app.command("export-journal")
+def export_signing_journal(
+    path: Annotated[Path, typer.Argument(help="Key file.")],
+    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
+) -> None:
+    """Print what a key has signed, to be imported where the key goes; the node must not run here afterwards."""
+    with clear_errors():
+        from fedchain.node.journal_file import journal_path
+        from fedchain.node.journal_transfer import export_journal
+
+        typer.echo(export_journal(journal_path(path, _chain_id(genesis))), nl=False)
+
+
+@keys_app.command("import-journal")
+def import_signing_journal(
+    path: Annotated[Path, typer.Argument(help="Key file.")],
+    exported: Annotated[Path, typer.Argument(help="What `fedchain keys export-journal` printed elsewhere.")],
+    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
+) -> None:
+    """Take over what a key has signed on another machine, before its node starts here."""
+    with clear_errors():
+        from fedchain.node.core.journal import is_behind
+        from fedchain.node.journal_file import JournalError, journal_path
+        from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, import_journal
+
+        try:
+            with exported.open(encoding="utf-8") as file:
+                text = file.read(EXPORT_SIZE_MAX + 1)
+        except ValueError:
+            raise JournalError(f"{exported} is no exported journal: it is not text") from None
+        import_journal(journal_path(path, _chain_id(genesis)), text, is_behind)
+
+
+def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
+    """Read a key file; the passphrase comes from FEDCHAIN_PASSPHRASE or, on a terminal, from the operator.
+
+    Args:
+        path: of the file.
+        hint: log how a file that is encrypted as older versions did it becomes safer.
+
+    Raises:
+        KeyFileError: it cannot be read, or the passphrase is wrong or absent.
+    """
+    from fedchain.crypto.key_file import is_encrypted, weakness
+    from fedchain.crypto.keys import PrivateKey
+
+    passphrase = None
+    if is_encrypted(path):
+        passphrase = os.environ.get(PASSPHRASE_VARIABLE)
+        if passphrase is None and sys.stdin.isatty():
+            passphrase = ask_passphrase(twice=False)
+    key = PrivateKey.load(path, passphrase)
+    if hint and (found := weakness(path)):
+        log.warning("%s is encrypted by %s, which is fast to guess; run: fedchain keys protect %s", path, found, path)
+    return key
+
+
+def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:
+    """Ask on the terminal, without showing what is typed."""
+    passphrase: str = typer.prompt(text, hide_input=True, confirmation_prompt=twice, err=True)
+    return passphrase
+
+
+def _new_passphrase() -> str:
+    return os.environ.get(PASSPHRASE_VARIABLE) or ask_passphrase(twice=True)
+
+
+def _chain_id(genesis: Path) -> bytes:
+    from fedchain.chain.exceptions import InvalidEncoding
+    from fedchain.chain.genesis import Genesis
+    from fedchain.node.config import NodeConfigError
+
+    try:
+        return Genesis.decode(genesis.read_bytes()).chain_id
+    except OSError as error:
+        raise NodeConfigError(f"{genesis} cannot be read: {error.strerror}") from None
+    except InvalidEncoding as error:
+        raise NodeConfigError(f"{genesis} is no genesis document: {error}") from None

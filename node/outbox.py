@@ -1,0 +1,94 @@
+"""The order of effects: what a node promises is stored before it is sent, whatever else arrives meanwhile.
+
+Effects wait in one queue. Of those at its front that have to be durable, as many as there are become one commit; only
+when it is done do the effects behind them leave. Nothing is taken off the queue before it is carried out.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+import anyio
+
+from fedchain.chain.storage.store import Record
+from fedchain.node.core.effects import Effect, Persist, WriteJournal
+from fedchain.node.core.journal import Journal
+
+STORE_PAUSE_S = 0.1
+"""How long a record that nothing waits for may wait for others, to share the one fsync that storing them costs."""
+
+Commit = Callable[[list[Record], Journal | None], Awaitable[None]]
+"""Makes records, and then the newest journal, durable."""
+
+Act = Callable[[Effect], Awaitable[None]]
+"""Carries out an effect that needs nothing durable."""
+
+
+class EffectQueue:
+    """Effects in their order."""
+
+    def __init__(self, commit: Commit, act: Act) -> None:
+        self._commit, self._act = commit, act
+        self._waiting: deque[Effect] = deque()
+        self._arrived = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, effects: Iterable[Effect]) -> None:
+        """Add effects behind those that wait."""
+        self._waiting.extend(effects)
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Carry out effects until cancelled; what has to be durable by then still becomes so."""
+        try:
+            while True:
+                await self._wait()
+                await self._commit_front()
+                if self._waiting and not isinstance(self._waiting[0], Persist | WriteJournal):
+                    await self._act(self._waiting.popleft())
+        except anyio.get_cancelled_exc_class():
+            durable = [effect for effect in self._waiting if isinstance(effect, Persist | WriteJournal)]
+            self._waiting.clear()
+            if durable:
+                with anyio.CancelScope(shield=True):
+                    await self._commit(*_gather(durable))
+            raise
+
+    async def _wait(self) -> None:
+        """Until something may be done: an effect to carry out, or records that have waited long enough."""
+        while not self._waiting:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        with anyio.move_on_after(STORE_PAUSE_S):
+            while self._front() == len(self._waiting):  # nothing waits for these records
+                self._arrived = anyio.Event()
+                await self._arrived.wait()
+
+    def _front(self) -> int:
+        """How many effects at the front have to be durable."""
+        for place, effect in enumerate(self._waiting):
+            if not isinstance(effect, Persist | WriteJournal):
+                return place
+        return len(self._waiting)
+
+    async def _commit_front(self) -> None:
+        """Make the front durable. What arrives meanwhile stands behind it, and is looked at afterwards."""
+        count = self._front()
+        if count:
+            front = [self._waiting[place] for place in range(count)]
+            await self._commit(*_gather(front))
+            for _ in range(count):
+                self._waiting.popleft()
+
+
+def _gather(effects: Iterable[Effect]) -> tuple[list[Record], Journal | None]:
+    """All records, and the last journal."""
+    records: list[Record] = []
+    journal: Journal | None = None
+    for effect in effects:
+        if isinstance(effect, Persist):
+            records.extend(effect.records)
+        elif isinstance(effect, WriteJournal):
+            journal = effect.journal
+    return records, journal

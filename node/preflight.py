@@ -1,0 +1,204 @@
+"""What is looked at before a node starts: one line for what would fail later, before anything slow is imported."""
+
+import errno
+import importlib.metadata
+import ipaddress
+import os
+import re
+import resource
+import socket
+from pathlib import Path
+
+from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
+
+LIBP2P_VERSION = "0.8.1"
+"""The version of which ``network/libp2p/`` replaces parts."""
+
+FILES_BESIDE_CONNECTIONS = 128
+"""Descriptors for everything that is not a connection: the store, the workers' pipes, the event loop, libraries."""
+
+OWN_NAMES = (CHAIN_FOLDER, "training.msgpack", "addresses.json", "bans.json", "node.log", "status.sock", "key.pem")
+"""What a node keeps in its data folder."""
+
+UMASK = 0o077
+"""What a node creates, its owner alone may use."""
+
+PORT_MAX = 65_535
+
+_LISTEN = re.compile(r"/(ip4|ip6)/([0-9a-fA-F.:]{2,45})/tcp/([0-9]{1,5})")
+
+
+def check(config: NodeConfig) -> None:
+    """Find out whether a node can start with these settings; nothing is created or changed but our own file limit.
+
+    Raises:
+        NodeConfigError: it cannot; the message says why and what to do, in one line.
+    """
+    _check_libp2p()
+    _raise_file_limit()
+    _check_listen(config.listen)
+    if config.metrics:
+        _check_metrics(config.metrics)
+    _check_folder(Path(config.data))
+    _check_chain(Path(config.data) / CHAIN_FOLDER, Path(config.genesis))
+
+
+def secure_folder(path: Path) -> None:
+    """Make the data folder, or take it over, so that nobody else can look into it, now or later.
+
+    From here on this process and those that it starts create nothing that others may use.
+
+    Raises:
+        NodeConfigError: it cannot be made, is somebody else's, or holds other things and is open to others.
+    """
+    os.umask(UMASK)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_folder(path)
+        _close(path)
+        for name in OWN_NAMES:
+            _close_all(path / name)
+    except OSError as error:
+        raise NodeConfigError(f"{error.filename or path} cannot be made private: {error.strerror}") from None
+
+
+def _check_libp2p() -> None:
+    """It is installed by itself, because what it asks for needs a compiler; see the documentation on installing."""
+    remedy = f"run: pip install --no-deps libp2p=={LIBP2P_VERSION}"
+    try:
+        version = importlib.metadata.version("libp2p")
+    except importlib.metadata.PackageNotFoundError:
+        raise NodeConfigError(f"libp2p is not installed; {remedy}") from None
+    if version != LIBP2P_VERSION:
+        raise NodeConfigError(f"libp2p {version} is installed, this program needs {LIBP2P_VERSION}; {remedy}")
+
+
+def _raise_file_limit() -> None:
+    """A node that runs out of descriptors drops connections and cannot open its own files."""
+    from fedchain.network.limits import Limits
+
+    limits = Limits()
+    needed = limits.connections_max + limits.handshakes_max + FILES_BESIDE_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise NodeConfigError(f"{hard} files may be open at a time, a node needs {needed}; raise the limit: ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _check_listen(listen: str) -> None:
+    """libp2p listens beside another process on one port without a word."""
+    parts = _LISTEN.fullmatch(listen)
+    kind, text, port = parts.groups() if parts is not None else ("", "", "0")
+    try:
+        host = str(ipaddress.IPv4Address(text) if kind == "ip4" else ipaddress.IPv6Address(text))
+    except ValueError:
+        host = ""
+    if not host or int(port) > PORT_MAX:
+        raise NodeConfigError(f"listen is {listen!r}, which is not of the form /ip4/…/tcp/…")
+    if reason := _refusal(socket.AF_INET if kind == "ip4" else socket.AF_INET6, host, int(port)):
+        raise NodeConfigError(f"cannot listen on {listen}: {reason}")
+
+
+def _check_metrics(place: str) -> None:
+    host, separator, port = place.rpartition(":")
+    if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > PORT_MAX:
+        raise NodeConfigError(f"metrics is {place!r}, which is not of the form HOST:PORT")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror}") from None
+    family, _, _, _, address = found[0]
+    if reason := _refusal(family, str(address[0]), int(port)):
+        raise NodeConfigError(f"metrics cannot be served on {place}: {reason}")
+
+
+def _refusal(family: int, host: str, port: int) -> str | None:
+    """Why we cannot listen there, if so. The port is free again when this returns."""
+    with socket.socket(family) as probe:
+        try:
+            # Connections of a node that has just ended may linger; a process that still listens is noticed.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((host, port))
+        except OSError as error:
+            reasons = {
+                errno.EADDRINUSE: "the port is in use",
+                errno.EADDRNOTAVAIL: "this machine does not have that address",
+                errno.EACCES: f"port {port} is reserved for the administrator; choose one above 1023",
+            }
+            return reasons.get(error.errno or 0, error.strerror)
+    return None
+
+
+def _check_folder(path: Path) -> None:
+    try:
+        if not path.exists():
+            _check_parent(path)
+            return
+        if not path.is_dir():
+            raise NodeConfigError(f"{path} is a file, the node's data need a folder")
+        status = path.stat()
+        if status.st_uid != os.geteuid():
+            raise NodeConfigError(f"{path} belongs to user {status.st_uid}, this process runs as {os.geteuid()}")
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise NodeConfigError(f"{path} cannot be written to, its mode is {status.st_mode & 0o777:04o}")
+        names = {item.name for item in path.iterdir()}
+    except OSError as error:
+        raise NodeConfigError(f"{path} cannot be used: {error.strerror}") from None
+    if status.st_mode & 0o077 and names and names.isdisjoint(OWN_NAMES):
+        # Not ours to close: it might be a home or a temporary folder.
+        raise NodeConfigError(
+            f"{path} holds other things and has mode {status.st_mode & 0o777:04o}, others may look into it; "
+            f"name another folder, or run: chmod 700 {path}"
+        )
+
+
+def _check_parent(path: Path) -> None:
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise NodeConfigError(f"{path} cannot be made: {parent} is a file")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise NodeConfigError(f"{path} cannot be made: {parent} cannot be written to")
+
+
+def _check_chain(folder: Path, genesis_path: Path) -> None:
+    """Whether the chain in the folder, if there is one, is this federation's and nobody writes to it."""
+    from fedchain.chain.exceptions import ChainError, NotFound
+    from fedchain.chain.genesis import Genesis
+    from fedchain.chain.storage.content_files import take_lock
+    from fedchain.chain.storage.sqlite import Store
+
+    try:
+        genesis = Genesis.decode(genesis_path.read_bytes())
+    except OSError as error:
+        raise NodeConfigError(f"{genesis_path} cannot be read: {error.strerror}") from None
+    except ChainError as error:
+        raise NodeConfigError(f"{genesis_path} is no genesis document: {error}") from None
+    try:
+        Store.open(folder, genesis, read_only=True).close()
+        os.close(take_lock(folder))
+    except NotFound:
+        return
+    except ChainError as error:
+        raise NodeConfigError(str(error)) from None
+    except OSError as error:
+        raise NodeConfigError(f"{folder} cannot be used: {error.strerror}") from None
+
+
+def _close_all(path: Path) -> None:
+    """Close a file or a folder with all that is in it; links are left alone, for what they lead to is not ours."""
+    if path.is_symlink() or not path.exists():
+        return
+    _close(path)
+    if path.is_dir():
+        for item in path.iterdir():
+            _close_all(item)
+
+
+def _close(path: Path) -> None:
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        path.chmod(mode & 0o700)

@@ -1,0 +1,154 @@
+"""The report: how a running node is, as plain values for status, panel and metrics, and as log lines."""
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
+
+import fedchain
+from fedchain.chain.state import phase_rule
+from fedchain.chain.vote import VoteKind
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.notices import (
+    ClockOff,
+    Contradicted,
+    Convicted,
+    NotCounted,
+    Notice,
+    SilenceOver,
+    TrainingFailed,
+    TwinHeard,
+)
+from fedchain.node.core.observations import CLOCK_OFF_MS
+
+if TYPE_CHECKING:
+    from fedchain.node.service import Service
+
+log = logging.getLogger("fedchain.node")
+
+
+class Links(Protocol):
+    """What a network knows of its connections."""
+
+    def last_heard(self, peer: PublicKey) -> float | None:
+        """When a peer was heard last, in seconds of the monotonic clock."""
+
+    def version_of(self, peer: PublicKey) -> str | None:
+        """The program version that a peer told."""
+
+
+def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
+    """Everything that a person needs to know; plain values."""
+    node, activity, genesis = service.node, service.activity, service.genesis
+    head, observed = node.head, node.observations
+    missing = sorted(address(member) for member in node.waiting_for())
+    speaking = {service.me, *service.peers} & head.electors
+    required, reachable = node.votes_required(), len(speaking)
+    counted = observed.not_counted
+    return {
+        "version": fedchain.__version__,
+        "chain_id": genesis.chain_id.hex(),
+        "address": address(service.me),
+        "height": head.height,
+        "head": head.block_hash.hex(),
+        "head_age_s": _age_s(observed.head_moved_ms),
+        "knowledge_root": head.knowledge_root.hex(),
+        "round": min(head.round, genesis.rounds) if head.finished else head.round,
+        "phase": phase_rule(genesis, head).name,
+        "finished": head.finished,
+        "members": len(head.members),
+        "fault_model": genesis.fault_model.value,
+        "electors": len(head.electors),
+        "elector": service.me in head.electors,
+        "quorum": required,
+        "quorum_reachable": reachable >= required,
+        "electors_missing": sorted(address(member) for member in head.electors - speaking),
+        "posts_required": 0 if head.finished else node.posts_required(),
+        "missing_posts": missing,
+        "attempt": max(0, node.voting.agreement.attempt),
+        "convicted": [[address(crime.culprit), crime.crime] for crime in head.convicted],
+        "silent": node.is_silent(),
+        "not_counted": "" if counted is None else f"round {counted.round}: {counted.reason}",
+        "clock_offset_ms": observed.clock_offsets_ms.get(service.me, 0),
+        "clocks_off": {
+            address(member): offset
+            for member, offset in sorted(observed.clock_offsets_ms.items())
+            if abs(offset) > CLOCK_OFF_MS
+        },
+        "catching_up_to": node.catching_up_to(),
+        "peers": sorted(address(peer) for peer in service.peers),
+        "links": {} if links is None else _links(service, links),
+        "training": activity.training,
+        "mining": activity.mining_since_s is not None,
+        "accuracy": activity.accuracy,
+        "waiting_for": waiting_for(service, missing),
+        "refused": dict(activity.refused),
+    }
+
+
+def waiting_for(service: "Service", missing: list[str]) -> str:
+    """What the federation, or this peer, waits for; one line."""
+    node, activity = service.node, service.activity
+    head = node.head
+    if head.finished:
+        return "nothing, it is finished"
+    if target := node.catching_up_to():
+        return f"the blocks up to height {target}"
+    if node.is_silent():
+        return "the others, before it speaks"
+    if activity.training:
+        return "its own training"
+    if activity.failure:
+        return f"the next phase: {activity.failure}"
+    prevotes = node.voting.agreement.ballots.ballot(node.voting.agreement.attempt, VoteKind.PREVOTE).first
+    if prevotes:
+        return f"votes: {len(prevotes)} of {node.votes_required()} in attempt {node.voting.agreement.attempt}"
+    if activity.mining_since_s is not None:
+        return "a nonce"
+    if missing:
+        return f"{len(missing)} posts, or the phase's deadline"
+    return "a block"
+
+
+def log_notice(notice: Notice) -> None:
+    """One line for what the operator was told."""
+    match notice:
+        case NotCounted(height, round_number, reason):
+            log.warning("our post was not counted height=%d round=%d: %s", height, round_number, reason)
+        case Convicted(height, evidence):
+            log.warning("convicted height=%d member=%s: %s", height, address(evidence.culprit), evidence.crime)
+        case ClockOff(member, offset_ms):
+            log.warning("clock off member=%s by=%+.1f s against the others", address(member), offset_ms / 1000)
+        case TwinHeard(statement, until):
+            log.error("our own key speaks elsewhere: %s; silent until height %d", statement, until)
+        case SilenceOver(height):
+            log.warning("nothing more was heard in our name; speaking again from height %d on", height)
+        case Contradicted(height, ours, theirs):
+            log.error(
+                "a quorum disagrees height=%d: knowledge %s computed here, %s final; this node votes no more until "
+                "it is started again. Compare the program's version and the machine with the others'",
+                height,
+                ours.hex()[:16],
+                theirs.hex()[:16],
+            )
+        case TrainingFailed(round_number, reason):
+            log.error("nothing is contributed to round %d: %s", round_number, reason)
+        case _:
+            assert_never(notice)
+
+
+def _links(service: "Service", links: Links) -> dict[str, dict[str, Any]]:
+    """When each connected peer was heard last, and what it runs."""
+    now_s = time.monotonic()
+    heard = {peer: links.last_heard(peer) for peer in service.peers}
+    return {
+        address(peer): {
+            "heard_s_ago": None if at_s is None else round(now_s - at_s, 1),
+            "version": links.version_of(peer),
+        }
+        for peer, at_s in sorted(heard.items())
+    }
+
+
+def _age_s(moved_ms: int | None) -> float | None:
+    return None if moved_ms is None else round(time.monotonic() - moved_ms / 1000, 1)

@@ -1,0 +1,198 @@
+"""What all adversaries have in common: a real node that knows the chain, keys of the whole coalition, and no scruples.
+
+An adversary stands between its node and its shell. It hears what the node would hear and says what it likes instead
+of what the node says. The base class follows the protocol; each behaviour overrides what it breaks.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedchain.chain.block import Block
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import Rules
+from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.messages import Message, PostMessage, VoteMessage
+from fedchain.node.core.effects import Effect, Publish, Send, Stop
+from fedchain.node.core.events import Event, MessageReceived
+from fedchain.node.core.node import Node
+from fedchain.simulator.engine.clock import VirtualTimeLoop
+from fedchain.simulator.engine.peer import SimulatedPeer
+
+
+@dataclass(frozen=True, slots=True)
+class Coalition:
+    """What the adversaries of a federation know of each other."""
+
+    genesis: Genesis
+    rules: Rules
+    loop: VirtualTimeLoop
+    keys: tuple[PrivateKey, ...]
+    """The keys of all of them: each may sign for each."""
+    honest: tuple[int, ...]
+    """Numbers of the peers that follow the protocol."""
+
+
+class Adversary:
+    """Follows the protocol, but for what a subclass overrides.
+
+    Args:
+        coalition: what it shares with the others.
+        draw: its randomness.
+        parameters: some of ``PARAMETERS``, otherwise.
+
+    Raises:
+        ValueError: the behaviour has no such parameter.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {}
+    """What can be set, and its default."""
+
+    def __init__(self, coalition: Coalition, draw: random.Random, parameters: Mapping[str, float]) -> None:
+        for name in parameters:
+            if name not in self.PARAMETERS:
+                known = ", ".join(self.PARAMETERS) or "none"
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; known are: {known}")
+        self.coalition, self.draw = coalition, draw
+        self.parameters = {**self.PARAMETERS, **parameters}
+        self._peer: SimulatedPeer | None = None
+
+    # what a behaviour may override
+
+    def listen(self, event: Event) -> Sequence[Event]:
+        """What the node is told instead of ``event``."""
+        return (event,)
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """What is carried out instead of ``effect``."""
+        return () if isinstance(effect, Stop) else (effect,)
+
+    def act(self) -> None:
+        """A second has passed."""
+
+    # what it can do
+
+    def hear(self, event: Event) -> Sequence[Event]:
+        """Its node is not told what others say in its name."""
+        message = event.message if isinstance(event, MessageReceived) else None
+        if isinstance(message, VoteMessage) and message.vote.voter == self.key.public_key:
+            return ()
+        return self.listen(event)
+
+    def begin(self, peer: SimulatedPeer) -> None:
+        """The peer has started: take away its node's scruples about its own key."""
+        self._peer = peer
+        node = self.node
+        node._twins = _NoTwins()  # type: ignore[assignment]
+        node._context.silent = node._twins.is_silent
+
+    @property
+    def peer(self) -> SimulatedPeer:
+        """The peer whose behaviour this is."""
+        assert self._peer is not None, "an adversary acts once its peer has started"
+        return self._peer
+
+    @property
+    def node(self) -> Node:
+        """Its node, which must run."""
+        assert self.peer.node is not None, "an adversary acts while its peer runs"
+        return self.peer.node
+
+    @property
+    def key(self) -> PrivateKey:
+        """Its own key."""
+        return self.peer.key
+
+    @property
+    def genesis(self) -> Genesis:
+        """The federation's founding document."""
+        return self.coalition.genesis
+
+    @property
+    def height(self) -> int:
+        """The open height."""
+        return self.node.head.height + 1
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its peer is up."""
+        return self._peer is not None and self._peer.node is not None
+
+    def member(self, number: int) -> PublicKey:
+        """The public key of a peer."""
+        return self.genesis.members[number]
+
+    def send(self, numbers: Iterable[int], message: Message) -> None:
+        """Send a message to some peers, and to nobody else."""
+        for number in numbers:
+            if number != self.peer.number:
+                self.peer.carry_out(Send(self.member(number), message))
+
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
+        """Do something later, if the peer runs then."""
+        self.coalition.loop.call_later(seconds, lambda: action() if self.is_running else None)
+
+    @property
+    def phase(self) -> tuple[int, int]:
+        """(round, phase) that is open."""
+        return self.node.head.round, self.node.head.phase
+
+    def post(self, payload: bytes, numbers: Iterable[int] | None) -> None:
+        """Post a payload for the open phase to some peers, or to all; it can be fetched by its hash."""
+        post = sign_transaction(self.key, self.genesis.chain_id, *self.phase, payload)
+        self.node._context.contents.put(post.payload_hash, payload)
+        message = PostMessage(post, payload if len(payload) <= self.genesis.inline_size_max else None)
+        if numbers is None:
+            self.peer.carry_out(Publish(message))
+        else:
+            self.send(numbers, message)
+
+    def candidates(self) -> list[Hash]:
+        """Blocks of the open height that it knows, in the order of their hashes."""
+        return sorted(self.node.ledger.entries)
+
+    def vote(
+        self,
+        key: PrivateKey,
+        kind: VoteKind,
+        attempt: int,
+        block_hash: Hash,
+        *,
+        height: int | None = None,
+        clock_ms: int | None = None,
+        mining_ms: int | None = None,
+    ) -> Vote:
+        """Sign a vote in the name of any key of the coalition; None: what an honest member might say."""
+        measures = kind is VoteKind.PRECOMMIT and block_hash != NIL
+        return sign_vote(
+            key,
+            self.genesis.chain_id,
+            kind,
+            self.height if height is None else height,
+            attempt,
+            block_hash,
+            clock_ms=(self.peer.clock_ms() if clock_ms is None else max(0, clock_ms)) if measures else 0,
+            mining_ms=(self.genesis.target_mining_time_ms if mining_ms is None else mining_ms) if measures else 0,
+        )
+
+
+class _NoTwins:
+    """Stands in for the guard of a node's own key: an adversary signs with it elsewhere, too."""
+
+    is_alarmed = False
+
+    def is_silent(self) -> bool:
+        return False
+
+    def advance(self) -> None:
+        pass
+
+    def hears(self, statement: Vote | Transaction) -> bool:
+        return False
+
+    def reads(self, block: Block, certificate: object) -> None:
+        pass

@@ -1,0 +1,47 @@
+"""Behaviours by the names that scenario files use. Nothing is imported before one is built."""
+
+import importlib
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedchain.simulator.adversaries.adversary import Adversary, Coalition
+
+BEHAVIOURS: Mapping[str, str] = {
+    "capture-attacker": "miners.CaptureAttacker",
+    "catch-up-hog": "flooders.CatchUpHog",
+    "censor": "miners.Censor",
+    "clock-liar": "voters.ClockLiar",
+    "crash-loop": "silence.CrashLoop",
+    "difficulty-liar": "miners.DifficultyLiar",
+    "double-voter": "voters.DoubleVoter",
+    "invalid-poster": "posters.InvalidPoster",
+    "junk-flooder": "flooders.JunkFlooder",
+    "payload-withholder": "posters.PayloadWithholder",
+    "poison-poster": "posters.PoisonPoster",
+    "post-equivocator": "posters.PostEquivocator",
+    "random-voter": "voters.RandomVoter",
+    "replay-flooder": "flooders.ReplayFlooder",
+    "sibling-miner": "miners.SiblingMiner",
+    "silent": "silence.Silent",
+    "slow-provider": "posters.SlowProvider",
+    "stale-lock-voter": "voters.StaleLockVoter",
+    "vote-withholder": "voters.VoteWithholder",
+    "yes-voter": "voters.YesVoter",
+}
+"""Module and class by name."""
+
+
+def find_behaviour(name: str) -> "type[Adversary]":
+    """The class of a known behaviour."""
+    module, kind = BEHAVIOURS[name].split(".")
+    found: type[Adversary] = getattr(importlib.import_module(f"fedchain.simulator.adversaries.{module}"), kind)
+    return found
+
+
+def build_adversary(
+    name: str, coalition: "Coalition", draw: random.Random, parameters: Mapping[str, float]
+) -> "Adversary":
+    """An adversary of a known behaviour. Raises ValueError for a parameter that it does not have."""
+    return find_behaviour(name)(coalition, draw, parameters)

@@ -1,0 +1,70 @@
+"""Every simulated peer's gate: the accounts of its neighbours, as on a real network, by virtual time.
+
+A neighbour pays for each message, is blamed for what it should have known to be bad, and authors are blamed for what
+they signed. Who was blamed too much is cut off for as long as a ban lasts.
+"""
+
+from collections.abc import Callable, Sequence
+
+from fedchain.chain.exceptions import Refused
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.admission import Gate
+from fedchain.network.limits import BLAME_REJECTED, Limits
+from fedchain.network.verdict import Verdict, verdict
+
+OnBan = Callable[[int, int], None]
+"""Told (peer number, neighbour that it has banned)."""
+
+
+class Gates:
+    """Keeps accounts for all peers.
+
+    Args:
+        members: public keys by peer number.
+        now_s: virtual time, in seconds.
+        on_ban: told when somebody was banned.
+        limits: budgets and what is forgiven.
+    """
+
+    def __init__(
+        self, members: Sequence[PublicKey], now_s: Callable[[], float], on_ban: OnBan, limits: Limits | None = None
+    ) -> None:
+        self.limits = limits or Limits()
+        self._members, self._now_s, self._on_ban = members, now_s, on_ban
+        self._gates: list[Gate | None] = [None] * len(members)
+
+    def admits(self, number: int, neighbour: int) -> bool:
+        """Whether a peer lets a neighbour connect."""
+        gate = self._gates[number]
+        return gate is None or gate.admits(self._members[neighbour], self._now_s())
+
+    def pays(self, number: int, neighbour: int) -> bool:
+        """Take a message from the neighbour's budget; False: it is not looked at."""
+        gate = self._gates[number] or self._open(number)
+        now_s = self._now_s()
+        if gate.pays(self._members[neighbour], now_s):
+            return True
+        self._note_ban(gate, number, neighbour)
+        return False
+
+    def rejected(self, number: int, neighbour: int) -> None:
+        """A neighbour passed on what it could have known to be bad."""
+        self._blame(number, neighbour, "it passed on what it could have known to be bad")
+
+    def wrote(self, number: int, author: int, error: Refused) -> None:
+        """A member signed what breaks a rule."""
+        if verdict(error) is Verdict.REJECT:
+            self._blame(number, author, str(error))
+
+    def _blame(self, number: int, neighbour: int, reason: str) -> None:
+        gate = self._gates[number] or self._open(number)
+        gate.blame(self._members[neighbour], BLAME_REJECTED, reason, self._now_s())
+        self._note_ban(gate, number, neighbour)
+
+    def _note_ban(self, gate: Gate, number: int, neighbour: int) -> None:
+        if not gate.admits(self._members[neighbour], self._now_s()):
+            self._on_ban(number, neighbour)
+
+    def _open(self, number: int) -> Gate:
+        gate = self._gates[number] = Gate(self._members, self.limits, wall=self._now_s)
+        return gate

@@ -1,0 +1,112 @@
+"""The recorder: writes down who did what when, and makes one row of it for each round."""
+
+from collections.abc import Sequence
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State
+from fedchain.chain.storage.store import Candidate
+from fedchain.crypto.hashing import Hash
+from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
+from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Publish
+from fedchain.node.core.ledger import Ledger
+from fedchain.simulator.engine.clock import VirtualTimeLoop
+from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics, Span
+from fedchain.simulator.engine.peer import SimulatedPeer
+
+
+class Recorder:
+    """Measures a run.
+
+    Args:
+        genesis: of the federation.
+        loop: the clock.
+    """
+
+    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop) -> None:
+        self.rows: list[RoundMetrics] = []
+        self.timeline: dict[tuple[int, int], Span] = {}
+        self.evaluations = EvaluationLog()
+        self._genesis, self._loop = genesis, loop
+        self._sealed_s: dict[Hash, float] = {}
+        self._candidates: dict[int, set[Hash]] = {}  # valid blocks by height
+        self._bytes_counted = 0
+
+    def span(self, number: int, round_number: int) -> Span:
+        """What a peer did in a round."""
+        return self.timeline.setdefault((number, round_number), Span())
+
+    def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
+        """Note what a peer begins, mines, posts and votes for."""
+        now_s, node = self._loop.time(), peer.node
+        assert node is not None, "only a running peer has effects"
+        for effect in effects:
+            match effect:
+                case Contribute():
+                    self.span(peer.number, effect.round).started = now_s
+                case Mine(header):
+                    self.span(peer.number, header.round).mining = now_s
+                case Publish(PostMessage(transaction, _)):
+                    span = self.span(peer.number, transaction.round)
+                    span.trained = now_s if span.trained is None else span.trained  # it may be sent again
+                case Publish(VoteMessage(vote)):
+                    self.span(peer.number, _round_at(node.ledger, vote.height)).voted = now_s
+                case Publish(CandidateMessage(block)):
+                    self._sealed_s.setdefault(block.hash, now_s)
+                case Persist(records):
+                    for record in records:
+                        if isinstance(record, Candidate):
+                            self._candidates.setdefault(record.block.header.height, set()).add(record.block.hash)
+                case _:
+                    pass
+
+    def on_head(self, peer: SimulatedPeer, old: State, head: State) -> None:
+        """A head moved: the round is closed for this peer if it was the round's last block."""
+        if head.round > old.round:
+            span = self.span(peer.number, old.round)
+            span.closed, span.up_since = self._loop.time(), peer.up_since
+
+    def close_round(self, ledger: Ledger, sent_bytes: Sequence[int]) -> RoundMetrics:
+        """The first peer closed a round: write its row; what later peers add is filled in as it comes."""
+        head, sent = ledger.head, sum(sent_bytes)
+        row = RoundMetrics(round=head.round - 1, height=head.height, virtual_s=self._loop.time())
+        row.bytes_sent_per_peer = (sent - self._bytes_counted) // len(sent_bytes)
+        self._bytes_counted = sent
+        self.rows.append(row)
+        for known in self.rows[-2:]:  # received models are measured in the round after
+            self.fill(known, ledger)
+        return row
+
+    def fill(self, row: RoundMetrics, ledger: Ledger) -> None:
+        """Put into a row what is known by now."""
+        self.evaluations.of_round(row.round).fill(row)
+        below = self.rows[row.round - 2].height if row.round > 1 else 0
+        found = (ledger.final(height) for height in range(below + 1, row.height + 1))
+        decided = [item for item in found if item is not None and item[0].header.round == row.round]
+        if decided:
+            self._fill_blocks(row, decided)
+        spans = [span for (_, round_number), span in self.timeline.items() if round_number == row.round]
+        trained = [s.trained - s.started for s in spans if s.trained is not None and s.started is not None]
+        row.training_s = sum(trained) / len(trained) if trained else 0.0
+        sealed_s = self._sealed_s.get(decided[-1][0].hash) if decided else None
+        waited = [
+            max(0.0, span.closed - sealed_s)
+            for span in spans
+            if sealed_s is not None and span.closed is not None and span.up_since <= sealed_s
+        ]
+        row.voting_s = sum(waited) / len(waited) if waited else 0.0
+
+    def _fill_blocks(self, row: RoundMetrics, decided: Sequence[tuple[Block, Certificate]]) -> None:
+        row.mining_s = sum(certificate.mining_ms for _, certificate in decided) / 1000
+        row.attempts = 1 + max(certificate.attempt for _, certificate in decided)
+        row.posts = len(decided[-1][0].transactions)
+        valid = [{block.hash} | self._candidates.get(block.header.height, set()) for block, _ in decided]
+        row.blocks = sum(map(len, valid))
+        row.not_taken = row.blocks - len(decided)
+
+
+def _round_at(ledger: Ledger, height: int) -> int:
+    """The round that the block at a height belongs to, if it is open or was closed a moment ago."""
+    settled = ledger.settled
+    return settled.before.round if settled is not None and height <= ledger.head.height else ledger.head.round

@@ -1,0 +1,75 @@
+"""Agreement, validity and no capture: what must hold of every block that an honest member takes for final."""
+
+from collections.abc import Callable
+
+from fedchain.chain.exceptions import ChainError
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import ContentLookup, Rules, recompute
+from fedchain.chain.state import State, apply_block, draw, genesis_state
+from fedchain.chain.storage.store import Final
+from fedchain.chain.transition import judge_final
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey, is_valid_signature
+
+Fail = Callable[[str], None]
+"""Told what did not hold."""
+
+
+class FinalBlocks:
+    """Looks at each final block when the first honest member has it, without any of the nodes' caches.
+
+    Args:
+        genesis: of the federation.
+        rules: the learning method's.
+        content: finds payloads and knowledge, wherever a member holds them.
+        traitors: members that do not follow the protocol.
+        fail: told what does not hold.
+    """
+
+    def __init__(
+        self, genesis: Genesis, rules: Rules, content: ContentLookup, traitors: frozenset[PublicKey], fail: Fail
+    ) -> None:
+        self.state: State = genesis_state(genesis)
+        """After the highest block that was verified."""
+        self.hashes: list[Hash] = [self.state.block_hash]
+        """The block at each height, as the first honest member had it."""
+        self._genesis, self._rules, self._content = genesis, rules, content
+        self._traitors, self._fail = traitors, fail
+
+    def on_final(self, number: int, record: Final) -> bool:
+        """Peer ``number`` takes a block for final; whether it is the first one with a block at this height."""
+        block, height = record.block, record.block.header.height
+        if height < len(self.hashes):
+            if self.hashes[height] != block.hash:
+                first, other = self.hashes[height].hex()[:16], block.hash.hex()[:16]
+                self._fail(f"agreement: peer {number} finalized {other} at height {height}, another peer {first}")
+            return False
+        if height > len(self.hashes):
+            self._fail(f"agreement: peer {number} finalized height {height}, nobody height {len(self.hashes)}")
+            return False
+        self.hashes.append(block.hash)
+        self._verify(record)
+        return True
+
+    def _verify(self, record: Final) -> None:
+        """Apply every rule, and aggregate anew."""
+        genesis, before, block = self._genesis, self.state, record.block
+        height = block.header.height
+        try:
+            root = sha256(recompute(genesis, self._rules, before, block.transactions, self._content))
+            self.state = judge_final(genesis, before, block, record.certificate, root, is_valid_signature)
+        except ChainError as error:
+            self._fail(f"validity: height {height} does not re-verify: {error}")
+            self.state = apply_block(genesis, before, block)  # so that one fault is not reported a hundred times
+            return
+        self._check_electors(height)
+
+    def _check_electors(self, height: int) -> None:
+        """Who votes next is drawn from all members but convicted traitors."""
+        state, genesis = self.state, self._genesis
+        culprits = {crime.culprit for crime in state.convicted}
+        for member in sorted(culprits - self._traitors):
+            self._fail(f"capture: height {height} convicts {member.hex()[:16]}, which is honest")
+        active = [member for member in genesis.members if member not in culprits]
+        if state.electors != draw(active, genesis.committee_size, state.block_hash + b"committee"):
+            self._fail(f"capture: after height {height} {len(state.electors)} vote, of {len(active)} active members")

@@ -1,0 +1,112 @@
+"""Inclusion: no block leaves out a post that all honest members held in time, unless the phase's timeout passed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fedchain.chain.block import Block
+from fedchain.chain.exceptions import Refused
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import State, posts_required
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.node.core.effects import Effect, Publish, Refuse
+from fedchain.node.core.events import Computed, Event, MessageReceived
+from fedchain.node.core.jobs import CheckPost
+from fedchain.simulator.engine.peer import SimulatedPeer
+from fedchain.simulator.oracles.agreement import Fail
+
+PhaseKey = tuple[int, int]
+"""(round, phase)."""
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """When things came to one peer since it started last, in milliseconds of virtual time."""
+
+    posts: dict[PhaseKey, dict[PublicKey, int]] = field(default_factory=dict)
+    candidates: dict[Hash, int] = field(default_factory=dict)
+
+    def forget_before(self, phase: PhaseKey) -> None:
+        """Drop what closed phases were about."""
+        self.posts = {key: posts for key, posts in self.posts.items() if key >= phase}
+        self.candidates.clear()
+
+
+class Inclusion:
+    """Notes when posts and candidates come to honest members, and judges every final block by it.
+
+    Args:
+        genesis: of the federation.
+        honest: numbers of the peers that follow the protocol.
+        fail: told what does not hold.
+    """
+
+    def __init__(self, genesis: Genesis, honest: Sequence[int], fail: Fail) -> None:
+        self.posts_lost = self.posts_due = 0
+        """Posts that honest members had sent when their phase was closed: those not counted, and all."""
+        self._genesis, self._fail = genesis, fail
+        self._arrivals = {number: _Arrivals() for number in honest}
+
+    def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect], now_ms: int) -> None:
+        """Note what came to an honest peer, and what it made itself."""
+        arrivals = self._arrivals[peer.number]
+        match event:
+            case Computed(CheckPost(_, _, post, _), result) if not isinstance(result, Refused):
+                arrivals.posts.setdefault((post.round, post.phase), {}).setdefault(post.sender, now_ms)
+            case MessageReceived(_, CandidateMessage(block)):
+                if not any(isinstance(effect, Refuse) for effect in effects):
+                    arrivals.candidates.setdefault(block.hash, now_ms)
+            case _:
+                pass
+        for effect in effects:
+            if isinstance(effect, Publish):
+                if isinstance(effect.message, CandidateMessage):
+                    arrivals.candidates.setdefault(effect.message.block.hash, now_ms)
+                elif isinstance(effect.message, PostMessage):
+                    post = effect.message.transaction
+                    arrivals.posts.setdefault((post.round, post.phase), {}).setdefault(post.sender, now_ms)
+
+    def on_crash(self, number: int) -> None:
+        """A peer lost its memory of posts; candidates it reads from its storage again, as if they were new."""
+        if number in self._arrivals:
+            self._arrivals[number].posts.clear()
+
+    def on_first_final(self, before: State, block: Block, now_ms: int, peers: Sequence[SimulatedPeer]) -> None:
+        """The first honest member has a final block: were all posts counted that had to be?"""
+        phase, counted = (before.round, before.phase), {post.sender for post in block.transactions}
+        honest = [peer for peer in peers if peer.number in self._arrivals]
+        sent = [peer for peer in honest if peer.public_key in self._arrivals[peer.number].posts.get(phase, {})]
+        due = [peer for peer in sent if peer.public_key in before.contributors]
+        self.posts_due += len(due)
+        self.posts_lost += sum(peer.public_key not in counted for peer in due)
+        omitted = [peer for peer in due if peer.public_key not in counted and self._reached_all(peer, phase, block)]
+        voters = [peer for peer in honest if peer.public_key in before.electors]
+        came_ms = [self._arrivals[peer.number].candidates.get(block.hash) for peer in voters]
+        earliest_ms = min((at_ms for at_ms in came_ms if at_ms is not None), default=None)
+        if not omitted or earliest_ms is None or now_ms - earliest_ms >= self._genesis.phase_timeout_ms:
+            return
+        if not counted and (self._genesis.centralized or len(omitted) < posts_required(self._genesis, before)):
+            return  # a phase may be closed empty although a few posted
+        names = ", ".join(str(peer.number) for peer in omitted)
+        self._fail(
+            f"inclusion: height {block.header.height} leaves out peers {names} and was final {now_ms - earliest_ms} ms "
+            f"after it came, {self._genesis.phase_timeout_ms} ms are the phase's timeout"
+        )
+
+    def on_head(self, peer: SimulatedPeer, phase: PhaseKey) -> None:
+        """A peer has another phase open."""
+        if peer.number in self._arrivals:
+            self._arrivals[peer.number].forget_before(phase)
+
+    def _reached_all(self, author: SimulatedPeer, phase: PhaseKey, block: Block) -> bool:
+        """Whether a post had come to every honest member before the block did, by more than the slack."""
+        slack_ms = self._genesis.omission_slack_ms
+        for arrivals in self._arrivals.values():
+            post_ms = arrivals.posts.get(phase, {}).get(author.public_key)
+            if post_ms is None:
+                return False
+            block_ms = arrivals.candidates.get(block.hash)
+            if block_ms is not None and post_ms >= block_ms - slack_ms:
+                return False
+        return True

@@ -1,0 +1,92 @@
+"""Promises: an honest member says nothing that it has not written down, and never two things where one is allowed."""
+
+from collections.abc import Sequence
+
+from fedchain.chain.storage.store import Candidate
+from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.vote import Slot, Vote
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import CandidateMessage, Message, PostMessage, VoteMessage
+from fedchain.node.core.effects import Effect, Persist, Publish, Send, WriteJournal
+from fedchain.node.core.journal import Journal
+from fedchain.simulator.engine.peer import SimulatedPeer
+from fedchain.simulator.oracles.agreement import Fail
+
+
+class Promises:
+    """Remembers what honest peers wrote down, in storage or journal, and what they said.
+
+    Who is killed between the two has it in the journal alone, which is enough to say it again and nothing else.
+    """
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._written: dict[int, set[Hash]] = {}
+        self._journals: dict[int, Journal] = {}
+        self._votes: dict[tuple[PublicKey, Slot], Vote] = {}
+        self._posts: dict[PostKey, Transaction] = {}
+
+    def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
+        """Follow what a peer writes and says, in order."""
+        for effect in effects:
+            match effect:
+                case Persist(records):
+                    written = self._written.setdefault(peer.number, set())
+                    for record in records:
+                        if isinstance(record, Vote | Transaction):
+                            written.add(record.hash)
+                        elif isinstance(record, Candidate):
+                            written.add(record.block.hash)
+                case WriteJournal(journal):
+                    self._write_journal(peer, journal)
+                case Publish(message):
+                    self._say(peer, message)
+                case Send(_, message):
+                    self._say(peer, message)
+                case _:
+                    pass
+
+    def check_end(self, peer: SimulatedPeer) -> None:
+        """All that a peer said is in its storage, and its journal knows the newest of it."""
+        stored, written = {post.hash for post in peer.storage.posts(0)}, self._written.get(peer.number, set())
+        votes: dict[int, set[Hash]] = {}
+        for post in self._posts.values():
+            if post.sender == peer.public_key and post.hash in written - stored:
+                self._fail(f"lost: peer {peer.number} lost its own post of round {post.round}, phase {post.phase}")
+        for (voter, slot), vote in self._votes.items():
+            if voter != peer.public_key:
+                continue
+            height = slot[0]
+            if height not in votes:
+                votes[height] = {known.hash for known in peer.storage.votes(height)}
+            if vote.hash in written - votes[height]:
+                self._fail(f"lost: peer {peer.number} lost its own vote in {slot}")
+            if not peer.journal.vouches_for(vote):
+                self._fail(f"lost: peer {peer.number}'s journal does not know its vote in {slot}")
+
+    def _write_journal(self, peer: SimulatedPeer, journal: Journal) -> None:
+        before = self._journals.get(peer.number, Journal())
+        if journal.slot < before.slot or not all(journal.vouches_for(post) for post in before.posts):
+            self._fail(f"journal: peer {peer.number} went back from {before.slot} to {journal.slot}")
+        self._journals[peer.number] = journal
+
+    def _say(self, peer: SimulatedPeer, message: Message) -> None:
+        me, written = peer.public_key, self._written.get(peer.number, set())
+        journal = self._journals.get(peer.number, Journal())
+        match message:
+            case VoteMessage(vote) if vote.voter == me:
+                first = self._votes.setdefault((me, vote.slot), vote)
+                if first.block_hash != vote.block_hash:
+                    self._fail(f"double signature: peer {peer.number} voted twice in {vote.slot}")
+                if not (vote.hash in written or vote in journal.votes) or not journal.vouches_for(vote):
+                    self._fail(f"lost: peer {peer.number} sent its vote in {vote.slot} before it wrote it down")
+            case PostMessage(post, _) if post.sender == me:
+                if self._posts.setdefault(post.key, post).payload_hash != post.payload_hash:
+                    self._fail(f"double signature: peer {peer.number} posted twice in {post.key[:2]}")
+                if not (post.hash in written or post in journal.posts) or not journal.vouches_for(post):
+                    self._fail(f"lost: peer {peer.number} sent its post of {post.key[:2]} before it wrote it down")
+            case CandidateMessage(block) if block.header.miner == me and block.hash not in written:
+                self._fail(f"lost: peer {peer.number} sent its block of height {block.header.height} unwritten")
+            case _:
+                pass

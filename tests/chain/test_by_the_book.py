@@ -1,0 +1,129 @@
+"""The published vectors against the protocol written anew: the page says enough, and the program does what it says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from tests.chain import by_the_book as book
+
+PUBLISHED: dict[str, Any] = json.loads(
+    (Path(__file__).resolve().parents[2] / "docs" / "vectors.json").read_text(encoding="utf-8")
+)
+SMALL = PUBLISHED["genesis"][0]
+CHAIN_ID = bytes.fromhex(SMALL["hash"])
+
+
+def unpack(vector: dict[str, Any]) -> list[Any]:
+    record: list[Any] = msgpack.unpackb(bytes.fromhex(vector["bytes"]), raw=False)
+    return record
+
+
+@pytest.mark.parametrize(
+    "section",
+    ["genesis", "transactions", "votes", "certificates", "evidence", "headers", "states", "blocks", "messages"],
+)
+def test_records_have_these_bytes_and_hashes(section: str) -> None:
+    for vector in PUBLISHED[section]:
+        data = book.encode(unpack(vector))
+        assert data.hex() == vector["bytes"]
+        if section not in ("blocks", "messages"):  # a block's hash is its header's, a message has none
+            assert book.sha256(data).hex() == vector["hash"]
+
+
+def test_values_have_these_bytes() -> None:
+    for vector in PUBLISHED["encodings"]:
+        assert book.encode(msgpack.unpackb(bytes.fromhex(vector["bytes"]), raw=False)).hex() == vector["bytes"]
+
+
+@pytest.mark.parametrize("vector", PUBLISHED["signatures"], ids=lambda vector: vector["about"])
+def test_these_signatures_are_valid_and_no_others(vector: dict[str, Any]) -> None:
+    key, signature, message = (bytes.fromhex(vector[name]) for name in ("public_key", "signature", "message"))
+    assert book.is_valid(key, signature, message) == vector["is_valid"]
+
+
+def test_signed_is_what_the_page_says() -> None:
+    post, vote, block = (item["message"] for item in PUBLISHED["signing_messages"])
+    first = unpack(PUBLISHED["blocks"][0])
+    bodies = {
+        post: ("transaction", book.encode(first[2][0][:-1])),
+        vote: ("vote", book.encode(_first_vote()[:-1])),
+        block: ("block", book.block_hash(first[0])),
+    }
+    for message, (kind, body) in bodies.items():
+        assert book.sign_message(CHAIN_ID, kind, body).hex() == message
+
+
+def _first_vote() -> list[Any]:
+    kind, height, attempt, block_hash, votes = unpack(PUBLISHED["certificates"][0])
+    voter, clock_ms, mining_ms, signature = votes[0]
+    return [kind, height, attempt, block_hash, clock_ms, mining_ms, voter, signature]
+
+
+def test_every_vote_and_post_of_the_chain_is_signed() -> None:
+    for vector in PUBLISHED["certificates"]:
+        kind, height, attempt, block_hash, votes = unpack(vector)
+        for voter, clock_ms, mining_ms, signature in votes:
+            body = book.encode([kind, height, attempt, block_hash, clock_ms, mining_ms, voter])
+            assert book.is_valid(voter, signature, book.sign_message(CHAIN_ID, "vote", body))
+    for vector in PUBLISHED["transactions"]:
+        *fields, signature = unpack(vector)
+        message = book.sign_message(CHAIN_ID, "transaction", book.encode(fields))
+        assert book.is_valid(fields[2], signature, message)
+
+
+def test_headers_have_these_proofs_and_roots() -> None:
+    for vector, whole in zip(PUBLISHED["headers"], PUBLISHED["blocks"], strict=True):
+        header, _, posts, certificate, evidence = unpack(whole)
+        assert header == unpack(vector)
+        for function, stated in vector["proofs"].items():
+            assert book.proof(header, function).hex() == stated
+        assert int.from_bytes(book.proof(header, "sha256d"), "big") <= book.target_of(header[10])
+        assert header[5] == book.merkle_root([book.sha256(book.encode(post)) for post in posts])
+        assert header[6] == (book.sha256(book.encode(certificate[0])) if certificate else bytes(32))
+        assert header[7] == book.merkle_root([book.sha256(book.encode(crime)) for crime in evidence])
+
+
+def test_states_follow_from_the_blocks() -> None:
+    state = unpack(PUBLISHED["states"][0])
+    for place, vector in enumerate(PUBLISHED["blocks"]):
+        block = unpack(vector)
+        assert block[0][8] == book.sha256(book.encode(state))
+        state = book.state_after(state, block, SMALL["fields"]["target_mining_time_ms"])
+        assert state == unpack(PUBLISHED["states"][place + 1])
+
+
+def test_trees_have_these_roots() -> None:
+    for vector in PUBLISHED["merkle_roots"]:
+        assert book.merkle_root([bytes.fromhex(leaf) for leaf in vector["leaves"]]).hex() == vector["root"]
+
+
+def test_difficulties_are_these() -> None:
+    for vector in PUBLISHED["targets"]:
+        target = book.target_of(vector["bits"])
+        assert target.to_bytes(32, "big").hex() == vector["target"]
+        assert hex(2**256 // (target + 1)) == vector["work"]
+        assert book.compact(target) == vector["bits"]
+    for vector in PUBLISHED["next_bits"]:
+        args = vector["bits"], vector["mining_ms"], vector["target_mining_time_ms"]
+        assert book.next_bits(*args) == vector["next_bits"]
+
+
+def test_draws_and_quorums_are_these() -> None:
+    for vector in PUBLISHED["draws"]:
+        members = [bytes.fromhex(member) for member in vector["members"]]
+        drawn = book.draw(members, vector["count"], bytes.fromhex(vector["seed"]))
+        assert sorted(member.hex() for member in drawn) == vector["drawn"]
+    for vector in PUBLISHED["quorums"]:
+        count = vector["electors"]
+        assert book.faulty(count) == vector["byzantine_faulty"]
+        assert book.quorum(count, book.faulty(count)) == vector["byzantine_quorum"]
+        assert book.quorum(count, 0) == vector["crash_quorum"]
+
+
+def test_gossip_is_known_by_these_ids() -> None:
+    for vector in PUBLISHED["gossip_ids"]:
+        data = bytes.fromhex(PUBLISHED["messages"][vector["message"]]["bytes"])
+        assert book.sha256(b"fedchain/gossip/2" + data)[:20].hex() == vector["id"]

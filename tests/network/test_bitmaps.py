@@ -1,0 +1,24 @@
+"""Bitmaps of members."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedchain.network.bitmaps import from_bitmap, to_bitmap
+
+
+@given(st.integers(1, 200), st.data())
+def test_what_was_marked_is_read_back(size: int, data: st.DataObject) -> None:
+    places = data.draw(st.sets(st.integers(0, size - 1)))
+    bitmap = to_bitmap(places, size)
+    assert len(bitmap) == (size + 7) // 8
+    assert list(from_bitmap(bitmap, size)) == sorted(places)
+
+
+def test_the_first_member_is_the_least_significant_bit_of_the_first_byte() -> None:
+    assert to_bitmap([0, 9], 10) == b"\x01\x02"
+
+
+@given(st.binary(max_size=40), st.integers(0, 100))
+def test_what_lies_beyond_the_members_is_not_looked_at(bitmap: bytes, size: int) -> None:
+    places = list(from_bitmap(bitmap, size))
+    assert all(place < size and bitmap[place >> 3] >> (place & 7) & 1 for place in places)

@@ -1,0 +1,191 @@
+"""The signing journal: it never goes back, whatever is written into it and wherever a crash cuts it off."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedchain.chain.certificate import certify
+from fedchain.chain.encoding import encode
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
+from fedchain.crypto.hashing import sha256
+from fedchain.node.core.journal import JOURNAL_SIZE_MAX, Journal, is_behind
+from tests.chain.builders import genesis, keys, payload, post
+
+FOUNDING = genesis(4)
+KEY = keys(1)[0]
+A, B = sha256(b"A"), sha256(b"B")
+
+
+def _vote(height: int, attempt: int, kind: VoteKind, block: bytes = A) -> Vote:
+    return sign_vote(KEY, FOUNDING.chain_id, kind, height, attempt, block)
+
+
+def _post(round_number: int, phase: int = 0, number: int = 0) -> Transaction:
+    return post(KEY, FOUNDING, round_number, payload(number), phase=phase)
+
+
+PREVOTE, PRECOMMIT = VoteKind.PREVOTE, VoteKind.PRECOMMIT
+
+
+def test_a_slot_is_signed_once_and_none_before_it_any_more() -> None:
+    journal = Journal().with_vote(_vote(5, 2, PREVOTE))
+    for slot in ((5, 2, 1), (5, 1, 2), (5, 0, 1), (4, 9, 2)):
+        assert not journal.allows(slot)
+    for slot in ((5, 2, 2), (5, 3, 1), (6, 0, 1)):
+        assert journal.allows(slot)
+    with pytest.raises(AssertionError, match="does not go back"):
+        journal.with_vote(_vote(5, 2, PREVOTE, B))
+
+
+def test_a_lock_lasts_as_long_as_its_height() -> None:
+    proof = certify(sign_vote(key, FOUNDING.chain_id, PREVOTE, 5, 1, A) for key in keys(3))
+    journal = Journal().with_vote(_vote(5, 1, PREVOTE)).with_vote(_vote(5, 1, PRECOMMIT), proof)
+    assert (journal.lock, journal.proof) == ((1, A), proof)
+    journal = journal.with_vote(_vote(5, 2, PREVOTE)).with_vote(_vote(5, 2, PRECOMMIT, NIL))
+    assert (journal.lock, journal.proof) == ((1, A), proof), "a precommit for nothing gives up no lock"
+    journal = journal.with_vote(_vote(5, 3, PRECOMMIT, B))
+    assert (journal.lock, journal.proof) == ((3, B), None)
+    journal = journal.with_vote(_vote(6, 0, PREVOTE))
+    assert (journal.lock, journal.proof) == (None, None)
+
+
+def test_votes_of_the_newest_attempt_are_kept_to_be_said_again() -> None:
+    journal = Journal().with_vote(_vote(5, 1, PREVOTE)).with_vote(_vote(5, 1, PRECOMMIT))
+    assert [vote.slot for vote in journal.votes] == [(5, 1, 1), (5, 1, 2)]
+    assert [vote.slot for vote in journal.with_vote(_vote(5, 2, PREVOTE)).votes] == [(5, 2, 1)]
+
+
+def test_posts_of_the_last_two_rounds_are_kept() -> None:
+    journal = Journal()
+    for round_number in (1, 2, 3):
+        for phase in (0, 1):
+            journal = journal.with_post(_post(round_number, phase))
+    assert [(item.round, item.phase) for item in journal.posts] == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    assert journal.post(3, 1) == _post(3, 1)
+    assert journal.post(1, 0) is None
+
+
+def test_it_vouches_for_what_it_knows_and_for_what_is_past() -> None:
+    journal = Journal().with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3))
+    for ours in (_vote(5, 1, PREVOTE), _vote(5, 0, PRECOMMIT, B), _vote(1, 7, PRECOMMIT), _post(3), _post(1)):
+        assert journal.vouches_for(ours)
+    for foreign in (_vote(5, 1, PREVOTE, B), _vote(5, 1, PRECOMMIT), _vote(6, 0, PREVOTE), _post(3, 0, 9), _post(4)):
+        assert not journal.vouches_for(foreign)
+
+
+def test_what_was_heard_of_us_is_never_contradicted() -> None:
+    journal = Journal().with_post(_post(3))
+    heard = journal.adopt(_vote(5, 1, PRECOMMIT)).adopt(_post(4))
+    assert heard.lock == (1, A)
+    assert not heard.allows((5, 1, 2))
+    assert heard.post(4, 0) == _post(4)
+    assert heard.adopt(_vote(5, 0, PREVOTE)) == heard, "what is past contradicts nothing"
+    assert heard.adopt(_post(4, 0, 9)) == heard, "what was said here comes first"
+    assert heard.adopt(_post(1)) == heard
+
+
+def _full() -> Journal:
+    proof = certify(sign_vote(key, FOUNDING.chain_id, PREVOTE, 5, 1, A) for key in keys(3))
+    journal = Journal().with_vote(_vote(5, 1, PREVOTE)).with_vote(_vote(5, 1, PRECOMMIT), proof)
+    return journal.with_post(_post(3)).with_post(_post(4, 1))
+
+
+@pytest.mark.parametrize("journal", [Journal(), _full(), Journal().passed_over(7)])
+def test_a_journal_has_one_byte_string(journal: Journal) -> None:
+    assert Journal.decode(journal.encode()) == journal
+
+
+def test_damaged_journals_are_refused() -> None:
+    data = _full().encode()
+    for bad in (
+        b"",
+        data[:-1],
+        data + b"\x00",
+        encode([2, [0, 0, 0], [], [], [], []]),
+        encode([1, [0, 0], [], [], [], []]),
+        encode([1, [0, 0, 0], [], [[1, b"short"]], [], []]),
+        encode([1, [0, 0, 0], [], [], []]),
+        bytes(JOURNAL_SIZE_MAX + 1),
+    ):
+        with pytest.raises(InvalidEncoding):
+            Journal.decode(bad)
+
+
+def test_one_with_the_votes_of_a_thousand_members_fits() -> None:
+    votes = [Vote(PREVOTE, 5, 1, A, 0, 0, number.to_bytes(32, "big"), bytes(64)) for number in range(6_667)]
+    journal = Journal().with_vote(_vote(5, 1, PRECOMMIT), certify(votes))
+    assert len(journal.encode()) < JOURNAL_SIZE_MAX
+
+
+# --- never back
+
+STATEMENTS = st.lists(
+    st.one_of(
+        st.builds(
+            lambda height, attempt, kind, block: (height, attempt, kind, block),
+            st.integers(1, 3),
+            st.integers(0, 2),
+            st.sampled_from(VoteKind),
+            st.sampled_from([NIL, A, B]),
+        ),
+        st.builds(lambda *step: step, st.integers(1, 4), st.integers(0, 1), st.integers(0, 2)),
+    ),
+    max_size=24,
+)
+
+
+@given(STATEMENTS, st.sets(st.integers(0, 24)))
+@settings(max_examples=300, deadline=None)
+def test_wherever_it_crashes_no_slot_and_no_phase_has_two_statements(
+    wishes: list[tuple[int, ...]], crashes: set[int]
+) -> None:
+    """A signer that wishes for anything writes the journal, then says it; it may crash between both, or after."""
+    written, journal = Journal().encode(), Journal()
+    said: dict[object, Vote | Transaction] = {}
+    for number, wish in enumerate(wishes):
+        if len(wish) == 4:
+            height, attempt, kind, block = wish
+            vote = _vote(height, attempt, VoteKind(kind), block)  # type: ignore[arg-type]
+            if not journal.allows(vote.slot):
+                continue
+            key: object = vote.slot
+            statement: Vote | Transaction = vote
+            after = journal.with_vote(vote)
+        else:
+            statement = _post(*wish)
+            newest = max((item.round for item in journal.posts), default=0)
+            if journal.post(*wish[:2]) is not None or wish[0] < newest:  # only open phases are posted to
+                continue
+            key, after = statement.key, journal.with_post(statement)
+        assert not is_behind(written, after.encode())
+        assert after.encode() == written or is_behind(after.encode(), written), "only the newer one forbids it"
+        journal, written = after, after.encode()
+        if number in crashes:
+            journal = Journal.decode(written)
+            if number % 2:
+                continue  # before it was said
+        assert said.setdefault(key, statement) == statement
+        assert journal.vouches_for(statement)
+
+
+def test_an_older_journal_is_behind() -> None:
+    new = _full()
+    for old in (Journal(), Journal().with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3)).with_post(_post(4, 1))):
+        assert is_behind(new.encode(), old.encode())
+        assert not is_behind(old.encode(), new.encode())
+    without_post = Journal().with_vote(_vote(5, 1, PREVOTE)).with_vote(_vote(5, 1, PRECOMMIT)).with_post(_post(3))
+    assert is_behind(new.encode(), without_post.encode()), "it would allow another post"
+    assert not is_behind(new.encode(), new.passed_over(9).encode())
+    unlocked = Journal().with_vote(_vote(5, 3, PREVOTE)).with_post(_post(3)).with_post(_post(4, 1))
+    assert is_behind(new.encode(), unlocked.encode()), "it is past the attempt, but it forgot the lock"
+    assert not is_behind(new.encode(), new.with_vote(_vote(6, 0, PREVOTE)).encode())
+
+
+def test_a_height_that_is_passed_over_takes_no_vote_and_frees_no_post() -> None:
+    journal = _full().passed_over(5)
+    assert not journal.allows((5, 1_000, 2))
+    assert journal.allows((6, 0, 1))
+    assert journal.posts == _full().posts, "another post for their phases would be a crime"
+    assert journal.passed_over(4) == journal

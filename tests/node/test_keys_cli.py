@@ -1,0 +1,136 @@
+"""What is done with a key file after it was made: one line and exit code 2 where it cannot be."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
+from typer.testing import CliRunner, Result
+
+from fedchain.crypto.address import address
+from fedchain.crypto.key_file import weakness
+from fedchain.crypto.keys import PrivateKey
+from fedchain.node.core.journal import Journal
+from fedchain.node.journal_file import JournalFile, journal_path
+from fedchain.node.keys_cli import keys_app, load_key
+from tests.chain.builders import genesis
+
+KEY = PrivateKey(bytes(range(32)))
+GENESIS = genesis(2)
+SAID = Journal().passed_over(3)
+OLD, NEW = "FEDCHAIN_PASSPHRASE", "FEDCHAIN_NEW_PASSPHRASE"
+
+app = keys_app
+
+
+def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in arguments], env=env)
+
+
+def done(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
+    result = run(*arguments, env=env)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
+    result = run(*arguments, env=env)
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stderr.count("\n") == 1
+    return result.stderr.strip().removeprefix("fedchain: ")
+
+
+def old_file(path: Path, encryption: KeySerializationEncryption) -> Path:
+    """A key file as version 0.1 wrote it."""
+    key = Ed25519PrivateKey.from_private_bytes(KEY.seed)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "key.pem"
+
+
+@pytest.mark.parametrize(("given", "holds"), [({OLD: "old"}, "old"), ({OLD: "old", NEW: "new"}, "new")])
+def test_an_older_file_is_encrypted_anew(path: Path, given: dict[str, str], holds: str) -> None:
+    old_file(path, BestAvailableEncryption(b"old"))
+    assert weakness(path) == "PBKDF2 with 2048 iterations"
+    assert done("protect", path, env=given).strip() == address(KEY.public_key)
+    assert weakness(path) is None
+    assert PrivateKey.load(path, holds) == KEY
+
+
+def test_a_plain_file_is_encrypted(path: Path) -> None:
+    old_file(path, NoEncryption())
+    before = path.read_bytes()
+    assert refused("protect", path) == f"{path} stays as it is: no passphrase; set {NEW}"
+    assert path.read_bytes() == before
+    done("protect", path, env={NEW: "new"})
+    assert PrivateKey.load(path, "new") == KEY
+
+
+def test_a_wrong_passphrase_changes_nothing(path: Path) -> None:
+    old_file(path, BestAvailableEncryption(b"old"))
+    before = path.read_bytes()
+    assert "the passphrase is wrong" in refused("protect", path, env={OLD: "wrong", NEW: "new"})
+    assert "needs a passphrase" in refused("protect", path, env={NEW: "new"})
+    assert path.read_bytes() == before
+
+
+def test_who_opens_an_older_file_is_told_what_to_do(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(OLD, "old")
+    old_file(path, BestAvailableEncryption(b"old"))
+    with caplog.at_level(logging.WARNING):
+        assert load_key(path) == KEY
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path} is encrypted by PBKDF2 with 2048 iterations, which is fast to guess; run: fedchain keys protect {path}"
+    ]
+    caplog.clear()
+    KEY.save(path, "old", replace=True)
+    assert load_key(path) == KEY
+    old_file(path, NoEncryption())
+    assert load_key(path) == KEY
+    assert caplog.records == []
+
+
+def test_a_journal_goes_with_its_key(tmp_path: Path) -> None:
+    document, exported = tmp_path / "genesis", tmp_path / "journal.json"
+    document.write_bytes(GENESIS.encode())
+    (tmp_path / "there").mkdir()
+    here, there = tmp_path / "key.pem", tmp_path / "there" / "key.pem"
+    with JournalFile.open(journal_path(here, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key) as journal:
+        journal.write(SAID.encode())
+    exported.write_text(done("export-journal", here, "--genesis", document), encoding="utf-8")
+    done("import-journal", there, exported, "--genesis", document)
+    with JournalFile.open(journal_path(there, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key) as journal:
+        assert journal.content() == SAID.encode()
+        assert "is in use" in refused("import-journal", there, exported, "--genesis", document)
+        journal.write(SAID.passed_over(7).encode())
+    assert "knows of more" in refused("import-journal", there, exported, "--genesis", document)
+
+
+def test_journals_that_cannot_be_exported_or_imported(tmp_path: Path) -> None:
+    document, exported = tmp_path / "genesis", tmp_path / "journal.json"
+    key = tmp_path / "key.pem"
+    assert "genesis cannot be read" in refused("export-journal", key, "--genesis", document)
+    document.write_bytes(b"x")
+    assert "is no genesis document" in refused("export-journal", key, "--genesis", document)
+    document.write_bytes(GENESIS.encode())
+    assert "journal cannot be read" in refused("export-journal", key, "--genesis", document)
+    assert "journal.json: No such file" in refused("import-journal", key, exported, "--genesis", document)
+    exported.write_bytes(b"\xff")
+    assert "it is not text" in refused("import-journal", key, exported, "--genesis", document)
+    exported.write_text("{}")
+    assert "no exported journal" in refused("import-journal", key, exported, "--genesis", document)

@@ -1,0 +1,247 @@
+"""Posts and their payloads: what gets into the mempool, when, and who is to blame for what does not."""
+
+import pytest
+
+from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.crypto.hashing import sha256
+from fedchain.network.messages import (
+    CHUNK_SIZE,
+    FINALS_SIZE_MAX,
+    Chunk,
+    GetContent,
+    GetPosts,
+    PostMessage,
+)
+from fedchain.network.sync import STALL_MS
+from fedchain.node.core.effects import Compute, Effect, Persist, Send
+from fedchain.node.core.events import Computed
+from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
+from tests.chain.builders import UPDATE, genesis, payload, post
+from tests.node.driver import BlobRules
+from tests.node.stage import Stage, blamed, published, refused, sent
+
+JUNK = b"not eight numbers"
+
+
+def _post(
+    stage: Stage, number: int = 0, data: bytes | None = None, round_number: int = 1, phase: int = 0
+) -> Transaction:
+    data = payload(number + 1) if data is None else data
+    return post(stage.chain.key(stage.others[number]), stage.genesis, round_number, data, phase=phase)
+
+
+def _held(stage: Stage, item: Transaction) -> bool:
+    return stage.node._context.mempool.get((item.round, item.phase), item.sender) == item
+
+
+# --- taken
+
+
+def test_a_post_with_its_payload_is_held_and_known_from_then_on() -> None:
+    stage = Stage(genesis(4))
+    item = _post(stage)
+    assert refused(stage.receive(PostMessage(item, payload(1)))) == []
+    assert _held(stage, item)
+    assert refused(stage.receive(PostMessage(item, payload(1)))) == ["AlreadyKnown"]
+
+
+def test_a_payload_is_fetched_from_who_sent_the_post() -> None:
+    stage = Stage(genesis(4))
+    item = _post(stage)
+    assert sent(stage.receive(PostMessage(item, None)), GetContent) == [GetContent(item.payload_hash, 0)]
+    assert not _held(stage, item)
+    stage.receive(Chunk(item.payload_hash, 0, payload(1)))
+    assert _held(stage, item)
+
+
+def test_a_payload_that_its_provider_does_not_send_is_asked_of_others() -> None:
+    stage = Stage(genesis(4))
+    item = _post(stage)
+    stage.receive(PostMessage(item, None))
+    asked = {
+        effect.peer
+        for _ in range(6)
+        for effect in stage.tick(STALL_MS / 1_000)
+        if isinstance(effect, Send) and effect.message == GetContent(item.payload_hash, 0)
+    }
+    assert asked == {*stage.others}
+
+
+def test_who_asks_for_a_payload_that_is_on_its_way_gets_it_when_it_is_here() -> None:
+    stage = Stage(genesis(4))
+    item = _post(stage)
+    stage.receive(PostMessage(item, None))
+    assert sent(stage.receive(GetContent(item.payload_hash, 0), stage.others[0]), Chunk) == []
+    effects = stage.receive(Chunk(item.payload_hash, 0, payload(1)))
+    assert Send(stage.others[0], Chunk(item.payload_hash, 0, payload(1))) in effects
+    nothing = sha256(b"nothing")
+    assert sent(stage.receive(GetContent(nothing, 5)), Chunk) == [Chunk(nothing, 5, b"")]
+
+
+# --- early
+
+
+def test_posts_of_coming_phases_are_checked_when_their_phase_opens() -> None:
+    stage = Stage(genesis(4))
+    early = _post(stage, round_number=2)
+    effects = stage.receive(PostMessage(early, payload(1)))
+    assert not [effect for effect in effects if isinstance(effect, Compute)]
+    assert refused(stage.receive(PostMessage(early, payload(1)))) == ["AlreadyKnown"]
+    assert not _held(stage, early)
+    stage.accept()
+    assert _held(stage, early)
+
+
+def test_posts_of_closed_and_of_far_rounds_are_not_taken() -> None:
+    stage = Stage(genesis(4))
+    stage.accept(2)
+    for round_number, expected in ((1, ["OutOfWindow"]), (2, ["OutOfWindow"]), (3, []), (4, []), (5, ["OutOfWindow"])):
+        item = _post(stage, round_number=round_number)
+        assert refused(stage.receive(PostMessage(item, payload(1)))) == expected
+
+
+def test_a_member_has_room_for_one_post_in_each_phase() -> None:
+    stage = Stage(genesis(4, phases=(UPDATE, UPDATE)))
+    for number in range(20):
+        for round_number in (1, 2):
+            for phase in (0, 1):
+                item = _post(stage, data=payload(number), round_number=round_number, phase=phase)
+                stage.receive(PostMessage(item, payload(number)))
+    assert len(stage.node._posts._early) == 3, "the open phase's is in the mempool"
+
+
+def _without_knowledge() -> tuple[Stage, Transaction]:
+    """A node whose head was decided without it, so that it does not know what its posts are judged by."""
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.final(block)
+    assert stage.node.knowledge() is None
+    item = _post(stage, round_number=2)
+    assert refused(stage.receive(PostMessage(item, payload(1)))) == []
+    assert not _held(stage, item)
+    return stage, item
+
+
+def test_posts_wait_for_the_knowledge_that_they_are_judged_by() -> None:
+    stage, item = _without_knowledge()
+    root = stage.node.head.knowledge_root
+    assert GetContent(root, 0) in sent(stage.tick(1), GetContent)
+    peer = next(iter(stage.node._context.peers))
+    stage.receive(Chunk(root, 0, stage.chain.contents[root]), peer)
+    assert _held(stage, item)
+
+
+def test_posts_wait_no_longer_when_the_knowledge_was_computed_here_after_all() -> None:
+    stage, item = _without_knowledge()
+    job = Recompute(stage.chain.states[stage.genesis.chain_id], (), {})
+    root = stage.node.head.knowledge_root
+    effects = stage.handle(Computed(job, Knowledge(root, stage.chain.contents[root])))
+    assert [effect for effect in effects if isinstance(effect, Persist)]
+    assert _held(stage, item)
+
+
+# --- not taken
+
+
+def test_for_a_payload_of_nonsense_its_author_is_to_blame() -> None:
+    stage = Stage(genesis(4))
+    item = _post(stage, data=JUNK)
+    effects = stage.receive(PostMessage(item, JUNK))
+    assert (refused(effects), blamed(effects)) == ([], [(item.sender, "InvalidPayload")])
+    assert not _held(stage, item)
+
+
+@pytest.mark.parametrize("data", [JUNK, None])
+def test_a_refused_payload_is_looked_at_once(data: bytes | None) -> None:
+    """Each small message that passes the post on would otherwise cost a look at a payload of any size."""
+    stage = Stage(genesis(4))
+    item = _post(stage, data=JUNK)
+    stage.receive(PostMessage(item, JUNK))
+    effects = stage.receive(PostMessage(item, data))
+    assert refused(effects) == ["AlreadyKnown"]
+    assert not [effect for effect in effects if isinstance(effect, Compute | Send)]
+    assert refused(stage.receive(PostMessage(_post(stage), payload(1)))) == ["Equivocation"], "it has spoken"
+    stage.accept()
+    assert stage.node._context.useless == {}
+
+
+def test_for_a_forged_post_who_sent_it_is_to_blame() -> None:
+    stage = Stage(genesis(4))
+    before = stage.digest()
+    one, two = _post(stage), _post(stage, 1)
+    for forged in (
+        Transaction(1, 0, one.sender, one.payload_hash, 32, two.signature),
+        Transaction(1, 0, bytes(32), one.payload_hash, 32, one.signature),
+    ):
+        effects = stage.receive(PostMessage(forged, payload(1)))
+        assert (refused(effects), blamed(effects)) == (["InvalidSignature"], [])
+    assert refused(stage.receive(PostMessage(one, payload(2)))) == ["InvalidPayload"], "a relay adds the payload"
+    assert stage.digest() == before
+
+
+def test_a_post_that_can_never_be_counted_is_refused() -> None:
+    stage = Stage(genesis(4, payload_size_max=32, inline_size_max=32))
+    for item in (_post(stage, phase=1), _post(stage, data=bytes(33))):
+        assert refused(stage.receive(PostMessage(item, None))) == ["InvalidTransaction"]
+
+
+def test_for_a_wrong_size_its_author_is_to_blame_and_not_who_has_the_payload() -> None:
+    """Whoever copies another's hash and lies about the size would else have honest providers banned."""
+    stage = Stage(genesis(4))
+    honest = _post(stage, 1)
+    key = stage.chain.key(stage.others[0])
+    copied = sign_transaction(key, stage.genesis.chain_id, 1, 0, payload(2))
+    lie = Transaction(1, 0, copied.sender, copied.payload_hash, 7, bytes(64))
+    lie = Transaction(
+        1, 0, copied.sender, copied.payload_hash, 7, key.sign(lie.signing_message(stage.genesis.chain_id))
+    )
+    stage.receive(PostMessage(lie, None))
+    stage.receive(PostMessage(honest, None))
+    effects = stage.receive(Chunk(honest.payload_hash, 0, payload(2)))
+    assert (refused(effects), sent(effects, GetContent)) == ([], [GetContent(honest.payload_hash, 0)])
+    effects = stage.receive(Chunk(honest.payload_hash, 0, payload(2)))
+    assert refused(effects) == []
+    assert blamed(effects) == [(lie.sender, "InvalidPayload")]
+    assert _held(stage, honest)
+
+
+def test_a_byte_at_a_time_is_not_a_download() -> None:
+    stage = Stage(genesis(4, inline_size_max=0), rules=BlobRules(), contributes=False)
+    data = bytes(2 * CHUNK_SIZE)
+    item = _post(stage, data=data)
+    stage.receive(PostMessage(item, None))
+    found = [refused(stage.receive(Chunk(item.payload_hash, 0, b"\x00"))) for _ in range(2)]
+    assert found == [[], ["InvalidPayload"]], "the size may be a lie of who signed it; the hash is none"
+
+
+# --- told
+
+
+def test_one_question_for_posts_costs_a_bounded_number_of_bytes() -> None:
+    size = 64 * 2**10
+    stage = Stage(genesis(20), rules=BlobRules(), contributes=False)
+    for number in range(19):
+        data = bytes([number + 1]) * size
+        stage.receive(PostMessage(_post(stage, number, data), data))
+    answers = sent(stage.receive(GetPosts(1, 0, stage.holds(*stage.others))), PostMessage)
+    assert 1 < len(answers) <= FINALS_SIZE_MAX // size
+    (first,) = sent(stage.receive(GetPosts(1, 0, stage.holds(stage.others[7]))), PostMessage)
+    assert first.transaction.sender == stage.others[7]
+
+
+def test_posts_are_asked_of_whoever_shows_more_than_we_hold() -> None:
+    stage = Stage(genesis(4), contributes=False)
+    stage.receive(PostMessage(_post(stage), payload(1)))
+    (asked,) = sent(stage.receive(stage.status(posts=stage.holds(*stage.others))), GetPosts)
+    assert asked == GetPosts(1, 0, stage.holds(*stage.others[1:]))
+
+
+def checks(effects: list[Effect]) -> int:
+    """How many payloads are looked at."""
+    return sum(isinstance(item, Compute) and isinstance(item.job, CheckPost) for item in effects)
+
+
+def test_nothing_is_published_twice_or_for_others() -> None:
+    stage = Stage(genesis(4))
+    effects = stage.receive(PostMessage(_post(stage), payload(1)))
+    assert (checks(effects), published(effects, PostMessage)) == (1, [])

@@ -1,0 +1,169 @@
+"""A node's own votes: when it casts them, what it writes down before, and what it says again after a crash."""
+
+from dataclasses import replace
+
+from fedchain.chain.storage.store import MemoryStore
+from fedchain.chain.vote import NIL, sign_vote
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PrivateKey
+from fedchain.network.messages import CertificateMessage, GetCertificate, GetVotes, VoteMessage
+from fedchain.node.core.journal import Journal
+from fedchain.node.core.voting import EARLY_MAX
+from tests.chain.builders import genesis
+from tests.node.driver import check_promises
+from tests.node.stage import PRECOMMIT, PREVOTE, Stage, refused, sent, votes
+
+
+def test_who_is_alone_decides_at_once() -> None:
+    stage = Stage(genesis(1))
+    block = stage.block()
+    effects = stage.candidate(block)
+    assert votes(effects) == [(PREVOTE, 0, block.hash), (PRECOMMIT, 0, block.hash)]
+    assert stage.node.head.block_hash == block.hash, "its own votes are the quorum"
+
+
+def test_the_own_vote_that_completes_a_quorum_has_its_effect_at_once() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.vote(block, stage.others[:2], PREVOTE)
+    stage.vote(block, stage.others[:2], PRECOMMIT)
+    effects = stage.candidate(block)
+    assert votes(effects) == [(PREVOTE, 0, block.hash), (PRECOMMIT, 0, block.hash)]
+    assert stage.node.head.block_hash == block.hash
+
+
+def test_who_is_silent_votes_when_its_silence_is_over() -> None:
+    stage = Stage(genesis(4), is_heard=False)
+    block = stage.block()
+    assert votes(stage.candidate(block)) == [], "nobody was heard yet"
+    assert votes(stage.wait(60)) == []
+    assert votes(stage.receive(stage.status(), stage.others[0])) == [(PREVOTE, 0, block.hash)]
+
+
+# --- after a crash
+
+
+def test_after_a_crash_nothing_is_voted_twice_and_the_height_goes_on() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    assert votes(stage.candidate(block)) == [(PREVOTE, 0, block.hash)]
+    stage.restart()
+    assert votes(stage.wait(60)) == [], "a prevote alone leads nowhere, and is not taken back"
+    effects = stage.vote(block, stage.others[:2])
+    assert votes(effects) == [(PRECOMMIT, 0, block.hash)]
+    stage.restart()
+    assert votes(stage.wait(60)) == []
+    stage.vote(block, stage.others[:2], PRECOMMIT)
+    assert stage.node.head.block_hash == block.hash
+    check_promises(stage.victim)
+
+
+def test_a_lock_holds_although_the_data_folder_is_lost() -> None:
+    """The journal lies beside the key; the head that it belongs to is reached anew by catching up."""
+    stage = Stage(genesis(4))
+    (first,) = stage.accept()
+    block, rival = stage.block(), stage.block(without=stage.others[:1], miner=stage.chain.key(stage.others[1]))
+    stage.candidate(block)
+    assert votes(stage.vote(block, stage.others[:2]))[-1] == (PRECOMMIT, 0, block.hash)
+    stage.victim.store = MemoryStore()
+    stage.restart(is_heard=False)
+    stage.final(first)
+    assert stage.node.voting.agreement.lock == (0, block.hash)
+    stage.hear()
+    stage.candidate(rival)
+    effects = stage.vote(NIL, stage.others[:2], attempt=1)
+    assert votes(effects)[0] == (PREVOTE, 1, block.hash), "what it is locked on, which it does not even hold"
+    check_promises(stage.victim)
+
+
+def test_a_lock_is_explained_to_others_after_everybody_crashed() -> None:
+    """A quorum of prevotes that only one member knows is all that can bring the others to its lock."""
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.candidate(block)
+    stage.vote(block, stage.others[:2])
+    stage.restart()
+    shown = stage.node._answers.status(stage.node.voting.agreement)
+    assert shown.lock == (0, block.hash)
+    (answer,) = sent(stage.receive(GetCertificate(1, 0, block.hash)), CertificateMessage)
+    assert answer.certificate.block_hash == block.hash
+    assert len(answer.certificate.votes) == 3
+
+
+def test_votes_of_earlier_attempts_are_shown_again_after_a_crash() -> None:
+    """Others may be an attempt behind, and need them to go on."""
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.candidate(block)
+    for voter in stage.others[:2]:
+        stage.vote(NIL, [voter])
+        stage.vote(NIL, [voter], PRECOMMIT)
+    assert stage.node.voting.agreement.attempt == 1
+    assert (PREVOTE, 1, block.hash) in votes(stage.wait(1))
+    stage.restart()
+    shown = {(held.kind, held.attempt) for held in stage.node._answers.status(stage.node.voting.agreement).votes}
+    assert shown == {(PREVOTE, 0), (PRECOMMIT, 0), (PREVOTE, 1)}
+    asked = GetVotes(1, PRECOMMIT, 0, stage.holds(stage.me))
+    assert [answer.vote.block_hash for answer in sent(stage.receive(asked), VoteMessage)] == [NIL]
+
+
+def test_what_is_stored_was_said_although_the_journal_is_lost() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.candidate(block)
+    stage.vote(block, stage.others[:2])
+    stage.victim.journal = Journal()
+    stage.restart()
+    assert stage.node.journal.slot == (1, 0, int(PRECOMMIT))
+    assert stage.node.journal.lock == (0, block.hash)
+    assert votes(stage.wait(60)) == []
+    check_promises(stage.victim)
+
+
+# --- votes that come early
+
+
+def _early(stage: Stage) -> int:
+    return sum(len(kept) for kept in stage.node.voting._early.values())
+
+
+def test_votes_for_the_next_height_are_counted_when_it_opens() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.candidate(block)
+    after = stage.chain.extend(block.hash, certificate=stage.certificate(block))
+    assert refused(stage.vote(after, stage.others, PREVOTE, height=2)) == ["OutOfWindow"] * 3
+    stage.final(block)
+    assert stage.node.voting.agreement.ballots.ballot(0, PREVOTE).tally == {after.hash: 3}
+    assert stage.node.voting.agreement.attempt == 0, "enough of the others are there"
+
+
+def test_early_votes_of_strangers_and_forged_ones_leave_no_trace() -> None:
+    stage = Stage(genesis(4))
+    before = stage.digest()
+    for number in range(100):
+        stranger = PrivateKey(sha256(b"stranger %d" % number))
+        vote = sign_vote(stranger, stage.genesis.chain_id, PREVOTE, 2, 0, NIL)
+        assert refused(stage.receive(VoteMessage(vote))) == ["OutOfWindow"]
+        forged = replace(vote, voter=stage.others[0], attempt=number)
+        assert refused(stage.receive(VoteMessage(forged))) == ["InvalidSignature"]
+    assert stage.digest() == before
+    assert _early(stage) == 0
+    stage.vote(NIL, stage.others, height=2)
+    assert _early(stage) == 3, "forged votes take nobody's place"
+
+
+def test_a_member_has_room_for_few_early_votes() -> None:
+    stage = Stage(genesis(4))
+    for attempt in range(50):
+        stage.vote(NIL, stage.others[:1], attempt=attempt, height=2)
+    assert _early(stage) == EARLY_MAX
+    stage.vote(NIL, stage.others, height=2)
+    assert _early(stage) == EARLY_MAX + 2
+
+
+def test_votes_beyond_the_next_height_are_not_kept() -> None:
+    stage = Stage(genesis(4))
+    before = stage.digest()
+    assert refused(stage.vote(NIL, stage.others, height=3)) == ["OutOfWindow"] * 3
+    assert (stage.digest(), _early(stage)) == (before, 0)

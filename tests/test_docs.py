@@ -1,0 +1,193 @@
+"""What the documentation names exists, and the numbers that it states are those of the code."""
+
+import ast
+import re
+from dataclasses import MISSING, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from fedchain.chain import exceptions
+from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.network.limits import BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED, Limits
+from fedchain.network.messages import Message
+from fedchain.simulator.adversaries.registry import BEHAVIOURS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
+PROTOCOL = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+
+CODE_PATH = re.compile(r"`((?:chain|crypto|learning|network|node|simulator|tests|src|experiments)/[\w/.-]*\w/?)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+BOUND = re.compile(r"`([A-Z][A-Z_]+)` = ([\d,]+)(?: (KiB|MiB))? \| `([\w/]+)\.py`")
+UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def links(page: Path) -> list[str]:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return LINK.findall(text)
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    lines = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", line.lower().replace("`", "")) for line in lines)
+    return {line.replace(" ", "-") for line in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if link.startswith(("http://", "https://")):
+            continue
+        target, _, anchor = link.partition("#")
+        other = (page.parent / target).resolve() if target else page
+        assert other.exists(), f"{name(page)} links to {link}"
+        if anchor and other.suffix == ".md":
+            assert anchor in headings(other), f"{name(page)} links to {link}, of which the heading is missing"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "decisions" not in page.parts], ids=name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    for path in CODE_PATH.findall(page.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), f"{name(page)} names {path}"
+
+
+def test_bounds_are_those_of_the_code() -> None:
+    rows = BOUND.findall(ARCHITECTURE)
+    assert len(rows) > 40
+    for constant, number, unit, module in rows:
+        stated = int(number.replace(",", "")) * UNITS[unit]
+        assert constants(ROOT / f"{module}.py").get(constant) == stated, f"{constant} of {module}"
+
+
+def constants(path: Path) -> dict[str, Any]:
+    """Numbers that a module names, without importing what it needs."""
+    found = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_number(node.value):
+            code = compile(ast.Expression(node.value), str(path), "eval")
+            found[node.targets[0].id] = eval(code, {"__builtins__": {}})
+    return found
+
+
+def _is_number(node: ast.expr) -> bool:
+    return all(isinstance(part, ast.Constant | ast.BinOp | ast.operator) for part in ast.walk(node))
+
+
+def test_events_and_effects_are_all_described() -> None:
+    for module in ("events", "effects"):
+        tree = ast.parse((ROOT / "node" / "core" / f"{module}.py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                assert f"`{node.name}(" in ARCHITECTURE, f"{node.name} is missing in docs/architecture.md"
+
+
+def test_every_part_of_a_node_is_named() -> None:
+    parts = {path.stem for path in (ROOT / "node" / "core").glob("*.py")} - {"__init__"}
+    assert {part for part in parts if f"node/core/{part}.py" not in ARCHITECTURE} <= {"jobs", "retention"}
+
+
+def test_the_genesis_table_has_all_fields_in_their_order_with_their_defaults() -> None:
+    section = PROTOCOL.split("## Genesis")[1].split("## Encoding")[0]
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", section, re.MULTILINE)
+    items = [item for item in fields(Genesis) if item.init]
+    assert [row[0] for row in rows] == [item.name for item in items]
+    assert f"{len(items)}\nvalues, in this order" in section
+    for (_, stated), item in zip(rows, items, strict=True):
+        assert stated.strip().replace(" ", "") == written(item.default), f"default of {item.name}"
+
+
+def written(default: Any) -> str:
+    """A default as the table has it."""
+    if default is MISSING:
+        return "–"
+    if isinstance(default, Enum | str):
+        return f"`{default.value if isinstance(default, Enum) else default}`"
+    return "empty" if default == () else str(int(default))
+
+
+def test_the_table_of_messages_has_all_numbers() -> None:
+    section = PROTOCOL.split("## Messages")[1].split("## Transport")[0]
+    rows = re.findall(r"^\| (\d+) \| (\w+) \|", section, re.MULTILINE)
+    messages = {kind.KIND: kind.__name__.removesuffix("Message") for kind in get_args(Message)}
+    assert {int(number): title for number, title in rows} == messages
+    assert [int(number) for number, _ in rows] == sorted(messages)
+
+
+def test_errors_that_are_named_exist() -> None:
+    section = PROTOCOL.split("## Validity")[1].split("## Agreement")[0]
+    named = set(re.findall(r"\| `(\w+)`", section))
+    assert named
+    assert all(hasattr(exceptions, error) for error in named if error[0].isupper())
+    assert {"InvalidSignature", "InvalidBlock", "OutOfWindow", "Equivocation"} <= named
+
+
+def test_the_quorum_table_is_computed() -> None:
+    rows = {
+        line.split("|")[1].strip(): [int(cell) for cell in line.split("|")[2:-1]]
+        for line in PROTOCOL.splitlines()
+        if re.match(r"^\| (n|byzantine: [fq]|crash: q) \|", line)
+    }
+    byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
+    assert rows["byzantine: f"] == [byzantine.faulty(n) for n in rows["n"]]
+    assert rows["byzantine: q"] == [byzantine.quorum(n) for n in rows["n"]]
+    assert rows["crash: q"] == [crash.quorum(n) for n in rows["n"]]
+
+
+def test_the_quorum_table_of_the_readme_is_computed() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("| members | liars")[1].split("\n\n")[0]
+    rows = [tuple(map(int, row)) for row in re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)]
+    byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
+    assert len(rows) == 5
+    for n, liars, votes, of_crashed in rows:
+        assert (byzantine.faulty(n), byzantine.quorum(n), crash.quorum(n)) == (liars, votes, of_crashed)
+
+
+def test_times_and_budgets_of_neighbours_are_those_of_the_code() -> None:
+    limits, text = Limits(), PROTOCOL.split("## Transport")[1].split("## Why")[0]
+    assert f"nothing to say for {limits.keepalive_s:.0f} s" in text
+    assert f"said nothing for {limits.idle_timeout_s:.0f} s" in text
+    assert f"acknowledged for {limits.unacknowledged_s:.0f} s" in text
+    for per_s, burst, unit in (
+        (limits.messages_per_s, limits.messages_burst, ""),
+        (limits.bytes_per_s / 2**20, limits.bytes_burst / 2**20, " MiB"),
+        (limits.cpu_share, limits.cpu_burst_s, " s"),
+        (limits.answer_bytes_per_s / 2**20, limits.answer_bytes_burst / 2**20, " MiB"),
+    ):
+        assert f"| {_spaced(per_s)}{unit} | {_spaced(burst)}{unit} |" in text
+    for blame in (BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED):
+        assert re.search(rf"^\| .* \| {blame:g} \|$", text, re.MULTILINE)
+
+
+def _spaced(number: float) -> str:
+    return f"{number:,g}".replace(",", " ")
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+    for path in DECISIONS:
+        assert path.read_text(encoding="utf-8").startswith(f"# {int(path.name[:4])}. ")
+
+
+def test_guards_that_are_named_exist() -> None:
+    text = (ROOT / "docs" / "decisions" / "0010-libp2p-with-guards.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "network" / "libp2p").glob("*.py"))
+    guards = set(re.findall(r"`([A-Z][a-z]\w+)(?:\.\w+)?`", text))
+    assert len(guards) > 10
+    for guard in guards:
+        assert re.search(rf"\b{guard}\b", code), f"{guard} is named and not there"
+
+
+def test_every_behaviour_of_adversaries_is_described() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split("| behaviour | |")[1].split("\n\n")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(BEHAVIOURS)
