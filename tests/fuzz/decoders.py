@@ -26,6 +26,7 @@ from fedchain.learning.codec import TensorSpec
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models import ModelInfo
+from fedchain.learning.numbers import clip_elements
 from fedchain.learning.registry import METHODS
 from fedchain.learning.rules import Rules
 from fedchain.network.libp2p.addresses import decode_exchange, encode_exchange, is_address, seen_from
@@ -170,7 +171,7 @@ def _tensors(specs: tuple[TensorSpec, ...], size: int) -> dict[str, Any]:
             tensors[spec.name] = np.arange(np.prod(shape), dtype=np.int64).reshape(shape) + (spec.minimum or 0)
         else:
             elements = np.clip(np.array(ELEMENTS, dtype=np.float32), spec.minimum, spec.maximum)
-            tensors[spec.name] = np.resize(elements, shape)
+            tensors[spec.name] = np.asarray(clip_elements(spec, np.resize(elements, shape)))
     return tensors
 
 

@@ -249,7 +249,7 @@ def test_an_older_list_and_a_newer_one_are_read(tmp_path: Path) -> None:
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    bans = {Ban(ONE, "it lied", NOON_S, NOON_S + 1.5), Ban(STRANGER, "", 0.0, 1e12)}
+    bans = {Ban(ONE, "it lied", NOON_S, NOON_S + 1.5), Ban(TWO, "", NOON_S, NOON_S + 60.0)}
     write_bans(tmp_path, bans)
     assert set(read_bans(tmp_path)) == bans
     write_bans(tmp_path, [])

@@ -6,12 +6,20 @@ from fedchain.chain import exceptions
 from fedchain.chain.exceptions import Invalid, Refused, Unready
 from fedchain.network.verdict import Verdict, verdict
 
-REJECTED = {"InvalidEncoding", "InvalidTransaction", "InvalidPayload", "InvalidVote", "InvalidBlock"}
+REJECTED = {
+    "InvalidEncoding",
+    "InvalidSignature",
+    "InvalidTransaction",
+    "InvalidPayload",
+    "InvalidVote",
+    "InvalidCertificate",
+    "InvalidEvidence",
+    "InvalidBlock",
+}
 IGNORED = {
     "UnknownParent",
-    "UnknownBlock",
     "MissingPayload",
-    "FutureTimestamp",
+    "AlreadyKnown",
     "OutOfWindow",
     "Equivocation",
     "LimitReached",

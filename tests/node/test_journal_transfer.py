@@ -141,7 +141,7 @@ def document(**changes: Any) -> str:
         (document(content=[1]), "this is no exported journal: TypeError"),
         (
             document(content="00" * (CONTENT_SIZE_MAX + 1)),
-            f"takes {CONTENT_SIZE_MAX} bytes, the exported one has 65537",
+            f"takes {CONTENT_SIZE_MAX} bytes, the exported one has {CONTENT_SIZE_MAX + 1}",
         ),
     ],
 )

@@ -104,7 +104,7 @@ def test_an_integer_stands_for_a_float() -> None:
         ("aggregator", "somebody"),
         ("vote_quorum_percent", 49),
         ("vote_quorum_percent", 100),
-        ("contribution_quorum", 0),
+        ("contribution_quorum", -1),
         ("contribution_quorum", 21),
         ("contributors_per_round", 21),
         ("committee_size", 21),

@@ -119,14 +119,14 @@ def test_sleeping_peers_train_the_same_whatever_is_set_aside(monkeypatch: pytest
 
 @dataclass(frozen=True, kw_only=True)
 class Breaking(BladeFl):
-    """Peer 2's second round leaves the finite numbers."""
+    """The second round of all but peer 0 leaves the finite numbers: too few are left for a block."""
 
     def update(self, client: Client, round: Round) -> Tensors:
         posted = BladeFl.update(self, client, round)
         return {**posted, "model.fc3.bias": np.full(10, np.inf, np.float32)} if self._breaks(client, round) else posted
 
     def _breaks(self, client: Client, round: Round) -> bool:
-        return (client.index, round.number) == (2, 2)
+        return client.index > 0 and round.number == 2
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
 
@@ -137,7 +137,7 @@ def test_training_that_diverges_ends_the_run_and_keeps_what_came_before(
     monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
     chosen = Scenario(method="contributed:Breaking", peers=3, rounds=3, mining_attempts=8)
     rows: list[RoundMetrics] = []
-    with pytest.raises(TrainingDiverged, match=r"^peer 2, round 2: the loss is nan at step 20; try a smaller"):
+    with pytest.raises(TrainingDiverged, match=r"^peer [12], round 2: .*; try a smaller"):
         simulate(chosen, load_learner(chosen), rows.append, tmp_path / "chain")
     assert [row.round for row in rows] == [1]
     store = Store.open(tmp_path / "chain")
