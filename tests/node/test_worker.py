@@ -108,8 +108,8 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
     sound = rules.aggregate("update", 1, b"", [(b"a", learner.contribute(1, "update", 1, b"").payload)])
     known = rules.read_knowledge(sound)
     assert known is not None
-    signs = np.random.default_rng(0)
-    damaging = encode({name: signs.choice(np.array([-1e6, 1e6], np.float32), value.shape) for name, value in known.items()})
+    draw, ends = np.random.default_rng(0), np.array([-1e6, 1e6], np.float32)
+    damaging = encode({name: draw.choice(ends, value.shape) for name, value in known.items()})
     async with training(write_genesis(tmp_path / "genesis", chosen), tmp_path) as worker:
         await worker.contribute("update", 1, b"")
         checkpoint = (tmp_path / TRAINING).read_bytes()
