@@ -67,7 +67,13 @@ def judge_final(
 
 
 def judge_joined(
-    genesis: Genesis, data: bytes, block: Block, certificate: Certificate, is_valid_signature: SignatureCheck
+    genesis: Genesis,
+    data: bytes,
+    block: Block,
+    certificate: Certificate,
+    is_valid_signature: SignatureCheck,
+    *,
+    is_confirmed: bool = False,
 ) -> State:
     """The state after a final block, for who joins and holds no older one.
 
@@ -81,17 +87,18 @@ def judge_joined(
         block: the block that is final.
         certificate: precommits that made it so.
         is_valid_signature: checks signatures.
+        is_confirmed: whether more peers than may lie hand out the same block.
 
     Raises:
         Invalid: any of them is not what it is said to be.
         UnknownParent: so few members are drawn to vote that the sender could have chosen them by inventing a parent;
-            only the whole chain tells.
+            only others, or the whole chain, can tell.
     """
     state = decode_state(genesis, data)
     validate_state(genesis, state, is_valid_signature)
     required = votes_required(genesis, state.electors)
     # Nobody can prove a crime of an honest member: who is convicted is one liar less among the voters.
     liars = genesis.fault_model.faulty(len(state.members)) - len(state.convicted)
-    if required <= liars:
+    if required <= liars and not is_confirmed:
         raise UnknownParent("state", f"{required} drawn electors vouch for it, {liars} members may lie")
     return judge_final(genesis, state, block, certificate, None, is_valid_signature)

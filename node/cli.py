@@ -47,14 +47,13 @@ def start(
     with clear_errors():
         from fedchain.node.config import load_config
         from fedchain.node.console import set_up_logging, show_service
-        from fedchain.node.preflight import check, secure_folder
+        from fedchain.node.preflight import check
 
         overrides = {name: value for name, value in (given | lists).items() if value}
         settings = load_config(config, overrides)
         set_up_logging(verbose)
         check(settings)
         private_key = load_key(Path(settings.key))
-        secure_folder(Path(settings.data))
         from fedchain.node.run import run_node  # slow to import: what can be wrong was looked at before
 
         run_node(settings, private_key, show_service if sys.stdout.isatty() else None)

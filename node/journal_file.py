@@ -8,8 +8,8 @@ of its record: a damaged sector of the newest one must not bring back the one be
 signed to be signed again. All space is taken when the file is made, and a write costs one fsync::
 
     header      4,096 bytes     magic, chain id (32), public key (32), SHA-256 of these
-    slot 0      2 × 69,632      sequence (8), size (4), SHA-256, content; twice
-    slot 1      2 × 69,632
+    slot 0      2 × 1,052,672   sequence (8), size (4), SHA-256, content; twice
+    slot 1      2 × 1,052,672
 
 It guards against a crash, a full disk and a damaged sector. It does not guard against an old copy of itself: a file
 that somebody has put back is indistinguishable from one that was never written to again.
@@ -31,7 +31,7 @@ from fedchain.node.config import NodeConfigError
 
 MAGIC = b"fedchain signing journal 1\n"
 
-CONTENT_SIZE_MAX = 2**16
+CONTENT_SIZE_MAX = 2**20
 """Bytes of what a journal holds."""
 
 HEADER_SIZE = 4_096

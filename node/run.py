@@ -22,6 +22,7 @@ from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks
 from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.metrics import answer_metrics
+from fedchain.node.preflight import secure_folder
 from fedchain.node.service import Service
 from fedchain.node.status import answer_status
 from fedchain.node.task import learning_from_genesis, rules_of
@@ -63,6 +64,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) ->
     validate_choice(learning_from_genesis(genesis), config.task)
     checks = Checks(genesis, rules_of(genesis))
     folder = Path(config.data)
+    secure_folder(folder)
     path = journal_path(Path(config.key), genesis.chain_id)
     with (
         JournalFile.open(path, genesis.chain_id, key.public_key) as journal,

@@ -1,6 +1,6 @@
 """All test vectors: those of chain and network, and a node's own: journal, deadlines, timeouts, ids of gossip.
 
-``docs/vectors.json`` is what ``python -m fedchain.node.vectors`` prints. The journal's form, deadlines and timeouts are
+``docs/vectors.json`` is what ``fedchain vectors`` prints. The journal's form, deadlines and timeouts are
 a node's own business: no other peer notices if a program does them differently.
 """
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedchain.chain import vectors as chain_vectors
+from fedchain.chain.certificate import certify
 from fedchain.chain.genesis import GENESIS_VERSION, Genesis
 from fedchain.chain.state import genesis_state
 from fedchain.chain.transaction import sign_transaction
@@ -79,11 +80,12 @@ def _journals() -> Iterator[Journal]:
     """Before anything was signed; after a post and a prevote; after a precommit; of a key that spoke elsewhere."""
     chain = vector_chain()
     chain_id, block_hash = chain.genesis.chain_id, chain.steps[0].block.hash
+    prevotes = [sign_vote(key, chain_id, VoteKind.PREVOTE, 1, 0, block_hash) for key in KEYS[:3]]
     yield Journal()
     journal = Journal().with_post(sign_transaction(KEYS[0], chain_id, 1, 0, network_vectors.INLINE))
-    journal = journal.with_vote(sign_vote(KEYS[0], chain_id, VoteKind.PREVOTE, 1, 0, block_hash))
+    journal = journal.with_vote(prevotes[0])
     yield journal
-    yield journal.with_vote(precommit(chain.genesis, 0, 1, block_hash, attempt=0))
+    yield journal.with_vote(precommit(chain.genesis, 0, 1, block_hash, attempt=0), certify(prevotes))
     yield Journal().passed_over(7)
 
 
@@ -115,7 +117,7 @@ def _timeout(base_ms: int, attempt: int) -> dict[str, int]:
         "vote_timeout_ms": base_ms,
         "attempt": attempt,
         "timeout_ms": agreement.timeout_ms(attempt),
-        "gather_ms": agreement.gather_ms,
+        "gather_ms": agreement.gather_ms(attempt),
     }
 
 
@@ -133,7 +135,3 @@ class _NoCandidates:
     def is_valid(self, block_hash: Hash) -> bool:
         """There is none."""
         return False
-
-
-if __name__ == "__main__":
-    print_vectors()

@@ -213,7 +213,7 @@ class Scenario:
             _validate_traitors(f"adversaries[{place}]", traitors, self.peers)
         named = [number for traitors in self.adversaries for number in traitors.peers]
         if len(set(named)) < len(named) or len(named) >= self.peers:
-            raise ScenarioError(f"adversaries names {len(named)} of {self.peers} peers, each may be named once, not all")
+            raise ScenarioError(f"adversaries names {len(named)} of {self.peers} peers; each once, and not all")
         self.learning_config().validate()
 
     def learning_config(self) -> LearningConfig:

@@ -11,7 +11,9 @@ import pytest
 
 from fedchain.chain import exceptions
 from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.network.limits import BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED, Limits
 from fedchain.network.messages import Message
+from fedchain.simulator.adversaries.registry import BEHAVIOURS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
@@ -141,6 +143,35 @@ def test_the_quorum_table_is_computed() -> None:
     assert rows["crash: q"] == [crash.quorum(n) for n in rows["n"]]
 
 
+def test_the_quorum_table_of_the_readme_is_computed() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("| members | liars")[1].split("\n\n")[0]
+    rows = [tuple(map(int, row)) for row in re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)]
+    byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
+    assert len(rows) == 5
+    for n, liars, votes, of_crashed in rows:
+        assert (byzantine.faulty(n), byzantine.quorum(n), crash.quorum(n)) == (liars, votes, of_crashed)
+
+
+def test_times_and_budgets_of_neighbours_are_those_of_the_code() -> None:
+    limits, text = Limits(), PROTOCOL.split("## Transport")[1].split("## Why")[0]
+    assert f"nothing to say for {limits.keepalive_s:.0f} s" in text
+    assert f"said nothing for {limits.idle_timeout_s:.0f} s" in text
+    assert f"acknowledged for {limits.unacknowledged_s:.0f} s" in text
+    for per_s, burst, unit in (
+        (limits.messages_per_s, limits.messages_burst, ""),
+        (limits.bytes_per_s / 2**20, limits.bytes_burst / 2**20, " MiB"),
+        (limits.cpu_share, limits.cpu_burst_s, " s"),
+        (limits.answer_bytes_per_s / 2**20, limits.answer_bytes_burst / 2**20, " MiB"),
+    ):
+        assert f"| {_spaced(per_s)}{unit} | {_spaced(burst)}{unit} |" in text
+    for blame in (BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED):
+        assert re.search(rf"^\| .* \| {blame:g} \|$", text, re.MULTILINE)
+
+
+def _spaced(number: float) -> str:
+    return f"{number:,g}".replace(",", " ")
+
+
 def test_decisions_are_numbered_without_gaps() -> None:
     assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
     for path in DECISIONS:
@@ -154,3 +185,9 @@ def test_guards_that_are_named_exist() -> None:
     assert len(guards) > 10
     for guard in guards:
         assert re.search(rf"\b{guard}\b", code), f"{guard} is named and not there"
+
+
+def test_every_behaviour_of_adversaries_is_described() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split("| behaviour | |")[1].split("\n\n")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(BEHAVIOURS)

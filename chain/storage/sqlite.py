@@ -153,13 +153,17 @@ class Store:
             for record in records:
                 if isinstance(record, Content):
                     self._contents.write_file(record)
-            base = self._base
+            base, damaged = self._base, [key for key in tuple(self._damaged) if key[0] == FINALS.name]
             with transaction(self._writer):
+                for _, height in damaged:  # the next start sees the hole, and does not have to read the block for it
+                    self._writer.execute("DELETE FROM finals WHERE height = ?", (height,))
+                    base = max(base, height + 1)
                 for record in records:
                     base = self._insert(record, base)
-                if any(isinstance(record, Final) for record in records):
-                    base = find_base(self._writer, base)
+                if damaged or any(isinstance(record, Final) for record in records):
+                    base = find_base(self._writer, min(base, head_height(self._writer)))
             self._base = base
+            self._damaged.difference_update(damaged)
             self._forget_damage(records)
 
     def head(self) -> Final | None:

@@ -23,8 +23,9 @@ from fedchain.network.libp2p.addresses import (
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S, Blame
+from fedchain.network.libp2p.muxer import reset_quietly
 from fedchain.network.libp2p.streams import LENGTH_SIZE, FrameReader, FrameTooLarge
-from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
+from fedchain.network.libp2p.swarm import GuardedHost
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 
 DIALS_MAX = 32

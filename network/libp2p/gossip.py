@@ -26,8 +26,8 @@ from fedchain.network.libp2p.identity import public_key_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.mesh import CONTROLS_MAX, GuardedRouter
 from fedchain.network.libp2p.messenger import Blame, Hearing, rest
+from fedchain.network.libp2p.muxer import reset_quietly
 from fedchain.network.libp2p.streams import BATCH_SIZE, FrameReader, FrameTooLarge, NewestStream
-from fedchain.network.libp2p.swarm import reset_quietly
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 from fedchain.network.verdict import Verdict
 

@@ -14,10 +14,20 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.admission import Gate
 from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log
+from fedchain.network.libp2p.muxer import reset_quietly
 from fedchain.network.libp2p.streams import FrameReader, FrameTooLarge, NewestStream, Outbox
-from fedchain.network.libp2p.swarm import GuardedHost, reset_quietly
+from fedchain.network.libp2p.swarm import GuardedHost
 from fedchain.network.limits import BLAME_MALFORMED, Limits
-from fedchain.network.messages import MESSAGE_SIZE_MAX, Chunk, GossipMessage, Message, Status, decode_message
+from fedchain.network.messages import (
+    MESSAGE_SIZE_MAX,
+    CertificateMessage,
+    Chunk,
+    FinalMessage,
+    GossipMessage,
+    Message,
+    Question,
+    decode_message,
+)
 from fedchain.network.verdict import Verdict
 
 OPEN_TIMEOUT_S = 10.0
@@ -84,13 +94,13 @@ async def rest(gate: Gate, hearing: Hearing, peer: PublicKey, size: int) -> None
 
 
 def is_question(message: Message) -> bool:
-    """Whether a message wants an answer: whatever is no gossip, no status and no part of a content."""
-    return not isinstance(message, GossipMessage | Status | Chunk)
+    """Whether a message wants an answer, which costs whoever gives it more than whoever asks."""
+    return isinstance(message, Question)
 
 
 def is_answer(message: Message) -> bool:
-    """Whether a message goes to one peer because it asked: gossip and parts of contents do."""
-    return isinstance(message, GossipMessage | Chunk)
+    """Whether a message goes to one peer because it asked."""
+    return isinstance(message, GossipMessage | Chunk | FinalMessage | CertificateMessage)
 
 
 class Messenger:

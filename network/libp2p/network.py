@@ -4,7 +4,6 @@ It runs on trio. Everything here is called from the loop's own thread, and the r
 """
 
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,18 +29,14 @@ from fedchain.network.libp2p.identity import peer_id, public_key_of
 from fedchain.network.libp2p.log import log, quieten_library
 from fedchain.network.libp2p.mesh import GuardedRouter
 from fedchain.network.libp2p.messenger import Counters, Hearing, Messenger, is_answer
+from fedchain.network.libp2p.muxer import close_quietly
+from fedchain.network.libp2p.publisher import Publisher
 from fedchain.network.libp2p.streams import Outbox
-from fedchain.network.libp2p.swarm import ConnectionWatch, build_host, close_quietly
+from fedchain.network.libp2p.swarm import ConnectionWatch, build_host
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
-
-QUEUE_ROOM = 512
-"""Frames that may wait for a mesh neighbour before publishing pauses."""
-
-PACE_TIMEOUT_S = 1.0
-"""Longest pause for a neighbour that does not read."""
 
 SAVE_INTERVAL_S = 10.0
 """How often the known addresses are written down, if they have changed."""
@@ -173,8 +168,7 @@ class Libp2pNetwork:
         self._receiver: Receiver = lambda peer, message: Verdict.IGNORE
         self._on_peer: Callable[[PublicKey, bool], None] = lambda peer, connected: None
         self._peers: dict[PublicKey, tuple[Outbox, trio.CancelScope]] = {}
-        self._publications: deque[bytes] = deque()
-        self._published = trio.Event()
+        self._publisher = Publisher(self.pubsub, self.router, self.topic, limits, self.counters)
         self._nursery: trio.Nursery | None = None
 
     def attach(self, receiver: Receiver) -> None:
@@ -183,16 +177,8 @@ class Libp2pNetwork:
 
     def publish(self, message: GossipMessage) -> None:
         """Spread a message to every peer. What is larger than ``Limits.gossip_size_max`` is not sent."""
-        data = encode_message(message)
-        if len(data) > self._limits.gossip_size_max:
-            log.warning("size", "a message of %d bytes is too large for gossip", len(data))
+        if not self._publisher.put(encode_message(message)):
             self.counters.dropped += 1
-        elif len(self._publications) >= self._limits.publish_queue_max:
-            log.warning("publish", "%d messages wait to be published; one more is dropped", len(self._publications))
-            self.counters.dropped += 1
-        else:
-            self._publications.append(data)
-            self._published.set()
 
     def send(self, peer: PublicKey, message: Message) -> None:
         """Send a message to a connected peer; nothing happens if it is not connected, or too much waits for it."""
@@ -263,7 +249,7 @@ class Libp2pNetwork:
         self._nursery = nursery
         for peer in self.peers():  # connected while we were starting
             nursery.start_soon(self._serve, peer)
-        nursery.start_soon(self._publish_all)
+        nursery.start_soon(self._publisher.run)
         nursery.start_soon(self._finder.run)
         nursery.start_soon(self._save_addresses)
 
@@ -326,20 +312,6 @@ class Libp2pNetwork:
             outbox, scope = known
             with scope:
                 await self._messenger.serve(peer, outbox)
-
-    async def _publish_all(self) -> None:
-        """Publish what waits, and pause while a neighbour's queue is long, lest a burst overflow it."""
-        while True:
-            await self._published.wait()
-            while self._publications:
-                with trio.move_on_after(PACE_TIMEOUT_S):
-                    while self.router.waiting_max() > QUEUE_ROOM:
-                        await trio.sleep(0.005)
-                data = self._publications.popleft()
-                self.counters.messages_out += 1
-                self.counters.bytes_out += len(data)
-                await self.pubsub.publish(self.topic, data)
-            self._published = trio.Event()
 
     async def _save_addresses(self) -> None:
         """Keep the saved addresses up to date; seconds are lost if the process is killed."""

@@ -4,7 +4,6 @@ Decision 10 lists what of py-libp2p 0.8.1 is worked around here, and why.
 """
 
 import math
-import struct
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +26,6 @@ from libp2p.protocol_muxer.exceptions import MultiselectError
 from libp2p.rcmgr import Direction
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as Noise
-from libp2p.stream_muxer.yamux.yamux import GO_AWAY_NORMAL, TYPE_GO_AWAY, YAMUX_HEADER_FORMAT, Yamux
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
@@ -37,23 +35,12 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.handshakes import Handshakes
 from fedchain.network.libp2p.identity import key_pair, peer_id
 from fedchain.network.libp2p.log import log
+from fedchain.network.libp2p.muxer import BoundedYamux, close_quietly, reset_quietly
 from fedchain.network.libp2p.sockets import BufferedTcp, Wire
-from fedchain.network.limits import Limits, TokenBucket
-
-BUFFERED_MAX = 8 * 2**20
-"""Bytes of one connection's streams that may wait to be read."""
-
-READS_PER_S = 5_000.0
-"""Reads of one connection by yamux; as many data frames as may come take a tenth of them."""
-
-READS_BURST = 20_000.0
-"""Reads at once of a connection that was silent."""
+from fedchain.network.limits import Limits
 
 COLLISION_S = 5.0
 """Two connections to one peer opened within this time were dialled from both ends at once."""
-
-CLOSE_TIMEOUT_S = 2.0
-"""How long closing something may take."""
 
 Admits = Callable[[ID], bool]
 
@@ -106,7 +93,8 @@ class GatedUpgrader(TransportUpgrader):
     ) -> ISecureConn:
         """As libp2p's; the socket stays within reach."""
         conn: Any = await super().upgrade_security(raw_conn, is_initiator, peer_id)
-        conn.wire = getattr(raw_conn, "stream", None)
+        raw: Any = raw_conn
+        conn.wire = raw.stream
         return conn  # type: ignore[no-any-return]
 
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
@@ -119,74 +107,6 @@ class GatedUpgrader(TransportUpgrader):
         except MultiselectError as error:
             raise MuxerUpgradeFailure(f"no multiplexer in common with {peer_id}") from error
         return BoundedYamux(conn, peer_id, is_initiator=conn.is_initiator)
-
-
-class PacedReads:
-    """The encrypted connection under yamux, whose reads cost a token each: two for a frame with data, one for others.
-
-    Yamux answers a ping, and looks at any other frame, before anybody is asked to pay for it.
-    """
-
-    def __init__(self, conn: ISecureConn) -> None:
-        self._conn = conn
-        self._reads = TokenBucket(READS_PER_S, READS_BURST, trio.current_time())
-
-    async def read(self, n: int | None = None) -> bytes:
-        """Up to ``n`` bytes, later if they come too fast."""
-        if (pause_s := self._reads.borrow(1.0, trio.current_time())) > 0:
-            await trio.sleep(pause_s)
-        return await self._conn.read(n)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._conn, name)
-
-
-class BoundedYamux(Yamux):
-    """A connection whose peer cannot make it hold more than ``BUFFERED_MAX``, end the swarm, keep it busy, or stay."""
-
-    def __init__(self, conn: ISecureConn, peer_id: ID, is_initiator: bool | None = None) -> None:
-        paced: Any = PacedReads(conn)
-        super().__init__(paced, peer_id, is_initiator)
-        self.wire: Wire = paced.wire
-        self.created_s = trio.current_time()
-        self.is_told = False
-        """Whether all that want to know were told that it has ended."""
-
-    async def start(self) -> None:
-        """Run the connection until it is closed."""
-        try:
-            await super().start()
-        except Exception as error:
-            log.warning("yamux", "connection to %s broke: %r", self.peer_id, error)
-            await self._cleanup_on_error()
-
-    async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
-        """End the connection at once. Libp2p would say goodbye first, and wait as long as nobody reads that."""
-        self.wire.abort()
-        with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
-            await super().close(error_code)
-
-    async def leave(self) -> None:
-        """End the connection once the other side has read what was written, if it does so within a moment."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._say_goodbye)
-            with trio.move_on_after(CLOSE_TIMEOUT_S):
-                await self.event_closed.wait()
-            self.wire.abort()
-            nursery.cancel_scope.cancel()
-
-    async def _say_goodbye(self) -> None:
-        try:
-            await self._write_frame(struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_GO_AWAY, 0, 0, GO_AWAY_NORMAL))
-        except Exception as error:
-            log.debug("goodbye", "%s was left without a word: %r", self.peer_id, error)
-
-    async def _read_data_body(self, length: int) -> bytes:
-        held = sum(map(len, self.stream_buffers.values()))
-        if held + length > BUFFERED_MAX:
-            log.warning("window", "%s sends more than it may: %d bytes wait", self.peer_id, held)
-            raise trio.TooSlowError  # the one error after which yamux closes the connection
-        return await super()._read_data_body(length)
 
 
 class GuardedSwarm(Swarm):
@@ -313,24 +233,6 @@ class ConnectionWatch(INotifee):
 
     async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None:
         """Not of interest."""
-
-
-async def close_quietly(connection: Any) -> None:
-    """Close a connection; it may be broken already, and we may be in the middle of stopping."""
-    with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
-        try:
-            await connection.close()
-        except Exception as error:
-            log.debug("close", "closing a connection failed: %r", error)
-
-
-async def reset_quietly(stream: Any) -> None:
-    """Reset a stream, without which its other end would wait for ever."""
-    with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
-        try:
-            await stream.reset()
-        except Exception as error:
-            log.debug("reset", "resetting a stream failed: %r", error)
 
 
 async def _refuse(stream: INetStream) -> None:

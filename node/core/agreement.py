@@ -68,10 +68,9 @@ class Agreement:
         self._next_attempt_ms: int | None = None
         self._cast: list[Cast] = []
 
-    @property
-    def gather_ms(self) -> int:
-        """How long a first candidate waits for better ones."""
-        return self._timeout_ms // 4
+    def gather_ms(self, attempt: int) -> int:
+        """How long a first candidate waits for better ones, and what is known after an attempt in vain for others."""
+        return self.timeout_ms(attempt) // 4
 
     def timeout_ms(self, attempt: int) -> int:
         """How long an attempt waits in each of its steps."""
@@ -106,7 +105,7 @@ class Agreement:
         if preferred is None:
             return
         if self._gather_until_ms is None:
-            self._gather_until_ms = now_ms + self.gather_ms
+            self._gather_until_ms = now_ms + self.gather_ms(0)
         if now_ms >= self._gather_until_ms or self._candidates.is_complete(preferred):
             self._start(0, now_ms)
 
@@ -114,7 +113,7 @@ class Agreement:
         self.attempt = attempt
         self._prevoted = self._precommitted = False
         # After an attempt in vain the candidates get a moment to reach everybody.
-        self._gather_until_ms = now_ms + self.gather_ms if attempt else None
+        self._gather_until_ms = now_ms + self.gather_ms(attempt) if attempt else None
         self._nil_prevote_ms = now_ms + self.timeout_ms(attempt)
         self._nil_precommit_ms = self._next_attempt_ms = None
         self.ballots.reach(attempt)

@@ -1,17 +1,19 @@
 """Block import: how candidates become valid, final blocks move the head, and who was away joins it."""
 
+from contextlib import suppress
+
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import (
     AlreadyKnown,
     Invalid,
-    InvalidBlock,
     InvalidSignature,
+    LimitReached,
     Refused,
     UnknownParent,
 )
 from fedchain.chain.knowledge import EMPTY_ROOT, missing_contents
-from fedchain.chain.state import State, genesis_state
+from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import validate_knowledge
@@ -38,11 +40,14 @@ class BlockImport:
 
     def restore(self) -> None:
         """After a restart: candidates that we may be locked on, from the store."""
-        context = self._context
+        context, ledger = self._context, self._context.ledger
+        lock = context.journal.lock
+        locked = set() if lock is None else {lock[1]}
         for block in context.storage.candidates():
             if block.header.parent_hash == context.head.block_hash:
                 entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
-                context.ledger.add(entry, {block.hash})
+                with suppress(LimitReached):
+                    ledger.add(entry, ledger.to_replace(block, locked))
 
     def on_candidate(self, peer: PublicKey, block: Block) -> None:
         """A block for the open height: check all but its knowledge, keep it, fetch what it needs.
@@ -57,6 +62,7 @@ class BlockImport:
         if block.header.parent_hash != context.head.block_hash:
             height = block.header.height
             raise UnknownParent("parent", f"a block of height {height} found, {context.head.height + 1} is open")
+        replaced = ledger.to_replace(block, self.wanted)  # before anything costly is done for a block too many
         try:
             after = context.checks.block(context.head, block)
         except InvalidSignature:
@@ -64,7 +70,7 @@ class BlockImport:
         except Invalid as error:
             context.emit(Blame(block.header.miner, error))
             raise UnknownParent("candidate", str(error)) from None
-        ledger.add(Entry(block, after, context.now.ms), self.wanted)
+        ledger.add(Entry(block, after, context.now.ms), replaced)
         for post in block.transactions:  # its miner may have been told another post than we were
             held = context.mempool.get((post.round, post.phase), post.sender)
             if held is not None:
@@ -75,7 +81,7 @@ class BlockImport:
         """Our own block, which needs no check, is a candidate and is stored before it is sent."""
         context = self._context
         entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
-        context.ledger.add(entry, {block.hash})
+        context.ledger.add(entry)
         self._validate(entry, knowledge, is_own=True)
 
     def advance(self) -> None:
@@ -162,21 +168,16 @@ class BlockImport:
         self._settle(block, certificate, after)
         return True
 
-    def join(self, block: Block, certificate: Certificate, before: State) -> None:
-        """Stand on a final block above ours, by its certificate and the state that its header commits to.
+    def join(self, block: Block, certificate: Certificate, data: bytes, *, is_confirmed: bool) -> None:
+        """Stand on a final block above ours, by its certificate and the state ``data`` that its header commits to.
 
         Raises:
-            Refused: they do not belong together, or a quorum did not say so.
+            UnknownParent: only more peers that hand out the same block could tell.
+            Invalid: they do not belong together, or a quorum did not say so.
         """
         context = self._context
-        if before.root != block.header.state_root or before.height <= context.head.height:
-            raise InvalidBlock("state root", f"{before.root.hex()} found, {block.header.state_root.hex()} expected")
-        if before.members != context.head.members:
-            raise InvalidBlock("members", f"{len(before.members)} others found")
-        for crime in before.convicted:  # whoever is said to have no vote must have lost it by its own signatures
-            context.checks.evidence(genesis_state(context.genesis), crime)
-        after = context.checks.final(before, block, certificate)
-        self._settle(block, certificate, after, before)
+        after = context.checks.joined(data, block, certificate, is_confirmed=is_confirmed)
+        self._settle(block, certificate, after, decode_state(context.genesis, data))
 
     def _settle(self, block: Block, certificate: Certificate, after: State, before: State | None = None) -> None:
         context = self._context

@@ -16,7 +16,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, check_post, recompute
 from fedchain.chain.state import State
 from fedchain.chain.transaction import Transaction
-from fedchain.chain.transition import judge_block, judge_final
+from fedchain.chain.transition import judge_block, judge_final, judge_joined
 from fedchain.chain.validation import validate_certificate, validate_evidence, validate_transaction, validate_vote
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
@@ -85,6 +85,11 @@ class Checks:
             self.certificate(state.electors, certificate, state.height + 1)
             return known[1]
         return judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
+
+    def joined(self, data: bytes, block: Block, certificate: Certificate, *, is_confirmed: bool) -> State:
+        """The state after a final block, for who holds no older one; raises as ``judge_joined``."""
+        check = self._is_valid_signature
+        return judge_joined(self._genesis, data, block, certificate, check, is_confirmed=is_confirmed)
 
     def run(self, job: Job) -> Result:
         """Do a job."""

@@ -18,11 +18,7 @@ WINDOW = 8
 """Final blocks below the head that are kept in memory, with their contents and the states before them."""
 
 CANDIDATES_OF_MINER_MAX = 4
-"""Blocks of one miner for the open height; the one that is preferred least goes when there are more.
-
-Which ones stay does not depend on the order in which they came: a miner that tells everybody of others could otherwise
-have each prefer another one for ever.
-"""
+"""Blocks of one miner for the open height; the worst goes when there are more."""
 
 
 @dataclass(slots=True)
@@ -133,30 +129,41 @@ class Ledger:
                 return settled.block, settled.certificate
         return self._storage.final(height) if 0 < height <= self.head.height else None
 
-    def add(self, entry: Entry, wanted: Collection[Hash]) -> None:
-        """Keep a block for the open height.
+    def to_replace(self, block: Block, wanted: Collection[Hash]) -> Hash | None:
+        """The block that has to go for ``block``: of a miner that has enough of them, the worst.
+
+        Whatever a miner makes, all peers that hear of the same blocks keep the same ones: those that are preferred.
 
         Args:
-            entry: everything but its knowledge was checked.
-            wanted: blocks that votes name. They stay whatever comes, and count towards no bound.
+            block: for the open height; nothing need have been checked.
+            wanted: blocks that a quorum of votes names: they do not count, and they stay.
 
         Raises:
-            LimitReached: its miner has enough blocks that are preferred to it.
+            LimitReached: its miner has enough blocks that are preferred to this one.
         """
-        miner, rivals = entry.block.header.miner, [entry] if entry.hash not in wanted else []
-        rivals += [e for e in self.entries.values() if e.block.header.miner == miner and e.hash not in wanted]
-        worst = max(rivals, key=_rank, default=None)
-        if worst is not None and len(rivals) > CANDIDATES_OF_MINER_MAX:
-            if worst is entry:
-                raise LimitReached("candidates", f"{len(rivals) - 1} blocks of its miner are preferred to it")
-            del self.entries[worst.hash]
+        if block.hash in wanted:
+            return None
+        miner = block.header.miner
+        others = [known for known in self.entries.values() if known.block.header.miner == miner]
+        rivals = [known for known in others if known.hash not in wanted]
+        if len(rivals) < CANDIDATES_OF_MINER_MAX:
+            return None
+        worst = max(rivals, key=lambda known: preference(known.block))
+        if preference(block) >= preference(worst.block):
+            raise LimitReached("candidates", f"{len(rivals)} blocks of its miner are preferred to {block.hash.hex()}")
+        return worst.hash
+
+    def add(self, entry: Entry, replaced: Hash | None = None) -> None:
+        """Keep a block for the open height, instead of another one; everything but its knowledge was checked."""
+        if replaced is not None:
+            del self.entries[replaced]
         self.entries[entry.hash] = entry
 
     def valid(self) -> list[Entry]:
-        """Blocks that may become final, best first: most posts, then the lowest hash."""
-        return sorted((entry for entry in self.entries.values() if entry.is_valid), key=_rank)
+        """Blocks that may become final, best first."""
+        return sorted((e for e in self.entries.values() if e.is_valid), key=lambda entry: preference(entry.block))
 
 
-def _rank(entry: Entry) -> tuple[int, Hash]:
-    """Orders blocks as everybody prefers them, best first."""
-    return -entry.posts, entry.hash
+def preference(block: Block) -> tuple[int, Hash]:
+    """What orders candidates, the best first: most posts, then the lowest hash. It depends on the block alone."""
+    return -len(block.transactions), block.hash

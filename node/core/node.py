@@ -15,7 +15,7 @@ from fedchain.chain.evidence import Statement
 from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required, votes_required
-from fedchain.chain.storage.store import Storage
+from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
@@ -37,7 +37,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.content_cache import ContentCache, Intern
 from fedchain.node.core.context import Context, PhaseClock
 from fedchain.node.core.crimes import Crimes
-from fedchain.node.core.effects import Effect, Refuse, Retain, Send, Wake
+from fedchain.node.core.effects import Effect, Persist, Refuse, Retain, Send, Wake
 from fedchain.node.core.events import (
     Computed,
     Contributed,
@@ -113,6 +113,7 @@ class Node:
         said: list[Statement] = [*storage.votes(context.head.height + 1), *storage.posts(context.head.round)]
         for statement in said:  # it may be newer than the journal
             context.journal = context.journal.adopt(statement)
+        self._has_adopted = context.journal != (journal or Journal())
         self._crimes = Crimes(context)
         self._blocks = BlockImport(context, self._crimes)
         self._posts = Posts(context, self._crimes)
@@ -233,6 +234,12 @@ class Node:
     def _begin(self) -> None:
         """The first event: from here on time is known."""
         self._has_begun = True
+        journal = self._context.journal
+        if self._has_adopted:  # nobody may hear it before it is written down here, too
+            self._context.write_journal(journal)
+        said: tuple[Record, ...] = (*journal.votes, *journal.posts)
+        if said:  # a crash may have come between journal and store
+            self._context.emit(Persist(said))
         self._context.clock = PhaseClock(self._context.now.ms)
         self._blocks.restore()
 
@@ -325,6 +332,8 @@ class Node:
         self._voting.on_head()
         self._production.on_head()
         self._forget()
+        if self._catching_up.advance():  # blocks that are replayed come many at a time
+            self._on_head()
 
     def _forget(self) -> None:
         """Drop what no open phase, candidate or recent block refers to, and at times from the store, too."""

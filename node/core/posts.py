@@ -4,7 +4,15 @@ Its author is blamed for what it signed. Whoever passes a post on is to blame on
 signature, or the post of a stranger.
 """
 
-from fedchain.chain.exceptions import AlreadyKnown, Equivocation, Invalid, InvalidPayload, Refused
+from fedchain.chain.exceptions import (
+    AlreadyKnown,
+    Equivocation,
+    Invalid,
+    InvalidPayload,
+    InvalidTransaction,
+    OutOfWindow,
+    Refused,
+)
 from fedchain.chain.storage.store import Content
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import validate_content, validate_window
@@ -37,7 +45,11 @@ class Posts:
         if held == post or post.hash in self._checking or post.hash in self._early:
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
         validate_window(context.head, post)
-        context.checks.transaction(context.head, post)
+        try:
+            context.checks.transaction(context.head, post)
+        except InvalidTransaction as error:  # its author signed it, and others may know less
+            context.emit(Blame(post.sender, error))
+            raise OutOfWindow("post", str(error)) from None
         first = held or context.contents.waiting(post.key) or self._pending(post)
         if first is not None and first != post:  # the first post counts; both together are a crime
             self._crimes.accuse(first, post)

@@ -75,6 +75,7 @@ class Voting:
         if self.agreement.ballots.polka(certificate.attempt) is not None:
             raise AlreadyKnown("certificate", f"a quorum of attempt {certificate.attempt} is known")
         context.checks.certificate(context.head.electors, certificate, height)
+        self._compare(certificate)
         self.agreement.ballots.add_certificate(certificate)
 
     def advance(self) -> Certificate | None:
@@ -96,6 +97,8 @@ class Voting:
 
     def on_head(self) -> None:
         """Another height is open."""
+        if (settled := self._context.ledger.settled) is not None:
+            self._compare(settled.certificate)
         self.agreement = self._open()
         early, self._early = self._early, {}
         for vote in (vote for votes in early.values() for vote in votes):
@@ -116,6 +119,13 @@ class Voting:
         """How long a block was mined as we saw it: from when we could have mined ourselves until it came."""
         entry, since_ms = self._context.ledger.entries.get(block_hash), self._context.clock.mining_ms
         return 0 if entry is None or since_ms is None else max(0, entry.arrived_ms - since_ms)
+
+    def _compare(self, certificate: Certificate) -> None:
+        """Look for members that told others something else than us."""
+        held = self.agreement.ballots.ballot(certificate.attempt, certificate.kind).first
+        for vote in certificate.votes:
+            if (known := held.get(vote.voter)) is not None:
+                self._crimes.accuse(known, vote)
 
     def _open(self) -> Agreement:
         """The agreement on the open height, where the journal says that we are in it."""

@@ -12,12 +12,12 @@ from typing import ClassVar
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.messages import Message, VoteMessage
-from fedchain.node.core.effects import Effect, Send, Stop
+from fedchain.network.messages import Message, PostMessage, VoteMessage
+from fedchain.node.core.effects import Effect, Publish, Send, Stop
 from fedchain.node.core.events import Event, MessageReceived
 from fedchain.node.core.node import Node
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -78,9 +78,9 @@ class Adversary:
 
     def hear(self, event: Event) -> Sequence[Event]:
         """Its node is not told what others say in its name."""
-        if isinstance(event, MessageReceived) and isinstance(event.message, VoteMessage):
-            if event.message.vote.voter == self.key.public_key:
-                return ()
+        message = event.message if isinstance(event, MessageReceived) else None
+        if isinstance(message, VoteMessage) and message.vote.voter == self.key.public_key:
+            return ()
         return self.listen(event)
 
     def begin(self, peer: SimulatedPeer) -> None:
@@ -136,14 +136,37 @@ class Adversary:
         """Do something later, if the peer runs then."""
         self.coalition.loop.call_later(seconds, lambda: action() if self.is_running else None)
 
+    @property
+    def phase(self) -> tuple[int, int]:
+        """(round, phase) that is open."""
+        return self.node.head.round, self.node.head.phase
+
+    def post(self, payload: bytes, numbers: Iterable[int] | None) -> None:
+        """Post a payload for the open phase to some peers, or to all; it can be fetched by its hash."""
+        post = sign_transaction(self.key, self.genesis.chain_id, *self.phase, payload)
+        self.node._context.contents.put(post.payload_hash, payload)
+        message = PostMessage(post, payload if len(payload) <= self.genesis.inline_size_max else None)
+        if numbers is None:
+            self.peer.carry_out(Publish(message))
+        else:
+            self.send(numbers, message)
+
     def candidates(self) -> list[Hash]:
         """Blocks of the open height that it knows, in the order of their hashes."""
         return sorted(self.node.ledger.entries)
 
     def vote(
-        self, key: PrivateKey, kind: VoteKind, attempt: int, block_hash: Hash, *, height: int | None = None
+        self,
+        key: PrivateKey,
+        kind: VoteKind,
+        attempt: int,
+        block_hash: Hash,
+        *,
+        height: int | None = None,
+        clock_ms: int | None = None,
+        mining_ms: int | None = None,
     ) -> Vote:
-        """Sign a vote in the name of any key of the coalition."""
+        """Sign a vote in the name of any key of the coalition; None: what an honest member might say."""
         measures = kind is VoteKind.PRECOMMIT and block_hash != NIL
         return sign_vote(
             key,
@@ -152,8 +175,8 @@ class Adversary:
             self.height if height is None else height,
             attempt,
             block_hash,
-            clock_ms=self.peer.clock_ms() if measures else 0,
-            mining_ms=self.genesis.target_mining_time_ms if measures else 0,
+            clock_ms=(self.peer.clock_ms() if clock_ms is None else max(0, clock_ms)) if measures else 0,
+            mining_ms=(self.genesis.target_mining_time_ms if mining_ms is None else mining_ms) if measures else 0,
         )
 
 

@@ -9,10 +9,24 @@ if TYPE_CHECKING:
     from fedchain.simulator.adversaries.adversary import Adversary, Coalition
 
 BEHAVIOURS: Mapping[str, str] = {
+    "capture-attacker": "miners.CaptureAttacker",
+    "catch-up-hog": "flooders.CatchUpHog",
+    "censor": "miners.Censor",
+    "clock-liar": "voters.ClockLiar",
     "crash-loop": "silence.CrashLoop",
+    "difficulty-liar": "miners.DifficultyLiar",
     "double-voter": "voters.DoubleVoter",
+    "invalid-poster": "posters.InvalidPoster",
+    "junk-flooder": "flooders.JunkFlooder",
+    "payload-withholder": "posters.PayloadWithholder",
+    "poison-poster": "posters.PoisonPoster",
+    "post-equivocator": "posters.PostEquivocator",
     "random-voter": "voters.RandomVoter",
+    "replay-flooder": "flooders.ReplayFlooder",
+    "sibling-miner": "miners.SiblingMiner",
     "silent": "silence.Silent",
+    "slow-provider": "posters.SlowProvider",
+    "stale-lock-voter": "voters.StaleLockVoter",
     "vote-withholder": "voters.VoteWithholder",
     "yes-voter": "voters.YesVoter",
 }

@@ -1,9 +1,11 @@
 """Adversaries that lie with votes: two-faced, agreeing with everybody, random, withholding, and with stale locks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar
 
 from fedchain.chain.vote import NIL, Vote, VoteKind
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import EvidenceMessage, VoteMessage
 from fedchain.node.core.effects import Effect, Publish
 from fedchain.node.core.events import Event, MessageReceived
@@ -95,3 +97,54 @@ class VoteWithholder(Adversary):
             self.send((self.draw.choice(self.coalition.honest),), effect.message)
             return ()
         return super().say(effect)
+
+
+class StaleLockVoter(Adversary):
+    """Votes for the first block that it saw at a height, in every attempt and kind, and for no better one.
+
+    What it has precommitted in earlier attempts it says again and again, as if the others had decided then.
+    """
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Every vote is for the same block."""
+        if isinstance(effect, Publish) and isinstance(effect.message, VoteMessage):
+            vote = effect.message.vote
+            if vote.height not in self._first:
+                self._first = {vote.height: next(iter(self.node.ledger.entries), vote.block_hash)}
+            first = self._first[vote.height]
+            return (Publish(VoteMessage(self.vote(self.key, vote.kind, vote.attempt, first, height=vote.height))),)
+        return super().say(effect)
+
+    def act(self) -> None:
+        """Precommit the block once more, in an old attempt."""
+        first, attempt = self._first.get(self.height), self.node.voting.agreement.attempt
+        if first is not None and attempt > 0:
+            old = self.vote(self.key, VoteKind.PRECOMMIT, self.draw.randrange(attempt), first)
+            self.peer.carry_out(Publish(VoteMessage(old)))
+
+    _first: Mapping[int, Hash] = MappingProxyType({})
+    """By height: the block."""
+
+
+class ClockLiar(Adversary):
+    """Shows a clock in its precommits that is off by an hour. (Backdater, postdater)"""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"offset_s": -3600.0}
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """The same vote with another clock."""
+        match effect:
+            case Publish(VoteMessage(vote)) if vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL:
+                clock_ms = self.peer.clock_ms() + round(1000 * self.parameters["offset_s"])
+                lie = self.vote(
+                    self.key,
+                    vote.kind,
+                    vote.attempt,
+                    vote.block_hash,
+                    height=vote.height,
+                    clock_ms=clock_ms,
+                    mining_ms=vote.mining_ms,
+                )
+                return (Publish(VoteMessage(lie)),)
+            case _:
+                return super().say(effect)

@@ -161,6 +161,22 @@ class SimulatedNetwork:
         for one, other in ((number, banned), (banned, number)):
             self._on_link(one, other, False)
         self._loop.call_later(self.gates.limits.ban_s, self._mend, number, banned)
+        self._replace(number)
+
+    def _replace(self, number: int) -> None:
+        """Who has cut a link of a mesh dials somebody else: bans alone must not divide those that stay."""
+        held = {number, *(self._mesh[number] if self._mesh else range(len(self._members)))}
+        strangers = [
+            other
+            for other in range(len(self._members))
+            if other not in held and (number, other) not in self._broken and self.gates.admits(other, number)
+        ]
+        if not strangers:
+            return
+        other = self._random.choice(strangers)
+        for one, new in ((number, other), (other, number)):
+            self._mesh[one] = sorted((*self._mesh[one], new))
+            self._on_link(one, new, True)
 
     def _mend(self, number: int, banned: int) -> None:
         if not (self.gates.admits(number, banned) and self.gates.admits(banned, number)):

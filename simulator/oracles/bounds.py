@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fedchain.chain.genesis import Genesis
 from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.node.core.ballot import ATTEMPTS_AHEAD, ATTEMPTS_BEHIND
-from fedchain.node.core.catching_up import JOININGS_MAX
+from fedchain.node.core.joining import WAITING_MAX
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, WINDOW
 from fedchain.node.core.node import Node
 from fedchain.node.core.voting import EARLY_MAX
@@ -37,7 +37,7 @@ class Bounds:
             "crimes": members,
             "useless posts": posts,
             "sources": members,
-            "joinings": JOININGS_MAX,
+            "joinings": WAITING_MAX,
         }
 
     def check(self, peer: SimulatedPeer) -> None:
@@ -63,4 +63,4 @@ def _sizes(node: Node) -> Iterator[tuple[str, int]]:
     yield "crimes", len(context.evidence)
     yield "useless posts", len(context.useless)
     yield "sources", context.catch_up.heard()
-    yield "joinings", len(node._catching_up._joinings)
+    yield "joinings", len(node._catching_up._joining._waiting)

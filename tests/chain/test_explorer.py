@@ -1,4 +1,5 @@
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, NotFound, StoreCorrupt
-from fedchain.chain.explorer import history
+from fedchain.chain.explorer import ahead, history
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.views import Conviction, Voter, is_proven
@@ -20,6 +21,7 @@ from fedchain.chain.storage.store import Candidate, Content, Final
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.signatures import is_valid_signature
 from tests.chain.builders import (
     BLOCK_MS,
     CREATED_MS,
@@ -573,9 +575,9 @@ def test_a_wrong_knowledge_root_is_caught(chain: ChainBuilder, explore: Explore)
 def test_a_broken_rule_is_named(change: dict[str, Any], error: str, explore: Explore) -> None:
     chain = ChainBuilder(GENESIS)
     chain.keep(chain.remake(chain.extend_many(2)[1], **change))
-    chain.extend()
+    chain.extend_many(2)
     report = explore(chain).verify(SumRules())
-    assert verdicts(report) == ["ok", "invalid", "ok"]
+    assert verdicts(report) == ["ok", "invalid", "ok", "ok"]
     assert report.blocks[1].error.startswith(error)
     assert not report.is_valid
 
@@ -586,6 +588,20 @@ def test_a_certificate_without_a_quorum_is_caught(chain: ChainBuilder, explore: 
     report = explore(chain, [*before, replace(last, certificate=weak)]).verify(SumRules())
     assert verdicts(report) == ["ok", "ok", "ok", "invalid"]
     assert report.blocks[3].error == "InvalidCertificate: quorum: 2 votes found, 3 of 4 required"
+
+
+def test_who_judges_waits_for_signatures_and_verifies_none(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified = list[tuple[int, bytes]]()
+
+    def verify(key: bytes, signature: bytes, message: bytes) -> bool:
+        verified.append((threading.get_ident(), signature))
+        return is_valid_signature(key, signature, message)
+
+    monkeypatch.setattr(ahead, "is_valid_signature", verify)
+    assert explorer.verify(SumRules()).is_valid
+    assert threading.get_ident() not in {thread for thread, _ in verified}
+    # 4 miners, 15 posts, and 3 votes for each block, though those for all but the last come twice.
+    assert len({signature for _, signature in verified}) == 4 + 15 + 4 * 3
 
 
 def test_forged_votes_are_caught(chain: ChainBuilder, explore: Explore) -> None:

@@ -228,10 +228,17 @@ def test_files_are_contents_also_without_their_rows(folder: Path) -> None:
         assert (store.content(sha256(LARGE)), store.content(sha256(other))) == (LARGE, None)
 
 
-def test_deleted_rows_do_not_come_back(folder: Path, chain: ChainBuilder) -> None:
+def test_deleted_rows_do_not_come_back(folder: Path) -> None:
+    chain = ChainBuilder(GENESIS)
+    block = chain.extend_many(BLOCKS + 1)[-1]
+    rivals = [chain.extend(block.header.parent_hash, payload_of=number) for number in range(1, 20)]
     with Store.open(folder) as store:
-        store.append([chain.final(chain.blocks[chain.tip])])  # ends the other's candidate and replaces the state
+        store._writer.execute("PRAGMA secure_delete = OFF")  # as most builds of SQLite have it
+        store.append([Candidate(rival, False) for rival in rivals])
+        store.append([chain.final(block)])  # ends the candidates of others and replaces the state
     before = ask(folder, "SELECT hash FROM candidates"), ask(folder, "SELECT height FROM states")
+    found = {column for row in find_rows(folder / DATABASE) for column in row if isinstance(column, bytes)}
+    assert found & {rival.hash for rival in rivals}, "otherwise there would be nothing to drop"
     destroy(folder, 1)
     repair(folder)
     assert (ask(folder, "SELECT hash FROM candidates"), ask(folder, "SELECT height FROM states")) == before
@@ -334,6 +341,18 @@ def test_rows_are_found_without_sqlite(tmp_path: Path) -> None:
         log_data = log.read_bytes()
     (tmp_path / "database-wal").write_bytes(log_data)
     assert sorted(set(find_rows(path))) == sorted(rows)
+
+
+def test_a_torn_page_in_the_log_hides_no_row(tmp_path: Path) -> None:
+    path, rows = tmp_path / "database", [(number, bytes([number]) * 1000) for number in range(1, 20)]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, data)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    salts, head = b"saltsalt", b"\0" * 16
+    frames = (number.to_bytes(4, "big") + bytes(4) + salts + bytes(8) + bytes(PAGE_SIZE) for number in range(1, 8))
+    path.with_name("database-wal").write_bytes(head + salts + bytes(8) + b"".join(frames))
+    assert sorted(find_rows(path)) == rows
 
 
 def test_no_bytes_make_the_reader_of_pages_fail_or_run_on(tmp_path: Path) -> None:

@@ -333,9 +333,10 @@ def test_the_height_that_was_reached_and_the_one_that_is_left_are_named(
     execute(folder, "DELETE FROM finals WHERE height = ?", BLOCKS - 1)
     execute(folder, "DELETE FROM states")
     Store.open(folder).close()
-    assert warnings(caplog) == [
-        f"{folder}: block 8 is missing or damaged: cut back from height 9 to 7, the rest is fetched"
-    ]
+    message = f"{folder}: block 8 is missing or damaged: cut back from height 9 to 7, the rest is fetched"
+    assert warnings(caplog) == [message]
+    Store.open(folder).close()
+    assert warnings(caplog) == [message], "it is done once"
 
 
 @pytest.mark.parametrize("statement", ["UPDATE states SET data = x'00'", "DELETE FROM states"])
@@ -536,6 +537,42 @@ def test_a_damaged_block_counts_as_not_held_until_it_is_fetched_again(
         assert store.base() == 1
     with Store.open(folder) as store:
         assert store.final(4) is not None
+
+
+def test_a_damaged_block_that_was_noticed_is_a_hole_for_the_next_start(
+    folder: Path, chain: ChainBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = finals_of(chain)
+    execute(folder, f"UPDATE finals SET {DAMAGE} WHERE height IN (4, 6)")
+    with Store.open(folder) as store:
+        assert (store.final(6), store.final(4), store.base()) == (None, None, 7)
+        store.append([chain.vote(OWN, chain.tip)])
+        assert (store.base(), store.head()) == (7, records[-1])
+        expect_whole(store)
+    caplog.clear()
+    with Store.open(folder) as store:
+        assert store.base() == 7
+        assert len(warnings(caplog)) == 1
+        store.append([replace(records[5], state=b"")])
+        assert store.base() == 5
+        store.append([replace(records[3], state=b"")])
+        assert store.base() == 1
+        expect_whole(store)
+
+
+def test_a_head_that_is_damaged_while_the_node_runs_does_not_stop_it(folder: Path, chain: ChainBuilder) -> None:
+    records = finals_of(chain)
+    with Store.open(folder) as store:
+        execute(folder, f"UPDATE finals SET {DAMAGE} WHERE height = {BLOCKS}")
+        assert (store.final(BLOCKS), store.base()) == (None, BLOCKS + 1)
+        store.append([chain.vote(OWN, chain.tip)])
+        assert store.base() == BLOCKS + 1
+        following = chain.final(chain.blocks[chain.tip])
+        store.append([following])
+        assert (store.head(), store.base()) == (following, BLOCKS + 1)
+        store.append([replace(records[-1], state=b"")])
+        assert store.base() == 1
+        expect_whole(store)
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def _open_payload(method: str) -> Session:
         endings = []
         for phase, specs, other, known in cases:
             try:
-                rules.check(phase.name, data)
+                rules.check(phase.name, b"a", 1, b"", data)
             except InvalidPayload as error:
                 endings.append(str(error))
                 continue

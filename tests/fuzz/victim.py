@@ -170,7 +170,9 @@ class Victim:
         """What the node says it holds."""
         node = self.node
         agreement = node.voting.agreement
-        votes = [(slot, sorted(agreement.ballots.ballot(*slot).first)) for slot in agreement.ballots.slots()]
+        votes = [
+            (slot, sorted(agreement.ballots.ballot(*slot).first)) for slot in agreement.ballots.slots(agreement.attempt)
+        ]
         entries = sorted((entry.hash, entry.is_valid) for entry in node.ledger.entries.values())
         return repr((node.head, entries, votes, agreement.attempt, agreement.lock, node.journal, node.waiting_for()))
 

@@ -24,19 +24,21 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.utils import encode_varint_prefixed
 from multiaddr import Multiaddr
 
-from fedchain.chain.block import Block, Header, transactions_root, votes_root
+from fedchain.chain.block import BLOCK_VERSION, Block, Header, evidence_root, transactions_root
+from fedchain.chain.certificate import certificate_root
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.transaction import Transaction, sign_transaction
-from fedchain.chain.vote import sign_vote
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.addresses import encode_exchange
 from fedchain.network.libp2p.bounds import message_id
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
-    BlockMessage,
-    GetBlocks,
+    CandidateMessage,
+    GetCandidate,
     GetContent,
+    GetFinal,
     GetPosts,
     GetVotes,
     Message,
@@ -137,26 +139,27 @@ class Offender:
         """A post of ours whose payload nobody has."""
         round_number = self.height + 1
         payload = number.to_bytes(size, "big")
-        return sign_transaction(self.key, self.genesis.chain_id, round_number, 0, payload, self.genesis.created_ms)
+        return sign_transaction(self.key, self.genesis.chain_id, round_number, 0, payload)
 
     def block(self, number: int, parent: Hash | None = None, bits: int = EASY_BITS) -> Block:
         """A block with a post of ours, with next to no work unless ``bits`` say otherwise."""
         posts = (self.post(number),)
         header = Header(
-            version=1,
+            version=BLOCK_VERSION,
             parent_hash=parent or sha256(b"unknown %d" % number),
             height=self.height + 1,
             round=self.height + 1,
             phase=0,
             transactions_root=transactions_root(posts),
-            votes_root=votes_root(()),
+            certificate_root=certificate_root(None),
+            evidence_root=evidence_root(()),
+            state_root=sha256(b"state %d" % number),
             knowledge_root=self.content,
-            timestamp_ms=self.genesis.created_ms + 1_000_000 + number,
             bits=bits,
             miner=self.key.public_key,
             nonce=0,
         )
-        return seal(self.genesis, header, posts, (), self.key)
+        return seal(self.genesis, header, posts, None, (), self.key)
 
 
 def framed(data: bytes) -> bytes:
@@ -179,31 +182,31 @@ async def _hold(stream: INetStream) -> None:
 
 async def headers(offender: Offender) -> None:
     """Blocks without parent and with next to no work."""
-    await offender.flood_messages(BlockMessage(offender.block(number)) for number in range(DISTINCT))
+    await offender.flood_messages(CandidateMessage(offender.block(number)) for number in range(DISTINCT))
 
 
 async def announcements(offender: Offender) -> None:
     """Ten thousand payloads that nobody has, in posts and in blocks without parent."""
     posts = [PostMessage(offender.post(number, 10_000), None) for number in range(10_000)]
-    blocks = [BlockMessage(offender.block(number)) for number in range(200)]
+    blocks = [CandidateMessage(offender.block(number)) for number in range(200)]
     await offender.flood_messages([*posts, *blocks])
 
 
 async def votes(offender: Offender) -> None:
     """Votes for blocks that do not exist."""
     key, chain_id = offender.key, offender.genesis.chain_id
-    made = (sign_vote(key, chain_id, sha256(b"%d" % number), 1, 0) for number in range(10_000))
+    made = (
+        sign_vote(key, chain_id, VoteKind.PREVOTE, offender.height + 1, 0, sha256(b"%d" % number))
+        for number in range(10_000)
+    )
     await offender.flood_messages(VoteMessage(vote) for vote in made)
 
 
 async def statuses(offender: Offender) -> None:
     """Statuses that tell of blocks which do not exist."""
-    told = [
-        tuple((sha256(b"candidate %d %d" % (number, place)), b"\xff") for place in range(16))
-        for number in range(DISTINCT)
-    ]
+    told = [tuple(sha256(b"candidate %d %d" % (number, place)) for place in range(16)) for number in range(DISTINCT)]
     await offender.flood_messages(
-        Status(offender.head if number % 2 else sha256(b"%d" % number), 10**9, b"\xff", candidates)
+        Status(10**9, offender.head if number % 2 else sha256(b"%d" % number), b"\xff", candidates, (), None)
         for number, candidates in enumerate(told)
     )
 
@@ -213,9 +216,10 @@ def questions_of(offender: Offender) -> list[Message]:
     everybody = b"\xff" * 8
     return [
         GetContent(offender.content, 0),
-        GetBlocks((), offender.head),
+        GetFinal(1, 16),
+        GetCandidate(offender.head),
         GetPosts(phase, 0, everybody),
-        GetVotes(offender.head, everybody),
+        GetVotes(phase, VoteKind.PREVOTE, 0, everybody),
         GetContent(sha256(b"unknown"), 0),
     ]
 
@@ -237,7 +241,7 @@ async def silent_provider(offender: Offender) -> None:
         stream = await bad.open(offender.messages)
         for number in count():
             await stream.write(framed(encode_message(PostMessage(offender.post(0, 100_000), None))))
-            await stream.write(framed(encode_message(BlockMessage(offender.block(number)))))
+            await stream.write(framed(encode_message(CandidateMessage(offender.block(number)))))
             offender.sent += 2
             await trio.sleep(1)
 

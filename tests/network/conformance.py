@@ -111,7 +111,7 @@ class NetworkConformance:
 
     def test_what_is_sent_reaches_one_peer_and_names_the_sender(self, wire: Wire) -> None:
         listener = Listener(wire)
-        messages: list[Message] = [GetContent(HASH, 7), Status(HASH, 1, b"", ()), gossip()]
+        messages: list[Message] = [GetContent(HASH, 7), Status(1, HASH, b"", (), (), None), gossip()]
         for message in messages:
             wire.network(2).send(wire.members[5], message)
         wire.settle()
@@ -148,7 +148,7 @@ class NetworkConformance:
         listener = Listener(wire)
         builder = ChainBuilder(genesis(2))
         block = builder.extend()
-        votes = [VoteMessage(vote) for vote in builder.votes(block.hash)]
+        votes = [VoteMessage(vote) for vote in builder.certificate(block.hash).votes]
         wire.network(0).publish(votes[0])
         wire.network(7).publish(votes[1])
         wire.settle()

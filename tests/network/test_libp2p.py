@@ -159,7 +159,7 @@ async def test_a_large_content_is_fetched_in_chunks() -> None:
 
 @on_trio
 async def test_what_is_sent_while_the_stream_opens_arrives_and_only_the_newest_status_counts() -> None:
-    statuses = [Status(bytes(32), height, b"", ()) for height in range(3)]
+    statuses = [Status(height, bytes(32), b"", (), (), None) for height in range(3)]
     async with peer(0) as one, peer(1, one) as two:
         inbox = Inbox(two)
 
@@ -401,7 +401,7 @@ async def test_what_is_told_without_a_question_costs_the_listener_nothing() -> N
         await until(lambda: one.peers() and two.peers())
         inbox = Inbox(one)
         for number in range(20):
-            one.send(MEMBERS[1], Status(bytes(32), number, b"", ()))
+            one.send(MEMBERS[1], Status(number, bytes(32), b"", (), (), None))
             one.send(MEMBERS[1], GetContent(bytes(32), number))
         two.send(MEMBERS[0], GetContent(bytes(32), 0))
         await until(lambda: inbox.messages)

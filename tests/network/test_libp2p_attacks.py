@@ -25,16 +25,10 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.libp2p.bounds import JUDGEMENTS_MAX, RPC_SIZE_MAX, BoundedQueue, message_id
 from fedchain.network.libp2p.gossip import MESSAGES_MAX
 from fedchain.network.libp2p.identity import peer_id
+from fedchain.network.libp2p.muxer import BUFFERED_MAX, READS_BURST, READS_PER_S, BoundedYamux, PacedReads
 from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.libp2p.streams import FrameReader
-from fedchain.network.libp2p.swarm import (
-    BUFFERED_MAX,
-    READS_BURST,
-    READS_PER_S,
-    BoundedYamux,
-    PacedReads,
-    build_host,
-)
+from fedchain.network.libp2p.swarm import build_host
 from fedchain.network.limits import BLAME_MALFORMED, Limits
 from fedchain.network.messages import (
     MESSAGE_SIZE_MAX,
@@ -100,6 +94,8 @@ def rpc(*messages: rpc_pb2.Message) -> bytes:
 POST = encode_message(gossip())
 SUBSCRIPTIONS = [rpc_pb2.RPC.SubOpts(subscribe=True, topicid=f"topic {number}") for number in range(50_000)]
 
+HELLO = Status(0, bytes(32), b"", (), (), None)
+
 MALFORMED: dict[str, tuple[TProtocol, bytes]] = {
     "no protobuf": (GOSSIP, encode_varint_prefixed(b"\xff" * 40)),
     "a gossip frame without end": (GOSSIP, b"\xff" * 40),
@@ -112,7 +108,7 @@ MALFORMED: dict[str, tuple[TProtocol, bytes]] = {
     "a key": (GOSSIP, rpc(said(POST, key=b"garbage"))),
     "a signature": (GOSSIP, rpc(said(POST, signature=bytes(64)))),
     "gossip that is no message": (GOSSIP, rpc(said(b"garbage"))),
-    "gossip of a kind that is not gossip": (GOSSIP, rpc(said(encode_message(Status(bytes(32), 0, b"", ()))))),
+    "gossip of a kind that is not gossip": (GOSSIP, rpc(said(encode_message(HELLO)))),
     "gossip that is too large": (GOSSIP, rpc(said(bytes(LIMITS.gossip_size_max + 1)))),
     "no message": (MESSAGES, framed(b"garbage")),
     "a message that is not canonical": (
@@ -814,7 +810,7 @@ async def test_garbage_on_a_socket_ends_nothing() -> None:
 
 def test_votes_are_gossip_too() -> None:
     builder = ChainBuilder(genesis(2))
-    vote = VoteMessage(builder.votes(builder.extend().hash)[0])
+    vote = VoteMessage(builder.certificate(builder.extend().hash).votes[0])
     heard: list[Message] = []
 
     @on_trio

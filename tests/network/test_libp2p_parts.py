@@ -123,7 +123,7 @@ async def test_an_outbox_gives_what_was_put_in_order() -> None:
 @on_trio
 async def test_an_outbox_keeps_the_newest_status_and_gives_it_first() -> None:
     outbox = Outbox(Limits(outbox_messages_max=1))
-    statuses = [Status(bytes(32), height, b"", ()) for height in range(3)]
+    statuses = [Status(height, bytes(32), b"", (), (), None) for height in range(3)]
     assert outbox.put(GetContent(bytes(32), 1))
     assert not outbox.put(GetContent(bytes(32), 2))
     assert all(outbox.put(status) for status in statuses)

@@ -53,7 +53,7 @@ def _keep(stage: Stage, entries: Iterable[Entry], wanted: Collection[bytes] = ()
     ledger = Ledger(stage.genesis, MemoryStore())
     for entry in entries:
         with suppress(LimitReached):
-            ledger.add(entry, wanted)
+            ledger.add(entry, ledger.to_replace(entry.block, wanted))
     return set(ledger.entries)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -19,18 +18,17 @@ from typer.testing import CliRunner, Result
 from fedchain.crypto.address import address
 from fedchain.crypto.key_file import weakness
 from fedchain.crypto.keys import PrivateKey
+from fedchain.node.core.journal import Journal
 from fedchain.node.journal_file import JournalFile, journal_path
-from fedchain.node.keys_cli import export_signing_journal, import_journal_command, load_key, protect_key
+from fedchain.node.keys_cli import keys_app, load_key
 from tests.chain.builders import genesis
 
 KEY = PrivateKey(bytes(range(32)))
 GENESIS = genesis(2)
+SAID = Journal().passed_over(3)
 OLD, NEW = "FEDCHAIN_PASSPHRASE", "FEDCHAIN_NEW_PASSPHRASE"
 
-app = typer.Typer()
-app.command("protect")(protect_key)
-app.command("export-journal")(export_signing_journal)
-app.command("import-journal")(import_journal_command(lambda old, new: new < old))
+app = keys_app
 
 
 def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Result:
@@ -113,13 +111,13 @@ def test_a_journal_goes_with_its_key(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     here, there = tmp_path / "key.pem", tmp_path / "there" / "key.pem"
     with JournalFile.open(journal_path(here, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key) as journal:
-        journal.write(b"\x05")
+        journal.write(SAID.encode())
     exported.write_text(done("export-journal", here, "--genesis", document), encoding="utf-8")
     done("import-journal", there, exported, "--genesis", document)
     with JournalFile.open(journal_path(there, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key) as journal:
-        assert journal.content() == b"\x05"
+        assert journal.content() == SAID.encode()
         assert "is in use" in refused("import-journal", there, exported, "--genesis", document)
-        journal.write(b"\x06")
+        journal.write(SAID.passed_over(7).encode())
     assert "knows of more" in refused("import-journal", there, exported, "--genesis", document)
 
 

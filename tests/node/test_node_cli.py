@@ -13,7 +13,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from fedchain.node.run import CHAIN_FOLDER
+from fedchain.node.config import CHAIN_FOLDER
 from tests.chain.builders import keys
 from tests.node.shell import DIGITS, write_genesis
 

@@ -42,7 +42,8 @@ def effects_of(kinds: str) -> list[Effect]:
     """Effects by their letters: p to persist, j for a journal, a for anything else; each is another one."""
     made: list[Effect] = []
     for number, kind in enumerate(kinds):
-        made.append({"p": persist(number), "j": WriteJournal(Journal(slot=(number, 0, 1)))}.get(kind) or Wake(number))
+        of_kind: dict[str, Effect] = {"p": persist(number), "j": WriteJournal(Journal(slot=(number, 0, 1)))}
+        made.append(of_kind.get(kind, Wake(number)))
     return made
 
 

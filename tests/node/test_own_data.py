@@ -10,14 +10,14 @@ import pytest
 
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import load_tree
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.config import OWN
 from fedchain.learning.learner import Learner
 from fedchain.learning.own import load_task
 from fedchain.learning.rules import Rules
-from fedchain.node.run import CHAIN_FOLDER, read_genesis
+from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.run import read_genesis
 from fedchain.node.task import learning_from_genesis, learning_to_genesis
 from tests.chain.builders import keys
 from tests.node.test_node_cli import done, refused, start
@@ -46,7 +46,9 @@ def test_three_nodes_train_on_their_own_data_and_anybody_can_verify(here: Path) 
     assert shown.splitlines()[-1] == "all nodes have the same head"
     knowledge = knowledge_of_learner(read_genesis(here / "net" / "genesis.fedchain"), rounds=2)
     with Store.open(here / "net" / "node-0" / CHAIN_FOLDER, read_only=True) as store:
-        assert load_tree(store.genesis, store.records()).head.knowledge_root == sha256(knowledge)
+        head = store.head()
+        assert head is not None
+        assert head.block.header.knowledge_root == sha256(knowledge)
 
     (here / "mytask.py").unlink()
     verify = [sys.executable, "-m", "fedchain", "explorer", "verify", "net/node-1"]

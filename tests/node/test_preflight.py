@@ -18,11 +18,10 @@ import fedchain.node.preflight as preflight
 from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.hashing import sha256
-from fedchain.network.admission import BAN_FILE
 from fedchain.network.atomic_file import write_file
+from fedchain.network.bans import BAN_FILE
 from fedchain.network.libp2p.addresses import ADDRESS_FILE
 from fedchain.network.limits import Limits
-from fedchain.node import run
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
 from fedchain.node.status import SOCKET, answer_status
@@ -359,6 +358,5 @@ def test_a_folder_that_holds_other_things_is_closed_by_its_owner_alone(config: N
 
 
 def test_the_names_are_those_that_are_used() -> None:
-    assert run.CHAIN_FOLDER == CHAIN_FOLDER
     assert {CHAIN_FOLDER, TRAINING, ADDRESS_FILE, BAN_FILE, SOCKET} < set(OWN_NAMES)
     assert preflight.UMASK == 0o077

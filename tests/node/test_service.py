@@ -10,7 +10,7 @@ import pytest
 
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import InvalidPayload, Refused, StoreError
+from fedchain.chain.exceptions import InvalidPayload, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore, Record
 from fedchain.chain.transaction import Transaction, sign_transaction
@@ -32,7 +32,7 @@ from fedchain.network.verdict import Verdict
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Blame
 from fedchain.node.core.events import Tick
-from fedchain.node.core.jobs import Job
+from fedchain.node.core.jobs import Job, Result
 from fedchain.node.service import WAITING_MAX, NodeStopped, Service
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
@@ -338,7 +338,7 @@ async def test_large_aggregates_leave_the_loop_and_small_ones_do_not() -> None:
     with pytest.MonkeyPatch.context() as patch:
         run = Checks.run
 
-        def noting(self: Checks, job: Job) -> bytes | Refused:
+        def noting(self: Checks, job: Job) -> Result:
             done.append((job, threading.get_ident()))
             return run(self, job)
 

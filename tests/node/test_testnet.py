@@ -9,19 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedchain.chain.fork_choice import BlockTree
 from rich.console import Console
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
-from fedchain.chain.block import Block
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import load_tree
+from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
-from fedchain.node.run import CHAIN_FOLDER, read_genesis
+from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.run import read_genesis
 from fedchain.node.status import ask_status
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all
@@ -58,7 +57,7 @@ def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) ->
 def knowledge_of_processes(folder: Path) -> list[Hash]:
     """Knowledge root at every height of a node's chain."""
     with Store.open(folder / "node-0" / CHAIN_FOLDER, read_only=True) as store:
-        return _knowledge_roots(load_tree(store.genesis, store.records()))
+        return _knowledge_roots(store)
 
 
 def knowledge_of_simulation(folder: Path) -> list[Hash]:
@@ -76,14 +75,14 @@ def knowledge_of_simulation(folder: Path) -> list[Hash]:
     finally:
         pool.close()
     assert outcome.violations == []
-    tree = simulation.peers[0].tree
-    assert tree is not None
-    return _knowledge_roots(tree)
+    return _knowledge_roots(simulation.peers[0].storage)
 
 
-def _knowledge_roots(tree: BlockTree) -> list[Hash]:
-    states = [tree.state(tree.canonical(height) or b"") for height in range(1, tree.head.height + 1)]
-    return [state.knowledge_root for state in states if state is not None]
+def _knowledge_roots(storage: Storage) -> list[Hash]:
+    head = storage.head()
+    assert head is not None
+    found = (storage.final(number) for number in range(1, head.block.header.height + 1))
+    return [final[0].header.knowledge_root for final in found if final is not None]
 
 
 @dataclass
@@ -104,7 +103,7 @@ class Story:
 def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) -> None:
     with told(tmp_path / "net") as story:
         check_the_killed_and_the_late_node_have_the_same_head(story)
-        check_the_late_node_took_the_first_blocks_on_their_votes(story)
+        check_the_late_node_took_the_first_blocks_on_their_certificates(story)
         check_ctrl_c_ends_a_node_with_its_workers(story)
         check_a_killed_node_leaves_no_worker_behind(story)
         check_metrics_say_what_a_node_does(story)
@@ -177,11 +176,12 @@ def check_the_killed_and_the_late_node_have_the_same_head(story: Story) -> None:
     assert {node.status["height"] > story.height for node in story.nodes} == {True}
 
 
-def check_the_late_node_took_the_first_blocks_on_their_votes(story: Story) -> None:
+def check_the_late_node_took_the_first_blocks_on_their_certificates(story: Story) -> None:
     with Store.open(story.nodes[LATE].folder / CHAIN_FOLDER, read_only=True) as store:
-        blocks = [record for record in store.records() if isinstance(record, Block)]
-        assert [block.header.height for block in blocks[:2]] == [1, 2]
-        assert store.content(blocks[0].transactions[0].payload_hash) is None
+        assert store.base() == 1, "older blocks are fetched, too"
+        first = store.final(1)
+        assert first is not None
+        assert store.content(first[0].transactions[0].payload_hash) is None
 
 
 def check_nobody_promised_two_different_things(story: Story) -> None:
@@ -207,7 +207,7 @@ def check_logs_say_when_what_took_how_long(story: Story) -> None:
         r"trained round=1 steps=2 accuracy=[01]\.\d{4} seconds=\d+\.\d{3}",
         r"mining height=1 round=1",
         r"mined height=1 seconds=\d+\.\d{3}",
-        r"head height=1 hash=[0-9a-f]{16} round=2 finished=false",
+        r"head height=1 hash=[0-9a-f]{16} round=2 posts=[34] finished=false",
     ):
         assert re.search(f"^{when}{what}$", lines, re.MULTILINE), what
 
@@ -253,13 +253,13 @@ def test_the_table_fits_eighty_columns() -> None:
         "peers": ["peer"] * 100,
         "accuracy": 1.0,
         "head": "0123456789abcdef" * 4,
-        "waiting_for": "999 posts, or the phase's timeout",
+        "waiting_for": "999 posts, or the phase's deadline",
     }
     nodes = [LocalNode(100, Path(), "", [], None, status), LocalNode(101, Path(), "", [])]
     console = Console(width=80, file=open(os.devnull, "w", encoding="utf-8"), record=True)  # noqa: SIM115
     console.print(status_table(nodes))
     shown = console.export_text()
     assert "…" not in shown
-    assert "999 posts, or the phase's timeout" in shown
+    assert "999 posts, or the phase's deadline" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert len(shown.splitlines()) == 3

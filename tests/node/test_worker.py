@@ -156,7 +156,6 @@ async def test_the_miner_finds_a_nonce_for_the_newest_header_also_after_a_kill()
         await until(lambda: found[-1].round == 8, "a nonce after a kill")
     assert {header.round for header in found} == {7, 8}
     assert all(is_sealed("sha256d", header) for header in found)
-    assert found[0].timestamp_ms >= HEADER.timestamp_ms
     assert not is_worker(second, "mine")
     assert workers_of(os.getpid(), "mine") == []
 

@@ -101,7 +101,7 @@ def draw_scenario(schedule: Schedule) -> Scenario:
         delay_max_ms=draw.choice((50, 100, 500, 2_000)),
         max_virtual_s=CHAOS_S + PROGRESS_S,
         retention_blocks=draw.choice((0, 0, 2)),
-        faults=tuple([*_partitions(draw, peers), *_crashes(draw, numbers[count:])]),
+        faults=(*_partitions(draw, peers), *_crashes(draw, numbers[count:])),
         clocks=_clocks(draw, numbers[:faulty]),
         adversaries=_traitors(schedule.behaviour, sorted(numbers[:count])),
     )

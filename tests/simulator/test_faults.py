@@ -67,7 +67,7 @@ class Watched:
         self.at_split = self.at_end_of_split = Sighting([], set())
         self.agreed_at_height: int | None = None
         self.height_at_heal = 0
-        loop = self.simulation._loop
+        loop = self.simulation.loop
         loop.call_at(SETTLED_S, self._look_at_split)
         loop.call_at(HEAL_S - 0.001, self._look_at_end_of_split)
         loop.call_at(HEAL_S, self._wait_for_agreement)
@@ -91,7 +91,7 @@ class Watched:
         if len(seen.heads) == 1:
             self.agreed_at_height = max(seen.heights)
         else:
-            self.simulation._loop.call_later(0.25, self._wait_for_agreement)
+            self.simulation.loop.call_later(0.25, self._wait_for_agreement)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

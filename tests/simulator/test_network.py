@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedchain.chain.vote import sign_vote
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GetContent, Message, VoteMessage, encode_message
@@ -22,7 +22,7 @@ def request(number: int = 0) -> GetContent:
 
 
 def gossip(number: int = 0) -> VoteMessage:
-    return VoteMessage(sign_vote(builders.keys(1)[0], bytes(32), sha256(b"%d" % number), 1, 0))
+    return VoteMessage(sign_vote(builders.keys(1)[0], bytes(32), VoteKind.PREVOTE, 1, 0, sha256(b"%d" % number)))
 
 
 class Scene:
@@ -245,6 +245,20 @@ def test_what_was_ignored_may_come_again_and_what_was_rejected_may_not() -> None
             it.run()
         assert it.receivers().count(second) == 1
         assert it.receivers().count(first) >= 2
+
+
+def test_bans_do_not_divide_a_mesh() -> None:
+    """Else a federation whose liars happen to stand between its honest members would wait for ever."""
+    with scene(12, degree=2) as it:
+        it.verdicts = dict.fromkeys(range(12), Verdict.ACCEPT)
+        banned = list(it.network.neighbours(0))
+        for neighbour in banned:
+            it.network._cut(0, neighbour)
+        assert it.network.neighbours(0)
+        assert not set(banned) & set(it.network.neighbours(0))
+        it.network.publish(0, gossip())
+        it.run()
+        assert it.receivers() == list(range(1, 12))
 
 
 def test_without_a_mesh_nothing_is_passed_on() -> None:

@@ -142,7 +142,9 @@ def test_training_that_diverges_ends_the_run_and_keeps_what_came_before(
     assert [row.round for row in rows] == [1]
     store = Store.open(tmp_path / "chain")
     try:
-        assert len(list(store.records())) > rows[0].height
+        final = store.head()
+        assert final is not None
+        assert final.block.header.height >= rows[0].height
     finally:
         store.close()
 

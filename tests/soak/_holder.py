@@ -9,7 +9,7 @@ import trio
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import sha256
 from fedchain.network.libp2p.network import open_network
-from fedchain.node.core.checks import Verification
+from fedchain.node.core.checks import Checks
 from fedchain.node.service import Service
 from fedchain.node.workers.supervisor import Trained
 from tests.chain.builders import genesis, keys
@@ -34,6 +34,17 @@ class ToldTraining:
         return Trained(await self.take.receive(), 1, {"local_accuracy": 0.0})
 
 
+class NoJournal:
+    """A key that is never used again needs no journal."""
+
+    def content(self) -> bytes | None:
+        """Nothing was written."""
+        return None
+
+    def write(self, content: bytes) -> None:
+        """Nothing is kept."""
+
+
 def blob(size: int) -> bytes:
     """The payload of ``size`` bytes."""
     return Random(size).randbytes(size)
@@ -49,8 +60,8 @@ async def run(number: int, count: int) -> None:
         open_network(key, document.chain_id, document.members, bootstrap=bootstrap) as network,
         trio.open_nursery() as nursery,
     ):
-        verification = Verification(document, BlobRules())
-        service = Service(document, key, verification, MemoryStore(), network, training)
+        checks = Checks(document, BlobRules())
+        service = Service(document, key, checks, MemoryStore(), NoJournal(), network, training)
         network.watch(service.on_peer)
         nursery.start_soon(service.run)
         answer(network.listen_addresses())

@@ -15,6 +15,9 @@ from tests.soak._figures import percentile
 SHOWN_MAX = 20
 """Failing schedules that are printed."""
 
+PROGRESS_EVERY = 500
+"""Schedules after which a line says how far it is."""
+
 
 def main() -> None:
     """Play schedules and print figures for each behaviour; exits with 1 where a promise was broken."""
@@ -35,6 +38,9 @@ def main() -> None:
         played.append(result)
         if result.violations and sum(bool(item.violations) for item in played) <= SHOWN_MAX:
             print(f"FAILED {result.schedule.command}", *result.violations[:5], sep="\n    ", flush=True)
+        if len(played) % PROGRESS_EVERY == 0:
+            broken = sum(bool(item.violations) for item in played)
+            print(f"{len(played)} played, {broken} broken, {time.perf_counter() - begun:.0f} s", flush=True)
     show(played)
     print(f"{len(played)} schedules in {time.perf_counter() - begun:.0f} s")
     broken = sum(bool(item.violations) for item in played)
@@ -47,7 +53,8 @@ def show(played: list[Played]) -> None:
     by_name: dict[str, list[Played]] = defaultdict(list)
     for result in played:
         by_name[result.schedule.behaviour].append(result)
-    print(f"{'behaviour':18} {'played':>6} {'broken':>6} {'undecided':>9}  attempts p50 p99 max  healing s p50  p99  cpu s")
+    numbers = "attempts p50 p99 max  healing s p50  p99  cpu s"
+    print(f"{'behaviour':18} {'played':>6} {'broken':>6} {'undecided':>9}  {numbers}")
     for name, results in by_name.items():
         attempts = [attempt for result in results for attempt in result.attempts] or [0]
         healed_s = [result.healed_s for result in results if result.healed_s is not None] or [0.0]

@@ -21,12 +21,12 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.stream_muxer.yamux.yamux import YAMUX_HEADER_FORMAT
 from libp2p.utils import encode_varint_prefixed
 
-from fedchain.chain.vote import sign_vote
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.addresses import encode_exchange
 from fedchain.network.libp2p.network import open_network
-from fedchain.network.messages import BlockMessage, Chunk, Message, PostMessage, VoteMessage, encode_message
+from fedchain.network.messages import CandidateMessage, Chunk, Message, PostMessage, VoteMessage, encode_message
 from fedchain.node.status import ask_status
 from tests.fuzz.mutation import mutate
 from tests.fuzz.victim import messages as foreign_messages
@@ -180,8 +180,8 @@ class _Member:
     def _own_messages(self) -> list[bytes]:
         offender = self._offender
         post, block = offender.post(1), offender.block(1)
-        vote = sign_vote(offender.key, offender.genesis.chain_id, sha256(b""), 1, 0)
-        said: list[Message] = [PostMessage(post, None), PostMessage(post, bytes(100)), BlockMessage(block)]
+        vote = sign_vote(offender.key, offender.genesis.chain_id, VoteKind.PREVOTE, 1, 0, sha256(b""))
+        said: list[Message] = [PostMessage(post, None), PostMessage(post, bytes(100)), CandidateMessage(block)]
         said += [VoteMessage(vote), Chunk(bytes(32), 0, b"x" * 100), *questions_of(offender)]
         return [encode_message(item) for item in said]
 

@@ -1,0 +1,101 @@
+"""Joining: standing on a final block far above ours, by its certificate and the state that its header commits to.
+
+Where every member votes, certificate and state prove themselves: a state's members are the founders, and whoever has no
+vote in it has lost it by its own signatures. Where voters are drawn by a block's hash, a forged state could draw them,
+so several of the connected peers have to hand out the same block.
+"""
+
+from dataclasses import dataclass, field
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import Refused, UnknownParent
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import GetFinal
+from fedchain.node.core.block_import import BlockImport
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Blame
+
+WAITING_MAX = 4
+"""Heads that may wait for their state at a time; the lowest goes."""
+
+ASKED_MAX = 16
+"""Peers that are asked whether they have the same block."""
+
+
+@dataclass(slots=True)
+class _Head:
+    """A head that waits for the state before it."""
+
+    block: Block
+    certificate: Certificate
+    source: PublicKey
+    """32 bytes: who handed it out first."""
+    holders: set[PublicKey] = field(default_factory=set)
+    """Peers that handed it out."""
+
+
+class Joining:
+    """Heads that this peer may join at."""
+
+    def __init__(self, context: Context, blocks: BlockImport) -> None:
+        self._context, self._blocks = context, blocks
+        self._waiting: dict[Hash, _Head] = {}  # by the block's hash
+
+    def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
+        """A head far above ours; whether we stand on it now."""
+        context = self._context
+        head = self._waiting.get(block.hash)
+        if head is None:
+            if len(self._waiting) >= WAITING_MAX:
+                del self._waiting[min(self._waiting.values(), key=_height).block.hash]
+            head = self._waiting[block.hash] = _Head(block, certificate, peer)
+            context.send(context.contents.fetch(block.header.state_root, peer, context.now.ms))
+            if context.genesis.committee_size:
+                others = [other for other in context.peers if other != peer][:ASKED_MAX]
+                context.send((other, GetFinal(block.header.height, 1)) for other in others)
+        head.holders.add(peer)
+        return self._join(head)
+
+    def on_content(self, content_hash: Hash) -> bool:
+        """A content has come; whether it let us join."""
+        found = [head for head in self._waiting.values() if head.block.header.state_root == content_hash]
+        return any(self._join(head) for head in found)
+
+    def forget_up_to(self, height: int) -> None:
+        """Our head is at ``height``: who waited for less is not needed."""
+        self._waiting = {item: head for item, head in self._waiting.items() if _height(head) > height}
+
+    def states_wanted(self) -> set[Hash]:
+        """States that are on their way."""
+        return {head.block.header.state_root for head in self._waiting.values()}
+
+    def _join(self, head: _Head) -> bool:
+        """Stand on a head, once its state is here and enough peers have it."""
+        context = self._context
+        data = context.contents.get(head.block.header.state_root)
+        if data is None:
+            return False
+        is_confirmed = len(head.holders) >= self._holders_required()
+        try:
+            self._blocks.join(head.block, head.certificate, data, is_confirmed=is_confirmed)
+        except UnknownParent:
+            return False  # until more peers have it
+        except Refused as error:  # it proves nothing, which whoever handed it out could have known
+            del self._waiting[head.block.hash]
+            context.emit(Blame(head.source, error))
+            return False
+        del self._waiting[head.block.hash]
+        context.catch_up.delivered(head.source, _height(head), context.now.ms)
+        return True
+
+    def _holders_required(self) -> int:
+        """Peers that must have the block: more than may lie of as many as vote, or all that are connected."""
+        context = self._context
+        faulty = context.genesis.fault_model.faulty(len(context.head.electors))
+        return max(1, min(len(context.peers), faulty + 1))
+
+
+def _height(head: _Head) -> int:
+    return head.block.header.height

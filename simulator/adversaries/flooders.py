@@ -1,0 +1,121 @@
+"""Adversaries that send too much: junk that nobody asked for, old messages again, and claims of blocks they lack."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import VoteKind
+from fedchain.crypto.keys import SIGNATURE_SIZE
+from fedchain.network.messages import (
+    Chunk,
+    FinalMessage,
+    GetCandidate,
+    GetContent,
+    GetFinal,
+    GetPosts,
+    GetVotes,
+    Message,
+    PostMessage,
+    Status,
+    VoteMessage,
+)
+from fedchain.node.core.effects import Effect, Send
+from fedchain.node.core.events import Event, MessageReceived
+from fedchain.simulator.adversaries.adversary import Adversary
+from fedchain.simulator.engine.peer import SimulatedPeer
+
+REMEMBERED = 2_000
+"""Messages that a replaying flooder keeps."""
+
+
+class JunkFlooder(Adversary):
+    """Sends votes and posts that nobody signed, chunks that nobody asked for, statuses that are not true, questions."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"per_s": 20}
+
+    def act(self) -> None:
+        """So many to everybody."""
+        for _ in range(int(self.parameters["per_s"])):
+            self.send(self.coalition.honest, self._junk())
+
+    def _junk(self) -> Message:
+        draw, everyone = self.draw, b"\xff" * (len(self.genesis.members) // 8 + 1)
+        anything, height = draw.randbytes(32), self.height + draw.randrange(3)
+        author = self.member(draw.randrange(len(self.genesis.members)))
+        kind, attempt = draw.choice(list(VoteKind)), draw.randrange(2**20)
+        vote = self.vote(self.key, kind, attempt, anything, height=height)
+        choices: list[Message] = [
+            VoteMessage(vote),
+            VoteMessage(replace(vote, voter=author)),
+            VoteMessage(replace(vote, voter=anything)),
+            PostMessage(Transaction(self.phase[0], 0, author, anything, 12, bytes(SIGNATURE_SIZE)), None),
+            PostMessage(Transaction(self.phase[0] + 1, 0, author, anything, 12, bytes(SIGNATURE_SIZE)), b"x" * 12),
+            Chunk(anything, 0, anything),
+            Status(height + draw.randrange(2**30), anything, everyone, (anything,), (), (attempt, anything)),
+            GetFinal(draw.randrange(self.height + 1), 16),
+            GetPosts(*self.phase, everyone),
+            GetVotes(self.height, kind, max(0, self.node.voting.agreement.attempt), everyone),
+            GetContent(self.node.head.knowledge_root, 0),
+            GetCandidate(anything),
+        ]
+        return draw.choice(choices)
+
+
+class ReplayFlooder(Adversary):
+    """Sends what it has heard again, to everybody, as much as the budget of a neighbour allows."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"per_s": 50}
+
+    def listen(self, event: Event) -> Sequence[Event]:
+        """Remember what comes."""
+        if isinstance(event, MessageReceived):
+            self._heard.append(event.message)
+        return (event,)
+
+    def act(self) -> None:
+        """So many to everybody."""
+        if self._heard:
+            for message in self.draw.choices(self._heard, k=int(self.parameters["per_s"])):
+                self.send(self.coalition.honest, message)
+
+    def begin(self, peer: SimulatedPeer) -> None:
+        """Its memory does not survive a crash."""
+        super().begin(peer)
+        self._heard: deque[Message] = deque(maxlen=REMEMBERED)
+
+
+class CatchUpHog(Adversary):
+    """Claims a chain that is far ahead, and answers who asks for it with a block that everybody has."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"ahead": 1_000, "per_s": 1}
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Every status is a claim."""
+        match effect:
+            case Send(peer, Status() as status):
+                return (Send(peer, self._claim(status)),)
+            case _:
+                return super().say(effect)
+
+    def listen(self, event: Event) -> Sequence[Event]:
+        """Questions for blocks get the oldest block."""
+        match event:
+            case MessageReceived(peer, GetFinal()):
+                found = self.node.ledger.final(1)
+                if found is not None:
+                    self.peer.carry_out(Send(peer, FinalMessage(*found)))
+                return ()
+            case _:
+                return (event,)
+
+    def act(self) -> None:
+        """Tell everybody."""
+        for _ in range(int(self.parameters["per_s"])):
+            empty = bytes(len(self.genesis.members) // 8 + 1)
+            self.send(self.coalition.honest, self._claim(Status(self.height, b"", empty, (), (), None)))
+
+    def _claim(self, status: Status) -> Status:
+        height = status.height + int(self.parameters["ahead"])
+        return Status(height, self.draw.randbytes(32), status.posts, (), (), None)

@@ -1,0 +1,206 @@
+"""Adversaries that lie with blocks: they leave members out, mine too early, too much, or against the rules."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
+from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
+from fedchain.chain.state import State, posts_required
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import VoteKind
+from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
+from fedchain.node.core.block_import import recompute_job
+from fedchain.node.core.effects import Effect, Mine, Publish, Send
+from fedchain.node.core.events import Event, MessageReceived
+from fedchain.node.core.jobs import Knowledge
+from fedchain.simulator.adversaries.adversary import Adversary
+
+
+class EagerMiner(Adversary):
+    """Mines over the posts that it likes as soon as it may. What it likes, a subclass says."""
+
+    def chosen(self) -> tuple[Transaction, ...]:
+        """Posts of its next block, in sender order; none: it does not mine now."""
+        raise NotImplementedError
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Its node's own blocks are not mined."""
+        return () if isinstance(effect, Mine) else super().say(effect)
+
+    def listen(self, event: Event) -> Sequence[Event]:
+        """Whatever happens, look whether there are enough posts."""
+        self._look()
+        return (event,)
+
+    def act(self) -> None:
+        """Look once more."""
+        self._look()
+
+    _wanted: tuple[Transaction, ...] = ()
+
+    def _look(self) -> None:
+        if not self.is_running or self.node.head.finished:
+            return
+        posts = self.chosen()
+        if posts and posts != self._wanted:
+            self._wanted = posts
+            header = draft_header(self, posts)
+            if header is not None:
+                self.peer.mine(header, lambda sealed: self._publish(sealed, posts), lambda: self._wanted == posts)
+
+    def _publish(self, sealed: Header, posts: tuple[Transaction, ...]) -> None:
+        if sealed.parent_hash == self.node.head.block_hash:
+            publish_block(self, sealed, posts)
+
+    def held(self) -> dict[bytes, Transaction]:
+        """Posts of the open phase that may be counted, by sender."""
+        posts, contributors = self.node._context.mempool.posts(self.phase), self.node.head.contributors
+        return {sender: posts[sender] for sender in sorted(posts) if sender in contributors}
+
+
+class Censor(EagerMiner):
+    """Leaves the first honest members out of its blocks, and shows its own post in its own block alone.
+
+    Its block then counts as many posts as the others hold, with its own in place of a victim's.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"victims": 1}
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Its own post is a secret, and it does not vote for blocks of others."""
+        match effect:
+            case Publish(PostMessage(post, _)) | Send(_, PostMessage(post, _)) if post.sender == self.key.public_key:
+                return ()
+            case Publish(VoteMessage(vote)):
+                entry = self.node.ledger.entries.get(vote.block_hash)
+                mine = entry is None or entry.block.header.miner in {key.public_key for key in self.coalition.keys}
+                return (effect,) if mine else ()
+            case _:
+                return super().say(effect)
+
+    def chosen(self) -> tuple[Transaction, ...]:
+        """All but the victims', once there are enough."""
+        victims = {self.member(number) for number in self.coalition.honest[: int(self.parameters["victims"])]}
+        posts = tuple(post for sender, post in self.held().items() if sender not in victims)
+        return posts if len(posts) >= posts_required(self.genesis, self.node.head) else ()
+
+
+class CaptureAttacker(EagerMiner):
+    """Never posts for others to see, and mines over as few posts as it may, its own first, before the rest has come.
+
+    In version 1 that took the votes of all whom its blocks left out, until it was the only elector.
+    """
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Its own post is a secret."""
+        match effect:
+            case Publish(PostMessage(post, _)) | Send(_, PostMessage(post, _)) if post.sender == self.key.public_key:
+                return ()
+            case _:
+                return super().say(effect)
+
+    def chosen(self) -> tuple[Transaction, ...]:
+        """The minimum."""
+        held, required = self.held(), posts_required(self.genesis, self.node.head)
+        if len(held) < required:
+            return ()
+        own = held.pop(self.key.public_key, None)
+        posts = [*([own] if own else []), *held.values()][:required]
+        return tuple(sorted(posts, key=lambda post: post.sender))
+
+
+class SiblingMiner(Adversary):
+    """Makes many blocks for the open height, and for the last ones that are closed, as if its hashes cost nothing."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"per_s": 4}
+
+    def act(self) -> None:
+        """Blocks over all posts that it holds; those of closed heights are those blocks mined again."""
+        for _ in range(int(self.parameters["per_s"])):
+            posts = self.node._context.mempool.posts(self.phase)
+            counted = tuple(posts[sender] for sender in sorted(posts) if sender in self.node.head.contributors)
+            if len(counted) >= posts_required(self.genesis, self.node.head) and self.draw.random() < 0.5:
+                header = draft_header(self, counted)
+                if header is not None:
+                    publish_block(self, self.peer.search(header), counted)
+            else:
+                self._mine_again()
+
+    def _mine_again(self) -> None:
+        found = self.node.ledger.final(self.draw.randint(max(1, self.height - 4), max(1, self.height - 1)))
+        if found is not None:
+            block, _ = found
+            sealed = self.peer.search(replace(block.header, miner=self.key.public_key))
+            again = sign_block(
+                self.key, self.genesis.chain_id, sealed, block.transactions, block.certificate, block.evidence
+            )
+            self.peer.carry_out(Publish(CandidateMessage(again)))
+
+
+class DifficultyLiar(Adversary):
+    """Says that mining took as long as it likes, and mines against the easiest target."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"mining_s": 1e6}
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Its precommits carry the lie, its headers the wrong bits."""
+        match effect:
+            case Publish(VoteMessage(vote)) if vote.kind is VoteKind.PRECOMMIT and any(vote.block_hash):
+                lie = self.vote(
+                    self.key,
+                    vote.kind,
+                    vote.attempt,
+                    vote.block_hash,
+                    height=vote.height,
+                    mining_ms=round(self.parameters["mining_s"] * 1000),
+                )
+                return (Publish(VoteMessage(lie)),)
+            case Mine(header):
+                easy = self.peer.search(replace(header, bits=bits_from_target(TARGET_MAX)))
+                posts = self.node._production._draft
+                if posts is not None:
+                    block = sign_block(
+                        self.key, self.genesis.chain_id, easy, posts.transactions, posts.certificate, posts.evidence
+                    )
+                    self.peer.carry_out(Publish(CandidateMessage(block)))
+                return (effect,)
+            case _:
+                return super().say(effect)
+
+
+def draft_header(adversary: Adversary, posts: tuple[Transaction, ...]) -> Header | None:
+    """An unsealed header over some posts for the open height; None where they cannot be aggregated here."""
+    context = adversary.node._context
+    head: State = context.head
+    if context.knowledge() is None or any(context.content(post.payload_hash) is None for post in posts):
+        return None
+    result = context.checks.run(recompute_job(context, posts))
+    if not isinstance(result, Knowledge):
+        return None
+    context.contents.put(result.root, result.data)
+    certificate: Certificate | None = context.ledger.certificate
+    return Header(
+        version=BLOCK_VERSION,
+        parent_hash=head.block_hash,
+        height=head.height + 1,
+        round=head.round,
+        phase=head.phase,
+        transactions_root=transactions_root(posts),
+        certificate_root=certificate_root(certificate),
+        evidence_root=evidence_root(()),
+        state_root=head.root,
+        knowledge_root=result.root,
+        bits=head.bits,
+        miner=adversary.key.public_key,
+        nonce=0,
+    )
+
+
+def publish_block(adversary: Adversary, sealed: Header, posts: tuple[Transaction, ...]) -> None:
+    """Sign a sealed block without evidence, and show it to everybody, its own node included."""
+    certificate = adversary.node.ledger.certificate
+    message = CandidateMessage(sign_block(adversary.key, adversary.genesis.chain_id, sealed, posts, certificate))
+    adversary.peer.carry_out(Publish(message))
+    adversary.peer.handle(MessageReceived(adversary.key.public_key, message))
