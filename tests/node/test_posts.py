@@ -182,7 +182,8 @@ def test_for_a_forged_post_who_sent_it_is_to_blame() -> None:
 def test_a_post_that_can_never_be_counted_is_refused() -> None:
     stage = Stage(genesis(4, payload_size_max=32, inline_size_max=32))
     for item in (_post(stage, phase=1), _post(stage, data=bytes(33))):
-        assert refused(stage.receive(PostMessage(item, None))) == ["InvalidTransaction"]
+        effects = stage.receive(PostMessage(item, None))
+        assert (refused(effects), blamed(effects)) == (["OutOfWindow"], [(item.sender, "InvalidTransaction")])
 
 
 def test_for_a_wrong_size_its_author_is_to_blame_and_not_who_has_the_payload() -> None:
