@@ -64,6 +64,11 @@ class CatchUp:
         """How many peers have said where they are."""
         return len(self._sources)
 
+    def was_asked(self, peer: PublicKey, height: int) -> bool:
+        """Whether a peer was asked for blocks up to a height at least: what nobody asked for has no seat."""
+        source = self._sources.get(peer)
+        return source is not None and height <= source.asked_to
+
     def delivered(self, peer: PublicKey, height: int, now_ms: int) -> None:
         """A peer sent the block that brought our head to ``height``; after its last one it may be asked for more."""
         if (source := self._sources.get(peer)) is not None:

@@ -77,10 +77,11 @@ class Agreement:
         return min(TIMEOUT_MS_MAX, self._timeout_ms * (1 + attempt))
 
     def resume(self, attempt: int, lock: Lock | None, *, prevoted: bool, precommitted: bool) -> None:
-        """Go on after a restart where the journal says that we were. What was voted then is not voted again."""
+        """Go on where the journal says that we were. What was voted then is not voted again."""
         self.attempt, self.lock = attempt, lock
         self.ballots.reach(attempt)
         self._prevoted, self._precommitted = prevoted or precommitted, precommitted
+        self._gather_until_ms = self._nil_prevote_ms = self._nil_precommit_ms = self._next_attempt_ms = None
 
     def advance(self, now_ms: int) -> list[Cast]:
         """Do all that votes, candidates and time allow; the votes to be signed, in order."""

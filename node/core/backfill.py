@@ -59,8 +59,12 @@ class Backfill:
         context, records = self._context, list[Final]()
         above = self._above or self._lowest()
         while above is not None and (block := self._batch.pop(self._base - 1, None)) is not None:
-            if block.hash != above.header.parent_hash or above.certificate is None:
-                break  # somebody's invention
+            if (
+                block.hash != above.header.parent_hash
+                or above.certificate is None
+                or not context.checks.is_whole(block)
+            ):
+                break  # somebody's invention, or somebody else's body under a good header
             records.append(Final(block, above.certificate, b""))
             self._above = above = block
             self._base -= 1

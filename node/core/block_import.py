@@ -7,6 +7,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import (
     AlreadyKnown,
     Invalid,
+    InvalidBlock,
     InvalidSignature,
     LimitReached,
     Refused,
@@ -39,7 +40,7 @@ class BlockImport:
         """Blocks of the open height that a quorum of votes names, or that we voted for."""
 
     def restore(self) -> None:
-        """After a restart: candidates that we may be locked on, from the store."""
+        """After a restart: candidates from the store, and first of all those that we voted for."""
         context, ledger = self._context, self._context.ledger
         lock = context.journal.lock
         locked = set() if lock is None else {lock[1]}
@@ -47,7 +48,7 @@ class BlockImport:
             if block.header.parent_hash == context.head.block_hash:
                 entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
                 with suppress(LimitReached):
-                    ledger.add(entry, ledger.to_replace(block, locked))
+                    ledger.add(entry, ledger.to_replace(block, self.wanted | locked))
 
     def on_candidate(self, peer: PublicKey, block: Block) -> None:
         """A block for the open height: check all but its knowledge, keep it, fetch what it needs.
@@ -176,8 +177,12 @@ class BlockImport:
             Invalid: they do not belong together, or a quorum did not say so.
         """
         context = self._context
+        before = decode_state(context.genesis, data)
+        if before.block_hash != block.header.parent_hash:  # no number of peers could make it fit
+            found, expected = block.header.parent_hash.hex(), before.block_hash.hex()
+            raise InvalidBlock("parent", f"{found} found, the state stands on {expected}")
         after = context.checks.joined(data, block, certificate, is_confirmed=is_confirmed)
-        self._settle(block, certificate, after, decode_state(context.genesis, data))
+        self._settle(block, certificate, after, before)
 
     def _settle(self, block: Block, certificate: Certificate, after: State, before: State | None = None) -> None:
         context = self._context

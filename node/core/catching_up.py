@@ -2,14 +2,13 @@
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import AlreadyKnown, OutOfWindow, Refused
+from fedchain.chain.exceptions import AlreadyKnown, OutOfWindow
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Status
 from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
-from fedchain.node.core.effects import Blame
 from fedchain.node.core.joining import Joining
 from fedchain.node.core.ledger import WINDOW
 from fedchain.node.core.replay import Replay
@@ -89,17 +88,10 @@ class CatchingUp:
 
     def advance(self) -> bool:
         """Follow the next block that was recomputed; whether our head moved."""
-        context = self._context
-        found = None
-        try:
-            found = self._replay.next()
-            if found is None:
-                return False
-            self._blocks.on_final(found.block, found.certificate)
-        except Refused as error:
-            if found is not None:
-                context.emit(Blame(found.peer, error))
+        context, found = self._context, self._replay.next()
+        if found is None:
             return False
+        self._blocks.on_final(found.block, found.certificate)
         context.catch_up.delivered(found.peer, found.block.header.height, context.now.ms)
         return True
 

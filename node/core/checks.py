@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TypeVar, assert_never
 
-from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate
+from fedchain.chain.block import Block, block_signing_message, evidence_root, transactions_root
+from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
@@ -65,6 +65,19 @@ class Checks:
     def is_signed(self, member: PublicKey, statement: Statement) -> bool:
         """Whether ``member`` signed a statement."""
         return self._is_valid_signature(member, statement.signature, statement.signing_message(self._genesis.chain_id))
+
+    def is_whole(self, block: Block) -> bool:
+        """Whether body and signature are the ones of a header that is known to be right."""
+        header = block.header
+        found = (
+            transactions_root(block.transactions),
+            certificate_root(block.certificate),
+            evidence_root(block.evidence),
+        )
+        if found != (header.transactions_root, header.certificate_root, header.evidence_root):
+            return False
+        message = block_signing_message(self._genesis.chain_id, header.hash)
+        return self._is_valid_signature(header.miner, block.signature, message)
 
     def block(self, state: State, block: Block) -> State:
         """The state after a block, if everything but its knowledge is right; raises as ``judge_block``.

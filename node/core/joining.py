@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import Refused, UnknownParent
+from fedchain.chain.exceptions import OutOfWindow, Refused, UnknownParent
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GetFinal
@@ -17,8 +17,8 @@ from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Blame
 
-WAITING_MAX = 4
-"""Heads that may wait for their state at a time; the lowest goes."""
+WAITING_MAX = 8
+"""Heads that may wait for their state at a time, each from another peer; the one that has waited longest goes."""
 
 ASKED_MAX = 16
 """Peers that are asked whether they have the same block."""
@@ -44,12 +44,13 @@ class Joining:
         self._waiting: dict[Hash, _Head] = {}  # by the block's hash
 
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
-        """A head far above ours; whether we stand on it now."""
+        """A head far above ours; whether we stand on it now. Raises OutOfWindow."""
         context = self._context
         head = self._waiting.get(block.hash)
         if head is None:
-            if len(self._waiting) >= WAITING_MAX:
-                del self._waiting[min(self._waiting.values(), key=_height).block.hash]
+            if not context.catch_up.was_asked(peer, block.header.height):
+                raise OutOfWindow("final block", f"height {block.header.height} found, it was not asked for")
+            self._make_room(peer)
             head = self._waiting[block.hash] = _Head(block, certificate, peer)
             context.send(context.contents.fetch(block.header.state_root, peer, context.now.ms))
             if context.genesis.committee_size:
@@ -57,6 +58,13 @@ class Joining:
                 context.send((other, GetFinal(block.header.height, 1)) for other in others)
         head.holders.add(peer)
         return self._join(head)
+
+    def _make_room(self, peer: PublicKey) -> None:
+        """A peer has one head that waits: one that sends many takes only its own place."""
+        mine = [item for item, head in self._waiting.items() if head.source == peer]
+        oldest = [] if mine or len(self._waiting) < WAITING_MAX else [next(iter(self._waiting))]
+        for item in mine or oldest:
+            del self._waiting[item]
 
     def on_content(self, content_hash: Hash) -> bool:
         """A content has come; whether it let us join."""

@@ -247,8 +247,8 @@ class Node:
         context = self._context
         match message:
             case PostMessage(transaction, payload):
-                if not self._twins.hears(transaction):
-                    self._posts.on_post(peer, transaction, payload)
+                self._twins.hears(transaction)
+                self._posts.on_post(peer, transaction, payload)
             case CandidateMessage(block):
                 self._blocks.on_candidate(peer, block)
             case VoteMessage(vote):
@@ -302,7 +302,8 @@ class Node:
 
     def _advance(self) -> None:
         """Let everything happen that can happen now."""
-        self._twins.advance()
+        if self._twins.advance():
+            self._voting.recall()
         self._posts.advance()
         self._blocks.advance()
         while (decision := self._voting.advance()) is not None:

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import InvalidBlock, OutOfWindow, Refused
 from fedchain.chain.knowledge import missing_contents
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Refuse
+from fedchain.node.core.jobs import Knowledge
 
 AHEAD_MAX = 32
 """Blocks above the head that may wait for their payloads."""
@@ -29,42 +32,68 @@ class Replay:
 
     def __init__(self, context: Context, blocks: BlockImport) -> None:
         self._context, self._blocks = context, blocks
-        self._waiting: dict[int, Replayed] = {}  # by height
+        self._waiting: dict[int, dict[PublicKey, Replayed]] = {}  # by height, and by who handed it out
 
     def take(self, peer: PublicKey, block: Block, certificate: Certificate) -> None:
-        """Keep a block near the head, and fetch its payloads. Whether it is final is judged when its turn comes."""
+        """Keep a block near the head, one of each peer, and fetch its payloads.
+
+        Whether it is final is judged when its turn comes. Raises OutOfWindow and InvalidBlock.
+        """
         context, height = self._context, block.header.height
-        if 0 < height - context.head.height <= AHEAD_MAX and height not in self._waiting:
-            self._waiting[height] = Replayed(peer, block, certificate)
-            if not self._is_given_up(height):
-                context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
+        if not context.catch_up.was_asked(peer, height) or not 0 < height - context.head.height <= AHEAD_MAX:
+            raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
+        if (count := len(block.transactions)) > len(context.head.members):
+            raise InvalidBlock("posts", f"{count} found, there are {len(context.head.members)} members")
+        self._waiting.setdefault(height, {})[peer] = Replayed(peer, block, certificate)
+        if not self._is_given_up(height):
+            context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 
     def next(self) -> Replayed | None:
-        """The block on the head, once its aggregate is recomputed. Raises Refused if it cannot be."""
+        """The block on the head, once its aggregate is recomputed."""
         context, height = self._context, self._context.head.height + 1
-        found = self._waiting.get(height)
+        found = self._first_final(height)
         if found is None:
             return None
         posts = found.block.transactions
         if not self._is_given_up(height):
             if missing_contents(context.head, posts, context.content):
                 return None
-            del self._waiting[height]
-            result = context.checks.recompute(recompute_job(context, posts))
-            if result.root != found.block.header.knowledge_root:
-                self._blocks.contradict(found.block, result.root)
-            else:
-                context.contents.put(result.root, result.data)
-        self._waiting.pop(height, None)
+            self._recompute(found.block)
+        del self._waiting[height]
         return found
+
+    def _recompute(self, block: Block) -> None:
+        """Compute a block's knowledge anew. It is final, whatever comes of that."""
+        context = self._context
+        result = context.checks.run(recompute_job(context, block.transactions))
+        if not isinstance(result, Knowledge):
+            self._blocks.contradict(block, b"")
+        elif result.root != block.header.knowledge_root:
+            self._blocks.contradict(block, result.root)
+        else:
+            context.contents.put(result.root, result.data)
+
+    def _first_final(self, height: int) -> Replayed | None:
+        """Of the blocks on the head the first that is final; who handed out another one is to blame."""
+        context, waiting = self._context, self._waiting.get(height, {})
+        for found in list(waiting.values()):
+            try:
+                context.checks.final(context.head, found.block, found.certificate)
+            except Refused as error:
+                del waiting[found.peer]
+                context.emit(Refuse(found.peer, error))
+            else:
+                return found
+        return None
 
     def contents_wanted(self) -> set[Hash]:
         """Payloads of the blocks that wait."""
-        return {post.payload_hash for item in self._waiting.values() for post in item.block.transactions}
+        blocks = (item.block for waiting in self._waiting.values() for item in waiting.values())
+        return {post.payload_hash for block in blocks for post in block.transactions}
 
     def forget_up_to(self, height: int) -> None:
         """Our head is at ``height``."""
-        self._waiting = {above: item for above, item in self._waiting.items() if above > height}
+        self._waiting = {above: items for above, items in self._waiting.items() if above > height}
 
     def _is_given_up(self, height: int) -> bool:
         """Whether others need not have kept the payloads of a height any more: it is taken on its certificate."""

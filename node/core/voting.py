@@ -108,6 +108,13 @@ class Voting:
                 except Refused:
                     continue  # it does not count, and its sender has been told before
 
+    def recall(self) -> None:
+        """After a silence: go on behind what we were heard to have said at this height."""
+        journal = self._context.journal
+        is_ours = journal.height == self._context.head.height + 1 and bool(journal.votes)
+        if is_ours and journal.slot[1] >= self.agreement.attempt:
+            self._resume(self.agreement, journal)
+
     def mining_time_ms(self, block_hash: Hash) -> int:
         """How long a block was mined as we saw it: from when we could have mined ourselves until it came."""
         entry, since_ms = self._context.ledger.entries.get(block_hash), self._context.clock.mining_ms

@@ -188,7 +188,6 @@ class Federation:
         self._sequence = 0
         count = len(genesis.members) if count is None else count
         self.peers = [Peer(number, key, genesis, rules or SumRules()) for number, key in enumerate(keys(count))]
-        self._number = {peer.key.public_key: peer.number for peer in self.peers}
         for number in silent:
             self.peers[number].up = False
         for peer in self.peers:
@@ -197,12 +196,23 @@ class Federation:
 
     @property
     def running(self) -> list[Peer]:
+        """Peers that are up."""
         return [peer for peer in self.peers if peer.up]
+
+    def add_twin(self, number: int, store: MemoryStore, journal: Journal) -> Peer:
+        """Run a second node with the key of a peer; it begins with this store and journal."""
+        original = self.peers[number]
+        twin = Peer(len(self.peers), original.key, self.genesis, original.rules)
+        twin.store, twin.journal = store, journal
+        twin.node = twin.new_node()
+        self.peers.append(twin)
+        self.start(twin)
+        return twin
 
     def start(self, peer: Peer) -> None:
         """Connect a peer to all others, both ways, and begin its ticks."""
         for other in self.peers:
-            if other is not peer and other.up:
+            if other.key != peer.key and other.up:
                 self.feed(peer, PeerConnected(other.key.public_key))
                 self.feed(other, PeerConnected(peer.key.public_key))
         self._later(self._draw.randrange(TICK_MS), partial(self._tick, peer, peer.life))
@@ -228,7 +238,9 @@ class Federation:
                         if other is not peer:
                             self._carry(peer, other, message)
                 case Send(receiver, message):
-                    self._carry(peer, self.peers[self._number[receiver]], message)
+                    for other in self.peers:
+                        if other.key.public_key == receiver:
+                            self._carry(peer, other, message)
                 case Contribute():
                     data = self.payloads(peer.number, effect)
                     done = Contributed(effect.round, effect.phase, data)
@@ -251,9 +263,16 @@ class Federation:
         while not until():
             heights = [peer.node.head.height for peer in self.running]
             assert self._queue[0][0] <= limit_ms, f"after {limit_s} s heights are {heights}"
-            time_ms, _, action = heapq.heappop(self._queue)
-            self.now_ms = max(self.now_ms, time_ms)
-            action()
+            self.step()
+
+    def step(self) -> bool:
+        """Let the next thing happen; False: nothing will."""
+        if not self._queue:
+            return False
+        time_ms, _, action = heapq.heappop(self._queue)
+        self.now_ms = max(self.now_ms, time_ms)
+        action()
+        return True
 
     def run_for(self, seconds: int) -> None:
         """Let time pass."""
@@ -275,7 +294,10 @@ class Federation:
         delay = self._draw.randrange(1, DELAY_MAX_MS)
         if self._draw.random() < self.loss or self.drop(sender.number, receiver.number, message):
             return
-        arrived = MessageReceived(sender.key.public_key, decode_message(encode_message(message)))
+        relay = sender  # what a node's twin says reaches it by way of others
+        if sender.key == receiver.key:
+            relay = next((other for other in self.running if other.key != receiver.key), sender)
+        arrived = MessageReceived(relay.key.public_key, decode_message(encode_message(message)))
         self._later(delay, partial(self._if_alive, receiver, receiver.life, arrived))
 
     def _if_alive(self, peer: Peer, life: int, event: Event) -> None:

@@ -1,0 +1,168 @@
+"""Who catches up is lied to: far heads that nobody has, blocks that are not final, bodies under foreign headers."""
+
+from dataclasses import replace
+
+from fedchain.chain.block import Block
+from fedchain.chain.storage.store import Final
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.effects import Effect, Persist
+from fedchain.node.core.events import PeerConnected
+from fedchain.node.core.joining import WAITING_MAX
+from fedchain.node.core.node import Node
+from fedchain.node.core.notices import Contradicted
+from tests.chain.builders import genesis
+from tests.node.stage import Stage, blamed, refused, sent
+
+FAR = 20
+HOG, HONEST = 1, 2
+"""Places among the others."""
+
+
+def _chain(stage: Stage, height: int = FAR) -> list[Block]:
+    """Blocks by the others alone; the builder goes on from them."""
+    blocks: list[Block] = []
+    for _ in range(height):
+        certificate = stage.certificate(blocks[-1]) if blocks else None
+        posts = stage.chain.posts(members=[other for other in stage.others if other in stage.chain.state.contributors])
+        blocks.append(stage.chain.extend(posts=posts, certificate=certificate, miner=stage.chain.key(stage.others[0])))
+    return blocks
+
+
+def _claim(stage: Stage, place: int, block: Block) -> list[Effect]:
+    status = stage.status(height=block.header.height, head_hash=block.hash)
+    return stage.receive(status, stage.others[place])
+
+
+def _hand_out(stage: Stage, place: int, block: Block) -> list[Effect]:
+    return stage.receive(FinalMessage(block, stage.certificate(block)), stage.others[place])
+
+
+def _send_state(stage: Stage, place: int, block: Block) -> list[Effect]:
+    before = stage.chain.states[block.header.parent_hash]
+    return stage.receive(Chunk(before.root, 0, before.encode()), stage.others[place])
+
+
+def _invented(stage: Stage, block: Block, number: int) -> Block:
+    """A head that nobody has, on a state that nobody knows."""
+    return stage.chain.remake(block, state_root=number.to_bytes(32, "big"), height=10**6 + number)
+
+
+# --- joining
+
+
+def test_a_far_head_that_nobody_was_asked_for_is_not_kept() -> None:
+    stage = Stage(genesis(4))
+    block = _chain(stage)[-1]
+    effects = _hand_out(stage, HOG, block)
+    assert (refused(effects), sent(effects, GetContent)) == (["OutOfWindow"], [])
+
+
+def test_who_invents_far_heads_without_end_takes_only_its_own_place() -> None:
+    stage = Stage(genesis(7))
+    blocks = _chain(stage)
+    _claim(stage, HOG, _invented(stage, blocks[-1], 1_000))
+    _claim(stage, HONEST, blocks[-1])
+    _hand_out(stage, HONEST, blocks[-1])
+    for number in range(2 * WAITING_MAX):
+        fake = _invented(stage, blocks[-1], number)
+        stage.receive(FinalMessage(fake, stage.certificate(blocks[-1])), stage.others[HOG])
+    _send_state(stage, HONEST, blocks[-1])
+    assert stage.node.head.block_hash == blocks[-1].hash
+
+
+def test_a_state_that_does_not_belong_to_its_head_moves_nothing_and_its_source_is_to_blame() -> None:
+    stage = Stage(genesis(4))
+    blocks = _chain(stage)
+    other = stage.chain.states[blocks[3].hash]
+    forged = stage.chain.remake(blocks[-1], state_root=other.root)
+    _claim(stage, HOG, blocks[-1])
+    _hand_out(stage, HOG, forged)
+    effects = stage.receive(Chunk(other.root, 0, other.encode()), stage.others[HOG])
+    assert stage.node.head.height == 0
+    assert [member for member, _ in blamed(effects)] == [stage.others[HOG]]
+
+
+def test_certificates_of_too_few_are_no_head() -> None:
+    stage = Stage(genesis(4))
+    blocks = _chain(stage)
+    _claim(stage, HOG, blocks[-1])
+    few = stage.chain.certificate(blocks[-1], stage.others[:1])
+    stage.receive(FinalMessage(blocks[-1], few), stage.others[HOG])
+    effects = _send_state(stage, HOG, blocks[-1])
+    assert stage.node.head.height == 0
+    assert blamed(effects) == [(stage.others[HOG], "InvalidCertificate")]
+
+
+# --- replaying
+
+
+def _replaying() -> tuple[Stage, list[Block]]:
+    stage = Stage(genesis(4), replays=True)
+    return stage, _chain(stage, 4)
+
+
+def _send_payloads(stage: Stage, block: Block, peer: PublicKey) -> list[Effect]:
+    chunks = [Chunk(post.payload_hash, 0, stage.chain.contents[post.payload_hash]) for post in block.transactions]
+    return [effect for chunk in chunks for effect in stage.receive(chunk, peer)]
+
+
+def test_who_replays_passes_over_a_block_that_is_not_final() -> None:
+    stage, blocks = _replaying()
+    fake = stage.chain.remake(blocks[0], transactions=blocks[0].transactions[:2])
+    for place in (HOG, HONEST):
+        _claim(stage, place, blocks[-1])
+    lie = FinalMessage(fake, stage.certificate(blocks[0]))
+    effects = stage.receive(lie, stage.others[HOG])
+    effects += _hand_out(stage, HONEST, blocks[0])
+    assert refused(effects) == ["InvalidCertificate"]
+    for peer in stage.others:
+        _send_payloads(stage, blocks[0], peer)
+    assert stage.node.head.block_hash == blocks[0].hash
+
+
+def test_who_replays_follows_what_it_cannot_recompute_and_votes_no_more() -> None:
+    stage, blocks = _replaying()
+    wrong = stage.chain.remake(blocks[0], knowledge_root=b"!" * 32)
+    _claim(stage, HONEST, blocks[-1])
+    _hand_out(stage, HONEST, wrong)
+    for peer in stage.others:
+        _send_payloads(stage, wrong, peer)
+    assert stage.node.head.block_hash == wrong.hash
+    assert [type(notice) for notice in stage.victim.notices if isinstance(notice, Contradicted)] == [Contradicted]
+    assert stage.node.is_silent()
+
+
+def test_who_replays_keeps_no_block_that_it_did_not_ask_for_or_that_no_federation_could_make() -> None:
+    stage, blocks = _replaying()
+    assert refused(_hand_out(stage, HOG, blocks[0])) == ["OutOfWindow"]
+    _claim(stage, HOG, blocks[-1])
+    huge = replace(blocks[0], transactions=blocks[0].transactions * 2)
+    effects = stage.receive(FinalMessage(huge, stage.certificate(blocks[0])), stage.others[HOG])
+    assert (refused(effects), sent(effects, GetContent)) == (["InvalidBlock"], [])
+
+
+# --- older blocks in the background
+
+
+def test_a_foreign_body_under_a_good_header_is_not_stored() -> None:
+    """It would be handed out to others, who would blame us for it."""
+    stage = Stage(genesis(4))
+    blocks = _chain(stage)
+    victim = stage.victim
+    victim.node = Node(stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, backfills=True)
+    for other in stage.others:
+        stage.handle(PeerConnected(other))
+    stage.hear()
+    _claim(stage, HONEST, blocks[-1])
+    _hand_out(stage, HONEST, blocks[-1])
+    _send_state(stage, HONEST, blocks[-1])
+    stage.tick(3)
+    below = blocks[-2]
+    for forged in (replace(below, transactions=()), replace(below, signature=bytes(64))):
+        effects = stage.receive(FinalMessage(forged, stage.certificate(below)))
+        assert not [effect for effect in effects if isinstance(effect, Persist)]
+    assert sent(stage.tick(3), GetFinal)
+    (stored,) = [effect for effect in stage.final(below) if isinstance(effect, Persist)]
+    assert [record.block for record in stored.records if isinstance(record, Final)] == [below]
