@@ -8,7 +8,7 @@ from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.exceptions import AlreadyKnown, LimitReached, OutOfWindow
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.node.core.ballot import ATTEMPTS_AHEAD, ATTEMPTS_BEHIND, Ballots
+from fedchain.node.core.ballot import ATTEMPT_NOTED_MAX, ATTEMPTS_AHEAD, ATTEMPTS_BEHIND, Ballots
 
 A, B, C = b"A" * 32, b"B" * 32, b"C" * 32
 PREVOTE, PRECOMMIT = VoteKind.PREVOTE, VoteKind.PRECOMMIT
@@ -131,11 +131,11 @@ def test_the_newest_quorum_before_an_attempt_is_found() -> None:
 
 def test_votes_far_from_our_attempt_are_not_kept_but_those_ahead_are_noted() -> None:
     ballots = Ballots(3)
-    for attempt in (50 + ATTEMPTS_AHEAD + 1, 50 - ATTEMPTS_BEHIND - 1, 2**60):
+    for attempt in (50 + ATTEMPTS_AHEAD + 1, 50 - ATTEMPTS_BEHIND - 1, ATTEMPT_NOTED_MAX, 2**64 - 1):
         with pytest.raises(OutOfWindow):
             ballots.add(_vote(0, attempt=attempt), 50)
     assert ballots.slots(50) == []
-    assert ballots.attempt_of(1) == 2**60
+    assert ballots.attempt_of(1) == ATTEMPT_NOTED_MAX, "and not the last one that there is"
     assert ballots.attempt_of(2) == -1
     for attempt in (50 + ATTEMPTS_AHEAD, 50 - ATTEMPTS_BEHIND):
         ballots.add(_vote(1, attempt=attempt), 50)
