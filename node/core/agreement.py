@@ -94,10 +94,10 @@ class Agreement:
         cast, self._cast = self._cast, []
         return cast
 
-    def wakes_at_ms(self) -> int | None:
-        """When time alone will change something; None: never."""
+    def wakes_at_ms(self, now_ms: int) -> int | None:
+        """When time alone will change something next; None: never. What is past waits for something else."""
         times = (self._gather_until_ms, self._nil_prevote_ms, self._nil_precommit_ms, self._next_attempt_ms)
-        return min((time for time in times if time is not None), default=None)
+        return min((time for time in times if time is not None and time > now_ms), default=None)
 
     def _begin(self, now_ms: int) -> None:
         """Attempt 0 begins a gathering time after the first candidate, at once if none better can come."""

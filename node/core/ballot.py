@@ -13,6 +13,10 @@ ATTEMPTS_AHEAD = 8
 ATTEMPTS_BEHIND = 32
 """Attempts before our own whose votes are kept: a block may still become final by them."""
 
+ATTEMPT_NOTED_MAX = 2**32
+"""The highest attempt in which anybody is believed to be that is not near ours. Where few vote, one member can take the
+others with it, and there have to be attempts left."""
+
 Slot = tuple[int, VoteKind]
 """(attempt, kind)."""
 
@@ -93,9 +97,9 @@ class Ballots:
             AlreadyKnown: it is held, or its voter has said too much in this slot already.
             OutOfWindow: its attempt is too far from ours; that its voter is there is noted.
         """
-        if vote.attempt > attempt_now:
-            self._ahead[vote.voter] = max(vote.attempt, self._ahead.get(vote.voter, 0))
         low, high = attempt_now - ATTEMPTS_BEHIND, attempt_now + ATTEMPTS_AHEAD
+        if attempt_now < vote.attempt <= max(high, ATTEMPT_NOTED_MAX):
+            self._ahead[vote.voter] = max(vote.attempt, self._ahead.get(vote.voter, 0))
         if not low <= vote.attempt <= high:
             raise OutOfWindow("vote's attempt", f"{vote.attempt} found, {low} to {high} are kept")
         ballot = self._ballots.setdefault((vote.attempt, vote.kind), Ballot())

@@ -355,7 +355,7 @@ class Node:
 
     def _wake(self) -> None:
         """Ask for a tick when a timeout ends, if it is before the next one that comes by itself."""
-        times = (self._voting.agreement.wakes_at_ms(), self._production.wakes_at_ms())
+        times = (self._voting.agreement.wakes_at_ms(self._context.now.ms), self._production.wakes_at_ms())
         at_ms = min((time for time in times if time is not None), default=None)
         if at_ms is not None and at_ms != self._wake_ms:
             self._wake_ms = at_ms

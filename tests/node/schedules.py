@@ -111,7 +111,7 @@ class Member:
         if decision is not None and decision.block_hash in self.held:
             self.decided = decision.block_hash
             schedule.on_decided(self)
-        elif (wake_ms := agreement.wakes_at_ms()) is not None:
+        elif (wake_ms := agreement.wakes_at_ms(schedule.now_ms)) is not None:
             schedule.at(max(wake_ms, schedule.now_ms + 1), self.advance)
 
 

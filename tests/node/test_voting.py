@@ -6,13 +6,20 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
-from fedchain.network.messages import CertificateMessage, GetCertificate, GetVotes, VoteMessage
+from fedchain.network.messages import (
+    CandidateMessage,
+    CertificateMessage,
+    GetCandidate,
+    GetCertificate,
+    GetVotes,
+    VoteMessage,
+)
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.twins import LISTENING_MS
 from fedchain.node.core.voting import EARLY_MAX
 from tests.chain.builders import genesis
 from tests.node.driver import check_promises
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, refused, sent, votes
+from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
 
 def test_who_is_alone_decides_at_once() -> None:
@@ -170,3 +177,68 @@ def test_votes_beyond_the_next_height_are_not_kept() -> None:
     before = stage.digest()
     assert refused(stage.vote(NIL, stage.others, height=3)) == ["OutOfWindow"] * 3
     assert (stage.digest(), _early(stage)) == (before, 0)
+
+
+# --- attempts
+
+
+def test_no_vote_ends_the_attempts_that_there_are() -> None:
+    """Of three members one may take the others to its attempt; they have to be able to go on from there."""
+    stage = Stage(genesis(3))
+    stage.vote(NIL, stage.others[:1], attempt=2**64 - 1)
+    assert stage.node.voting.agreement.attempt < 1
+    stage.vote(NIL, stage.others[:1], attempt=2**32)
+    assert stage.node.voting.agreement.attempt == 2**32
+    for kind in (PREVOTE, PRECOMMIT):
+        stage.vote(NIL, stage.others, kind, attempt=2**32)
+    assert stage.node.voting.agreement.attempt == 2**32 + 1
+    assert (PREVOTE, 2**32 + 1, NIL) in votes(stage.wait(200)), "it can be signed, too"
+
+
+def test_a_vote_that_no_honest_member_would_sign_is_its_voters_fault() -> None:
+    stage = Stage(genesis(4))
+    key = stage.chain.key(stage.others[0])
+    odd = sign_vote(key, stage.genesis.chain_id, PREVOTE, 1, 0, NIL, clock_ms=5)
+    effects = stage.receive(VoteMessage(odd))
+    assert (refused(effects), blamed(effects)) == (["OutOfWindow"], [(key.public_key, "InvalidVote")])
+
+
+def test_who_has_no_vote_at_this_height_is_not_heard() -> None:
+    stage = Stage(genesis(7, committee_size=4))
+    electors = stage.node.head.electors
+    outside = [member for member in stage.others if member not in electors]
+    before = stage.digest()
+    assert refused(stage.vote(NIL, outside)) == ["InvalidSignature"] * len(outside)
+    assert stage.digest() == before
+
+
+# --- certificates
+
+
+def test_a_certificate_is_taken_of_anybody_and_checked() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.candidate(block)
+    for _ in range(2):
+        stage.vote(NIL, stage.others[:2])
+    good = stage.certificate(block, PREVOTE, attempt=0)
+    forged = replace(good, votes=(*good.votes[:2], replace(good.votes[2], signature=bytes(64))))
+    assert refused(stage.receive(CertificateMessage(forged))) == ["InvalidCertificate"]
+    for wrong in (stage.certificate(block, PRECOMMIT), replace(good, height=2)):
+        assert refused(stage.receive(CertificateMessage(wrong))) == ["OutOfWindow"]
+    assert refused(stage.receive(CertificateMessage(good))) == []
+    assert refused(stage.receive(CertificateMessage(good))) == ["AlreadyKnown"]
+    polka = stage.node.voting.agreement.ballots.polka(0)
+    assert polka is not None
+    assert polka.block_hash == block.hash
+
+
+def test_a_decision_without_its_block_has_the_block_asked_for() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.vote(block, stage.others, PRECOMMIT)
+    assert stage.node.head.height == 0
+    status = stage.status(candidates=(block.hash,))
+    assert sent(stage.receive(status), GetCandidate) == [GetCandidate(block.hash)]
+    stage.receive(CandidateMessage(block))
+    assert stage.node.head.block_hash == block.hash, "a quorum has its payloads"
