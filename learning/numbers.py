@@ -52,7 +52,7 @@ def clip_elements(spec: "TensorSpec", tensor: NDArray[Any]) -> NDArray[Any]:
     low = max(-spec.magnitude_max, -np.inf if spec.minimum is None else spec.minimum)
     high = min(spec.magnitude_max, np.inf if spec.maximum is None else spec.maximum)
     numbers = np.where(np.isnan(tensor), np.float32(0), tensor)
-    return replace_tiny(np.clip(numbers, _towards_zero(low), _towards_zero(high)))
+    return replace_tiny(np.asarray(np.clip(numbers, _towards_zero(low), _towards_zero(high))))
 
 
 def _validate_floats(spec: "TensorSpec", tensor: NDArray[np.float32]) -> None:

@@ -90,7 +90,8 @@ class Store:
         self._writer = reader if writer is None else writer
         self._lock = lock
         self._contents = Contents(folder, reader, self._writer)
-        self._base = find_base(self._writer, head_height(self._writer))
+        # Who only reads looks when it is asked: the writer goes on meanwhile.
+        self._base = 1 if writer is None else find_base(writer, head_height(writer))
         self._damaged: set[Key] = set()  # rows that count as not held until they are written again
 
     @classmethod
@@ -179,7 +180,7 @@ class Store:
     def base(self) -> int:
         """See :class:`Storage`."""
         base = self._base
-        if self._reader is self._writer:  # another process may have gone on
+        if self._reader is self._writer:
             with disk_errors(self.folder):
                 base = find_base(self._reader, head_height(self._reader))
         return max([base, *(int(key) + 1 for table, key, *_ in tuple(self._damaged) if table == FINALS.name)])

@@ -49,6 +49,13 @@ class ContentCache:
         held = self._held.get(content_hash)
         return self._stored(content_hash) if held is None else held
 
+    def hold(self, content_hash: Hash) -> bytes | None:
+        """As :meth:`get`; what comes from the store stays in memory."""
+        held = self._held.get(content_hash)
+        if held is None and (stored := self._stored(content_hash)) is not None:
+            held = self._held[content_hash] = self._intern(content_hash, stored)
+        return held
+
     def require(self, content_hash: Hash) -> bytes:
         """Bytes that must be here, because they were there a moment ago."""
         content = self.get(content_hash)

@@ -107,5 +107,6 @@ class Context:
         return self.ledger.state(content_hash) if held is None else held
 
     def knowledge(self) -> bytes | None:
-        """What the federation knows at the head; None while it has to be fetched."""
-        return self.content(self.ledger.head.knowledge_root)
+        """What the federation knows at the head; None while it has to be fetched. Held, as every event looks at it."""
+        root = self.ledger.head.knowledge_root
+        return EMPTY_KNOWLEDGE if root == EMPTY_ROOT else self.contents.hold(root)

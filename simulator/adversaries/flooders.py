@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from fedchain.chain.block import Block, sign_block
+from fedchain.chain.certificate import certify
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.keys import SIGNATURE_SIZE
@@ -87,9 +89,12 @@ class ReplayFlooder(Adversary):
 
 
 class CatchUpHog(Adversary):
-    """Claims a chain that is far ahead, and answers who asks for it with a block that everybody has."""
+    """Claims a chain that is far ahead, and answers who asks for it with an old block and forged ones.
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"ahead": 1_000, "per_s": 1}
+    The forged ones stand at the height that was claimed, and only the coalition has signed them.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"ahead": 1_000, "per_s": 1, "forged": 8}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Every status is a claim."""
@@ -102,10 +107,11 @@ class CatchUpHog(Adversary):
     def listen(self, event: Event) -> Sequence[Event]:
         """Questions for blocks get the oldest block."""
         match event:
-            case MessageReceived(peer, GetFinal()):
-                found = self.node.ledger.final(1)
-                if found is not None:
+            case MessageReceived(peer, GetFinal(height, count)):
+                if (found := self.node.ledger.final(1)) is not None:
                     self.peer.carry_out(Send(peer, FinalMessage(*found)))
+                    for _ in range(int(self.parameters["forged"]) if count == 1 else 0):
+                        self.peer.carry_out(Send(peer, self._forge(height + self.draw.randrange(100), found[0])))
                 return ()
             case _:
                 return (event,)
@@ -115,6 +121,15 @@ class CatchUpHog(Adversary):
         for _ in range(int(self.parameters["per_s"])):
             empty = bytes(len(self.genesis.members) // 8 + 1)
             self.send(self.coalition.honest, self._claim(Status(self.height, b"", empty, (), (), None)))
+
+    def _forge(self, height: int, block: Block) -> FinalMessage:
+        """A block of any height over a state that nobody has."""
+        header = replace(block.header, height=height, state_root=self.draw.randbytes(32), miner=self.key.public_key)
+        forged = sign_block(
+            self.key, self.genesis.chain_id, header, block.transactions, block.certificate, block.evidence
+        )
+        votes = (self.vote(key, VoteKind.PRECOMMIT, 0, forged.hash, height=height) for key in self.coalition.keys)
+        return FinalMessage(forged, certify(votes))
 
     def _claim(self, status: Status) -> Status:
         height = status.height + int(self.parameters["ahead"])

@@ -1,0 +1,232 @@
+"""Which valid blocks deserve a vote: by what arrived here, and when; never by what a miner writes."""
+
+import pytest
+
+from fedchain.chain.block import Block
+from fedchain.chain.genesis import AggregatorRule
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.deadlines import DELAYS_MIN, DEVIATIONS, GRACE, deadline_ms, patience_ms
+from fedchain.node.core.effects import Effect
+from tests.chain.builders import GLOBAL, UPDATE, ChainBuilder, genesis
+from tests.node.stage import PREVOTE, Stage, votes
+
+TIMEOUT_S, SLACK_S = 60, 2
+GATHER_S = 0.25
+
+
+def _prevotes(effects: list[Effect], block: Block) -> bool:
+    """Whether a block was voted for, rather than nothing."""
+    return (PREVOTE, 0, block.hash) in votes(effects)
+
+
+# --- deadlines
+
+
+def test_before_enough_rounds_a_phase_waits_for_its_whole_timeout() -> None:
+    chain = ChainBuilder(genesis(4, phase_timeout_ms=50_000))
+    for _ in range(DELAYS_MIN):
+        assert deadline_ms(chain.genesis, chain.state) == 50_000
+        chain.extend()
+    chain.extend()
+    assert deadline_ms(chain.genesis, chain.state) < 50_000
+
+
+def _after_rounds(**options: int) -> ChainBuilder:
+    """A chain whose blocks come every 10 s, of which 4 s are mining."""
+    chain = ChainBuilder(genesis(4, **options))
+    chain.extend_many(10)
+    return chain
+
+
+def test_a_phase_waits_for_what_was_usual_and_the_networks_slack() -> None:
+    chain = _after_rounds()
+    assert set(chain.state.delays_ms[0]) == {6_000}
+    assert deadline_ms(chain.genesis, chain.state) == 6_000 + 1_000 * SLACK_S
+
+
+def test_one_slow_round_costs_little() -> None:
+    chain = _after_rounds()
+    last = chain.blocks[chain.tip]
+    late = chain.certificate(last, clock_ms=chain.genesis.created_ms + 10 * 10_000 + 40_000)
+    chain.extend(certificate=late)
+    assert max(chain.state.delays_ms[0]) == 46_000
+    assert deadline_ms(chain.genesis, chain.state) == 8_000, "median and median deviation are as before"
+
+
+def test_delays_that_differ_are_waited_for_longer() -> None:
+    chain = ChainBuilder(genesis(4))
+    time_ms = chain.genesis.created_ms
+    for number in range(12):
+        time_ms += 9_000 + 1_000 * (number % 3)
+        certificate = None if number == 0 else chain.certificate(chain.tip, clock_ms=time_ms)
+        chain.extend(certificate=certificate)
+    delays = sorted(chain.state.delays_ms[0])
+    middle = delays[(len(delays) - 1) // 2]
+    assert deadline_ms(chain.genesis, chain.state) == middle + DEVIATIONS * 1_000 + 1_000 * SLACK_S
+
+
+@pytest.mark.parametrize(("floor_ms", "timeout_ms", "expected"), [(20_000, 60_000, 20_000), (5_000, 7_000, 7_000)])
+def test_the_deadline_is_between_floor_and_timeout(floor_ms: int, timeout_ms: int, expected: int) -> None:
+    chain = _after_rounds(phase_floor_ms=floor_ms, phase_timeout_ms=timeout_ms)
+    assert deadline_ms(chain.genesis, chain.state) == expected
+
+
+def test_where_the_quorum_came_late_its_stragglers_get_a_part_of_that_time() -> None:
+    chain = _after_rounds()
+    due_ms = deadline_ms(chain.genesis, chain.state)
+    assert patience_ms(chain.genesis, chain.state, None) == due_ms
+    assert patience_ms(chain.genesis, chain.state, due_ms) == due_ms
+    assert patience_ms(chain.genesis, chain.state, 40_000) == 40_000 + 40_000 // GRACE
+    far_ms = 10 * chain.genesis.phase_timeout_ms
+    assert patience_ms(chain.genesis, chain.state, far_ms) == far_ms + chain.genesis.phase_timeout_ms
+
+
+# --- waiting for the others
+
+
+def test_a_block_without_an_expected_post_is_waited_with() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block(without=stage.others[:1])
+    assert votes(stage.candidate(block)) == []
+    assert votes(stage.wait(TIMEOUT_S - 1)) == []
+    assert _prevotes(stage.wait(1 + 1), block)
+
+
+def test_a_member_that_missed_a_phase_is_not_waited_for() -> None:
+    stage = Stage(genesis(4))
+    late = stage.others[0]
+    first = stage.block(without=[late])
+    stage.candidate(first)
+    stage.final(first)
+    block = stage.block(without=[late])
+    assert _prevotes([*stage.candidate(block), *stage.tick(GATHER_S)], block)
+
+
+def _after_a_miss(*rounds_on_time: bool) -> tuple[Stage, PublicKey]:
+    stage = Stage(genesis(4))
+    late = stage.others[0]
+    for on_time in (False, *rounds_on_time):
+        block = stage.block(without=[] if on_time else [late])
+        stage.candidate(block)
+        stage.final(block)
+    return stage, late
+
+
+def test_it_is_waited_for_again_after_two_rounds_on_time() -> None:
+    for rounds, is_expected in (((True,), False), ((True, True), True), ((True, False, True), False)):
+        stage, late = _after_a_miss(*rounds)
+        assert (late in stage.node.waiting_for()) == is_expected
+
+
+def test_its_post_counts_whenever_it_is_in() -> None:
+    stage, late = _after_a_miss()
+    posts = [post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender == late]
+    stage.post(*posts)
+    stage.tick(SLACK_S + 1)
+    block = stage.block(without=[late])
+    assert not _prevotes([*stage.candidate(block), *stage.wait(5)], block)
+
+
+# --- omission
+
+
+@pytest.mark.parametrize(("held_s", "deserves"), [(SLACK_S - 1, True), (SLACK_S + 1, False)])
+def test_a_block_must_count_what_was_held_here_for_long_when_it_came(held_s: float, deserves: bool) -> None:
+    stage, late = _after_a_miss()
+    stage.post(*(post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender == late))
+    stage.tick(held_s)
+    block = stage.block(without=[late])
+    assert _prevotes([*stage.candidate(block), *stage.tick(GATHER_S)], block) == deserves
+
+
+def test_what_comes_after_the_block_is_no_omission() -> None:
+    stage, late = _after_a_miss()
+    block = stage.block(without=[late])
+    stage.candidate(block)
+    stage.post(*(post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender == late))
+    assert _prevotes(stage.wait(10), block)
+
+
+def test_a_block_that_omits_gets_a_vote_if_nothing_better_comes_in_a_whole_timeout() -> None:
+    stage, late = _after_a_miss()
+    stage.post(*(post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender == late))
+    stage.tick(SLACK_S + 1)
+    block = stage.block(without=[late])
+    effects = [*stage.candidate(block), *stage.wait(TIMEOUT_S - 1)]
+    assert not _prevotes(effects, block)
+    assert _prevotes(stage.wait(2), block)
+
+
+def test_a_censor_loses_to_whoever_counts_more() -> None:
+    stage, late = _after_a_miss()
+    posts = stage.chain.posts(stage.node.head.block_hash)
+    stage.post(*(post for post in posts if post.sender != stage.me))
+    stage.tick(SLACK_S + 1)
+    censored = stage.block(without=[late])
+    fair = stage.block(miner=stage.chain.key(stage.others[1]))
+    effects = [*stage.candidate(censored), *stage.candidate(fair)]
+    assert votes(effects) == [(PREVOTE, 0, fair.hash)]
+
+
+def test_two_blocks_that_omit_each_others_posts_are_judged_by_what_is_held() -> None:
+    stage = Stage(genesis(7, phase_timeout_ms=5_000))
+    one, two = stage.others[:2]
+    posts = {post.sender: post for post in stage.chain.posts()}
+    stage.post(*(posts[member] for member in stage.others if member != two))
+    stage.wait(6)
+    without_one, without_two = stage.block(without=[one]), stage.block(without=[two])
+    effects = [*stage.candidate(without_one), *stage.candidate(without_two), *stage.tick(GATHER_S)]
+    assert votes(effects) == [(PREVOTE, 0, without_two.hash)]
+
+
+# --- phases that may be closed empty
+
+
+def _empty(stage: Stage) -> Block:
+    return stage.block(posts=())
+
+
+def test_where_all_members_post_no_phase_is_closed_empty() -> None:
+    stage = Stage(genesis(4))
+    assert votes([*stage.candidate(_empty(stage)), *stage.wait(3 * TIMEOUT_S)]) == []
+
+
+@pytest.mark.parametrize("rule", [AggregatorRule.FIXED, AggregatorRule.ROTATING])
+def test_a_silent_aggregator_is_waited_for_once(rule: AggregatorRule) -> None:
+    stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=rule), 3)
+    stage.accept()
+    block = _empty(stage)
+    assert votes([*stage.candidate(block), *stage.wait(TIMEOUT_S - 1)]) == []
+    assert _prevotes(stage.wait(2), block)
+
+
+def test_an_aggregator_that_posted_is_not_passed_over() -> None:
+    stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED), 3)
+    stage.accept()
+    stage.post(*stage.chain.posts(stage.node.head.block_hash))
+    stage.tick(SLACK_S + 1)
+    block = _empty(stage)
+    assert not _prevotes([*stage.candidate(block), *stage.wait(TIMEOUT_S - 5)], block)
+
+
+def test_drawn_contributors_are_waited_for_twice() -> None:
+    stage = Stage(genesis(6, contributors_per_round=2))
+    block = _empty(stage)
+    assert votes([*stage.candidate(block), *stage.wait(2 * TIMEOUT_S - 1)]) == []
+    assert _prevotes(stage.wait(2), block)
+
+
+def test_a_phase_is_not_closed_empty_where_enough_posted() -> None:
+    stage = Stage(genesis(6, contributors_per_round=2), 5)
+    stage.post(*(post for post in stage.chain.posts() if post.sender != stage.me))
+    stage.wait(2 * TIMEOUT_S)
+    block = _empty(stage)
+    assert not _prevotes([*stage.candidate(block), *stage.wait(TIMEOUT_S - 5)], block)
+
+
+def test_where_one_member_counts_and_is_silent_the_phase_is_closed_although_all_posted() -> None:
+    stage = Stage(genesis(4, centralized=True, aggregator=AggregatorRule.FIXED), 3)
+    stage.post(*(post for post in stage.chain.posts() if post.sender != stage.me))
+    stage.wait(2 * TIMEOUT_S)
+    block = stage.block(posts=(), miner=stage.chain.key(stage.others[1]))
+    assert _prevotes([*stage.candidate(block), *stage.tick(GATHER_S)], block)
