@@ -14,6 +14,9 @@ DEVIATIONS = 4
 GRACE = 4
 """Where the quorum itself came late, its stragglers get a quarter of that time more."""
 
+MINING_TIMES = 8
+"""An omission is forgiven after a timeout and so many times the mining time: bad luck is longer with one in 3,000."""
+
 
 def deadline_ms(genesis: Genesis, state: State) -> int:
     """How long the open phase waits for expected posts, in milliseconds since the head moved.
@@ -29,6 +32,15 @@ def deadline_ms(genesis: Genesis, state: State) -> int:
     deviation_ms = median_low(sorted(abs(delay_ms - middle_ms) for delay_ms in delays_ms))
     late_ms = middle_ms + DEVIATIONS * deviation_ms + genesis.omission_slack_ms
     return min(max(late_ms, floor_ms), genesis.phase_timeout_ms)
+
+
+def forgiven_after_ms(genesis: Genesis) -> int:
+    """How long a block that leaves out a post waits for one that counts it, in milliseconds since it came.
+
+    Mining times are exponentially distributed. One timeout alone, where blocks take about as long, would let a censor's
+    block through whenever the others have no luck.
+    """
+    return genesis.phase_timeout_ms + MINING_TIMES * genesis.target_mining_time_ms
 
 
 def patience_ms(genesis: Genesis, state: State, quorum_after_ms: int | None) -> int:

@@ -7,7 +7,7 @@ only. All times are of this peer's monotonic clock: what a miner writes cannot m
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.node.core.context import Context
-from fedchain.node.core.deadlines import patience_ms
+from fedchain.node.core.deadlines import forgiven_after_ms, patience_ms
 from fedchain.node.core.ledger import Entry
 
 
@@ -26,11 +26,11 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
 def omits_posts(context: Context, entry: Entry) -> bool:
     """Whether the block leaves out a post that we had held for long when it came; so surely its miner held it, too.
 
-    Whoever holds the post mines it, and a block that counts more is preferred. Only if none has come within a whole
-    timeout may the height be closed without it.
+    Whoever holds the post mines it, and a block that counts more is preferred. Only if none has come in all the time
+    that mining one may take is the height closed without it.
     """
     genesis, head = context.genesis, context.head
-    if context.now.ms - entry.arrived_ms >= genesis.phase_timeout_ms:
+    if context.now.ms - entry.arrived_ms >= forgiven_after_ms(genesis):
         return False
     counted = {post.sender for post in entry.block.transactions}
     before_ms = entry.arrived_ms - genesis.omission_slack_ms

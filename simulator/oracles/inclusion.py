@@ -1,4 +1,4 @@
-"""Inclusion: no block leaves out a post that all honest members held in time, unless the phase's timeout passed."""
+"""Inclusion: no block leaves out a post that all honest members held in time, unless none better came for long."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from fedchain.chain.state import State, posts_required
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.node.core.deadlines import forgiven_after_ms
 from fedchain.node.core.effects import Effect, Publish, Refuse
 from fedchain.node.core.events import Computed, Event, MessageReceived
 from fedchain.node.core.jobs import CheckPost
@@ -84,14 +85,14 @@ class Inclusion:
         voters = [peer for peer in honest if peer.public_key in before.electors]
         came_ms = [self._arrivals[peer.number].candidates.get(block.hash) for peer in voters]
         earliest_ms = min((at_ms for at_ms in came_ms if at_ms is not None), default=None)
-        if not omitted or earliest_ms is None or now_ms - earliest_ms >= self._genesis.phase_timeout_ms:
+        if not omitted or earliest_ms is None or now_ms - earliest_ms >= forgiven_after_ms(self._genesis):
             return
         if not counted and (self._genesis.centralized or len(omitted) < posts_required(self._genesis, before)):
             return  # a phase may be closed empty although a few posted
         names = ", ".join(str(peer.number) for peer in omitted)
         self._fail(
             f"inclusion: height {block.header.height} leaves out peers {names} and was final {now_ms - earliest_ms} ms "
-            f"after it came, {self._genesis.phase_timeout_ms} ms are the phase's timeout"
+            f"after it came, {forgiven_after_ms(self._genesis)} ms were left for a better one"
         )
 
     def on_head(self, peer: SimulatedPeer, phase: PhaseKey) -> None:

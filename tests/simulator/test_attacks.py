@@ -96,7 +96,7 @@ def test_rounds_go_on_and_nobody_honest_is_banned(behaviour: str) -> None:
     lasted_s = [later - earlier for earlier, later in pairwise(closed_s)]
     assert max(lasted_s) < 2 * timeout_s + 60, "a round was stalled"
     assert sorted(lasted_s)[rounds // 2] < 2 * timeout_s
-    assert outcome.totals["posts_lost"] < 0.1 * outcome.totals["posts_sent"]
+    assert outcome.totals["posts_lost"] == 0
 
 
 def test_who_returns_is_not_held_up_by_those_who_claim_more_than_they_have() -> None:
