@@ -10,9 +10,9 @@
     │   │   ├── InvalidTransaction    ┐
     │   │   ├── InvalidPayload        │
     │   │   ├── InvalidVote           │ its author signed what breaks a rule: the author is blamed,
-    │   │   ├── InvalidCertificate    │ whoever passed it on may not have been able to know
-    │   │   ├── InvalidEvidence       │
-    │   │   └── InvalidBlock          ┘
+    │   │   ├── InvalidBlock          ┘ whoever passed it on may not have been able to know
+    │   │   ├── InvalidCertificate    ┐ nobody signs these as a whole: by itself, its sender's fault;
+    │   │   └── InvalidEvidence       ┘ in a block, its miner's
     │   └── Unready               may heal by waiting or asking                     -> IGNORE
     │       ├── AlreadyKnown          it is held, and was passed on before
     │       ├── UnknownParent         a block or vote that is not for the open height

@@ -4,7 +4,8 @@
 
     CryptoError
     ├── KeyFileError        a key file is missing, malformed, too open, or its passphrase is wrong
-    └── InvalidAddress      a text is not the address of an Ed25519 key
+    ├── InvalidAddress      a text is not the address of an Ed25519 key
+    └── WrongSignatures     this machine judges signatures otherwise than everybody else
 """
 
 
@@ -18,3 +19,7 @@ class KeyFileError(CryptoError):
 
 class InvalidAddress(CryptoError):
     """The text is not the address of an Ed25519 public key."""
+
+
+class WrongSignatures(CryptoError):
+    """The library that judges signatures does not do so as the protocol says; the message names the case."""

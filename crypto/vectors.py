@@ -1,10 +1,12 @@
-"""Signatures about which libraries disagree, for whoever writes a peer in another language.
+"""Signatures about which libraries disagree, for whoever writes a peer in another language,
+and for every node when it starts.
 
 Source: Chalkias, Garillot, Nikolaenko, "Taming the many EdDSAs", SSR 2020, Table 5.
 """
 
 from typing import NamedTuple
 
+from fedchain.crypto.exceptions import WrongSignatures
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.signatures import is_valid_signature
 
@@ -26,6 +28,16 @@ def signature_cases() -> list[tuple[SignatureCase, bool]]:
     key, message = PrivateKey(bytes([1]) * 32), b"message"
     plain = SignatureCase(message, key.public_key, key.sign(message), "as everybody makes it")
     return [(case, is_valid_signature(case.public_key, case.signature, case.message)) for case in (plain, *SPECCHECK)]
+
+
+def check_signatures() -> None:
+    """Raise `WrongSignatures` if the library that is installed here judges signatures in another way than everybody's.
+
+    Builds of it differ in that: one for old data takes keys of small order.
+    """
+    for number, (case, found) in enumerate(signature_cases()):
+        if found != (number in _VALID):
+            raise WrongSignatures(f"the library on this machine {'takes' if found else 'refuses'} it: {case.about}")
 
 
 SPECCHECK = tuple(
@@ -117,3 +129,6 @@ SPECCHECK = tuple(
         ),
     )
 )
+
+_VALID = (0, 4)
+"""The cases that are valid: the plain one, and that of mixed order."""

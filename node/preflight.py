@@ -35,6 +35,7 @@ def check(config: NodeConfig) -> None:
         NodeConfigError: it cannot; the message says why and what to do, in one line.
     """
     _check_libp2p()
+    _check_signatures()
     _raise_file_limit()
     _check_listen(config.listen)
     if config.metrics:
@@ -71,6 +72,17 @@ def _check_libp2p() -> None:
         raise NodeConfigError(f"libp2p is not installed; {remedy}") from None
     if version != LIBP2P_VERSION:
         raise NodeConfigError(f"libp2p {version} is installed, this program needs {LIBP2P_VERSION}; {remedy}")
+
+
+def _check_signatures() -> None:
+    """Who judges signatures otherwise than the others would be split from them by the first that is made for it."""
+    from fedchain.crypto.exceptions import WrongSignatures
+    from fedchain.crypto.vectors import check_signatures
+
+    try:
+        check_signatures()
+    except WrongSignatures as error:
+        raise NodeConfigError(f"signatures cannot be judged with this libsodium: {error}; reinstall PyNaCl") from None
 
 
 def _raise_file_limit() -> None:

@@ -83,7 +83,15 @@ def test_a_node_that_has_run_starts_again(config: NodeConfig) -> None:
     check(config)
 
 
-# the library
+# the libraries
+
+
+def test_a_library_that_judges_signatures_in_another_way_is_not_used(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedchain.crypto.vectors.is_valid_signature", lambda *_: True)
+    with pytest.raises(NodeConfigError, match=r"this libsodium: .* takes it: key and R of small order, S = 0; reinst"):
+        check(config)
 
 
 def test_the_library_s_version_is_the_one_that_is_installed_and_pinned() -> None:
