@@ -69,7 +69,9 @@ class DemLearn(FedAvg):
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         if self.robust_rule is not None:
-            raise ConfigurationError("demlearn has no robust rules: its groups are means of models that are near each other")
+            raise ConfigurationError(
+                "demlearn has no robust rules: its groups are means of models that are near each other"
+            )
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
         validate_range("blend", self.blend, 0.0, 1.0)
         validate_range("levels", self.levels, 1, 6)
