@@ -135,7 +135,7 @@ def _trimmed_mean(posts: _Posts, liars: int, clipping_norm: float) -> _Combine:
 
 
 def _clipping(posts: _Posts, liars: int, clipping_norm: float) -> _Combine:
-    """v + 1/K sum_i (x_i - v) min(1, tau / ||x_i - v||), one step from the centre v (Karimireddy et al., Eq. 2)."""
+    """v + 1/K sum_i (x_i - v) min(1, tau / ||x_i - v||): one step of centred clipping (Karimireddy et al.)."""
     norms = [math.sqrt(square) for square in _squared_distances_to(posts, _centre)]  # (K,)
     bound = clipping_norm or statistics.median_low(norms)  # tau
     factors = [1.0 if norm <= bound else bound / norm for norm in norms]

@@ -26,13 +26,12 @@ def scenario(behaviour: str, parameters: dict[str, float] | None = None, **value
         peers=PEERS,
         rounds=ROUNDS,
         workers=1,
-        partition="iid",
         test_every=0,
         proof_function="sha256d",
         shared_verification=True,
         hyperparameters=settings,
         adversaries=(Traitors(behaviour=behaviour, peers=LIARS, parameters=parameters or {}),),
-        **{"method": "fedavg", **values},
+        **{"method": "fedavg", "partition": "iid", **values},
     )
     made.validate()
     return made
