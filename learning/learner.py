@@ -6,7 +6,7 @@ nothing else: not on the process, nor on which other clients it serves, nor on t
 
 import hashlib
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,11 +23,12 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
 from fedchain.learning.method import Client, Method, Phase, Round, Tensors
 from fedchain.learning.metrics import Evaluation, evaluate_local
-from fedchain.learning.models import Model, info_of
+from fedchain.learning.models import Model, ModelInfo, info_of
 from fedchain.learning.own import TaskFunction, open_source
 from fedchain.learning.registry import build_method
 from fedchain.learning.rules import KnowledgeReader
 from fedchain.learning.seeding import derive
+from fedchain.learning.source import Source
 from fedchain.learning.training import count_steps
 
 
@@ -78,6 +79,10 @@ class Learner:
         A client that comes back is what it was, byte for byte, so a limit changes no result.
         """
         self._clients.limit(clients_max, folder)
+
+    def replace_source(self, replacement: Callable[[Source], Source]) -> None:
+        """Put something between the learner and where its examples come from, before the first client is built."""
+        self._source = replacement(self._source)
 
     def prepare(self, client: int) -> None:
         """Read the client's data and build its model, so that what is wrong with them is known now."""
@@ -130,6 +135,11 @@ class Learner:
         """Count the training examples of every client and class, (K, C)."""
         labels = [self._source.train_labels(client) for client in range(self._config.clients)]
         return np.stack([np.bincount(own, minlength=self._info.classes) for own in labels]).astype(np.int64)
+
+    @property
+    def info(self) -> ModelInfo:
+        """The shapes of everybody's model."""
+        return self._info
 
     @property
     def method(self) -> Method:

@@ -11,6 +11,7 @@ from fedchain.learning.aggregation import weighted_mean
 from fedchain.learning.codec import TensorSpec
 from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
 from fedchain.learning.models import Model, ModelInfo, trainable_names
+from fedchain.learning.robust_aggregation import RobustRule
 
 PREFIX = "model."
 """Before the name of each tensor that training moves, so that a method's own tensors cannot clash with them."""
@@ -47,6 +48,22 @@ def average_parameters(posts: Sequence[Post], weights: Sequence[int]) -> dict[st
     """Return the weighted mean of the posted models, tensor by tensor."""
     names = [name for name in posts[0].payload if name.startswith((PREFIX, BUFFER_PREFIX))]
     return {name: weighted_mean([post.payload[name] for post in posts], weights) for name in names}
+
+
+def combine_parameters(rule: RobustRule | None, round: Round, weights: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """Return the posted models' combination by the rule, which looks at no weights; None: their weighted mean.
+
+    Parameters are one vector to the rule and buffers another: the scale of running statistics would hide parameters.
+    """
+    if rule is None:
+        return average_parameters(round.posts, weights)
+    combined: dict[str, NDArray[Any]] = {}
+    for prefix in (PREFIX, BUFFER_PREFIX):
+        names = [name for name in round.posts[0].payload if name.startswith(prefix)]
+        if names:
+            posted = [{name: post.payload[name] for name in names} for post in round.posts]
+            combined |= rule.combine(posted, round.knowledge)
+    return combined
 
 
 def wire_name(name: str, is_trainable: bool) -> str:

@@ -27,6 +27,9 @@ LOCAL_FIELDS = frozenset({"data_dir", "task"})
 LATER_FIELDS = frozenset({"augmentation", "classes_per_client", "train_examples"})
 """What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
 
+LATER_HYPERPARAMETERS = frozenset({"aggregation_rule", "byzantine", "clipping_norm", "neighbour_mixing"})
+"""The same of methods' hyper-parameters."""
+
 DURATION_MAX_S = 1e9
 """Longest duration that a genesis document is given."""
 
@@ -37,7 +40,7 @@ OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "method", "seed
 def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     """Write the agreed part of ``config`` as the genesis document's (name, JSON) pairs.
 
-    Hyper-parameters are written in full: two versions of the program may have different defaults.
+    Hyper-parameters are written in full, but for later ones: two versions of the program may have different defaults.
     """
     method = build_method(config.method, dict(config.hyperparameters))
     unsaid = {item.name for item in fields(config) if getattr(config, item.name) == item.default} & LATER_FIELDS
@@ -45,7 +48,11 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     values = {name: getattr(config, name) for name in (OWN_FIELDS if config.dataset == OWN else agreed)}
     if config.shapes is not None:
         values["shapes"] = write_shapes(config.shapes)
-    values["hyperparameters"] = sorted((item.name, getattr(method, item.name)) for item in fields(method))
+    values["hyperparameters"] = sorted(
+        (item.name, getattr(method, item.name))
+        for item in fields(method)
+        if item.name not in LATER_HYPERPARAMETERS or getattr(method, item.name) != item.default
+    )
     return tuple((name, json.dumps(values[name], sort_keys=True)) for name in sorted(values))
 
 

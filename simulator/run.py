@@ -13,6 +13,7 @@ from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
 from fedchain.learning.rules import Rules
 from fedchain.node.command import free_folder
+from fedchain.simulator.adversaries.poisoners import FlippedLabels
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
@@ -90,4 +91,8 @@ def load_learner(scenario: Scenario) -> Learner:
     """The scenario's data, read and spread over the peers; raises LearningError where that is impossible."""
     learner = Learner(scenario.learning_config(), test_local=scenario.test_local)
     learner.histogram()
+    flippers = {number for row in scenario.adversaries if row.behaviour == "label-flipper" for number in row.peers}
+    if flippers:
+        classes = learner.info.classes
+        learner.replace_source(lambda source: FlippedLabels(source, frozenset(flippers), classes))
     return learner

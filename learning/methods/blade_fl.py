@@ -11,14 +11,15 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
+from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors
 from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import average_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.training import train
 
 
 @dataclass(frozen=True, kw_only=True)
-class BladeFl(Method):
+class BladeFl(RobustMethod):
     """Every client trains, broadcasts its model, mines, and averages all models with equal weights."""
 
     def update(self, client: Client, round: Round) -> Tensors:
@@ -41,8 +42,8 @@ class BladeFl(Method):
         return F.cross_entropy(logits, labels)
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """w <- 1/K sum_k w_k, every client counting the same."""
-        return average_parameters(round.posts, [1] * len(round.posts))
+        """w <- 1/K sum_k w_k, every client counting the same, or the robust rule."""
+        return combine_parameters(self.robust_rule, round, [1] * len(round.posts))
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation import round_once
 from fedchain.learning.codec import TensorSpec, canonical
 from fedchain.learning.config import CLIENTS_MAX
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models import ModelInfo
@@ -67,6 +68,10 @@ class DemLearn(FedAvg):
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
+        if self.robust_rule is not None:
+            raise ConfigurationError(
+                "demlearn has no robust rules: its groups are means of models that are near each other"
+            )
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
         validate_range("blend", self.blend, 0.0, 1.0)
         validate_range("levels", self.levels, 1, 6)

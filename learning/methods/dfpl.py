@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from fedchain.learning.aggregation import WEIGHT_MAX, weighted_mean
 from fedchain.learning.codec import TensorSpec
-from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Post, Round, Tensors, validate_range
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
+from fedchain.learning.method import Client, Forward, Memory, Phase, Post, Round, Tensors, validate_range
 from fedchain.learning.models import ModelInfo
 from fedchain.learning.prototypes import ClassMeans, calculate_prototypes, class_means
+from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.training import batches_per_pass, train
 
 _Posted = tuple[int, NDArray[np.float32]]
@@ -28,7 +29,7 @@ _Posted = tuple[int, NDArray[np.float32]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dfpl(Method):
+class Dfpl(RobustMethod):
     """Clients keep their own models and exchange class prototypes, towards which they pull their embeddings."""
 
     regularizer_weight: float = 1.0
@@ -40,7 +41,8 @@ class Dfpl(Method):
 
     aggregation: Literal["holders", "all", "samples"] = "holders"
     """Who counts in a class's global prototype: holders (mean over the clients that have the class), all (their sum
-    over K, the paper's Eq. 2 as printed) or samples (holders, weighted by their examples)."""
+    over K, the paper's Eq. 2 as printed) or samples (holders, weighted by the examples that they say they have).
+    Another aggregation_rule takes each class's holders for its posts."""
 
     prototype_source: Literal["recompute", "last_epoch"] = "recompute"
     """What is posted: recompute (class means under the trained model, all data, evaluation mode) or last_epoch (means
@@ -50,6 +52,8 @@ class Dfpl(Method):
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("regularizer_weight", self.regularizer_weight, 0.0, 1e6)
+        if self.robust_rule is not None and self.aggregation != "holders":
+            raise ConfigurationError(f"aggregation {self.aggregation} is of the plain mean; robust rules take holders")
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the class means of the client's data (Eq. 1)."""
@@ -88,7 +92,7 @@ class Dfpl(Method):
         return self.regularizer_weight, pull(embedding, labels, memory["prototypes"], memory["is_known"])
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """P^i = mean of the posted p_k^i (Eq. 2); a class that nobody posted is absent."""
+        """P^i = mean of the posted p_k^i (Eq. 2), or the robust rule; a class that nobody posted is absent."""
         posted: dict[int, list[_Posted]] = {}  # by label, in sender order
         for post in round.posts:
             payload = post.payload
@@ -98,16 +102,22 @@ class Dfpl(Method):
                 posted.setdefault(label, []).append((count, prototype))
         labels = sorted(posted)
         holders = [len(posted[label]) for label in labels]
-        prototypes = [self._global_prototype(posted[label], len(round.posts)) for label in labels]
+        before = {} if round.knowledge is None else _by_label(round.knowledge)
+        prototypes = [self._global_prototype(posted[label], len(round.posts), before.get(label)) for label in labels]
         return {
             "labels": np.array(labels, dtype=np.int64),  # (n,)
             "holders": np.array(holders, dtype=np.int64),  # (n,)
             "prototypes": np.stack(prototypes),  # (n, D)
         }
 
-    def _global_prototype(self, posted: list[_Posted], clients: int) -> NDArray[np.float32]:
-        """Average the prototypes of one class, (D,)."""
+    def _global_prototype(
+        self, posted: list[_Posted], clients: int, before: NDArray[np.float32] | None
+    ) -> NDArray[np.float32]:
+        """Average the prototypes of one class, (D,), whose last global prototype is `before`, if it had one."""
         prototypes = [prototype for _, prototype in posted]
+        if self.robust_rule is not None:
+            known = None if before is None else {"prototype": before}
+            return self.robust_rule.combine([{"prototype": prototype} for prototype in prototypes], known)["prototype"]
         if self.aggregation == "samples":
             return weighted_mean(prototypes, [count for count, _ in posted])
         if self.aggregation == "all":
@@ -178,6 +188,11 @@ def norm_to_prototypes(
     distance = (means - prototypes) * counted.unsqueeze(1)  # (C, D)
     norms: torch.Tensor = torch.linalg.vector_norm(distance, dim=1)  # (C,)
     return norms.sum() / counted.sum().clamp(min=1)
+
+
+def _by_label(knowledge: Tensors) -> dict[int, NDArray[np.float32]]:
+    """The global prototype (D,) of each known class."""
+    return dict(zip(knowledge["labels"].tolist(), knowledge["prototypes"], strict=True))
 
 
 def _labelled_prototypes(info: ModelInfo) -> tuple[TensorSpec, ...]:

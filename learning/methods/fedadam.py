@@ -15,7 +15,7 @@ from fedchain.learning.method import Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models import ModelInfo
 from fedchain.learning.numbers import MAGNITUDE_MAX
-from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
+from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, combine_parameters, parameter_spec
 
 FIRST, SECOND = "first_moment.", "second_moment."
 """Before the names of the moments' tensors."""
@@ -54,18 +54,20 @@ class FedAdam(FedAvg):
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """Take Algorithm 2's step against Delta = sum_k p_k (w - w_k); buffers are averaged."""
         if phase == INITIAL_MODEL:
-            return average_parameters(round.posts, [1] * len(round.posts))
-        mean = average_parameters(round.posts, self.weights(round))
+            return combine_parameters(self.robust_rule, round, [1] * len(round.posts))
+        mean = combine_parameters(self.robust_rule, round, self.weights(round))
         found = dict(mean)
         for name in mean:
             if name.startswith(PREFIX):
-                found |= self._move(name, round)
+                found |= self._move(name, round, mean[name])
         return found
 
-    def _move(self, name: str, round: Round) -> dict[str, NDArray[Any]]:
-        """Return one tensor and its moments after the step."""
+    def _move(self, name: str, round: Round, combined: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Return one tensor and its moments after the step; a robust rule has rounded what it combined once more."""
         tensor, weights = name.removeprefix(PREFIX), self.weights(round)
-        mean = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
+        mean = combined.astype(np.float64)
+        if self.robust_rule is None:
+            mean = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
         if round.knowledge is None:  # nobody posted the initial model in time
             still = np.zeros(mean.shape, dtype=np.float32)
             return {name: round_once(mean), FIRST + tensor: still, SECOND + tensor: still}

@@ -13,18 +13,20 @@ from numpy.typing import NDArray
 
 from fedchain.learning.aggregation import WEIGHT_MAX
 from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
+from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors
 from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import average_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.training import train
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Method):
+class FedAvg(RobustMethod):
     """Clients train the common model; the next one is the mean of theirs, weighted by their examples."""
 
     weighting: Literal["examples", "clients"] = "examples"
-    """How much a client's model counts: as its examples (n_k / n), or as every other client's (1 / K)."""
+    """How much a client's model counts: as its examples (n_k / n), or as every other client's (1 / K).
+    Clients state n_k themselves; no aggregation rule but the plain mean looks at it."""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally (Algorithm 1, ClientUpdate); post the parameters and n_k."""
@@ -46,8 +48,8 @@ class FedAvg(Method):
         return F.cross_entropy(logits, labels)
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """w <- sum_k n_k / n * w_k (Algorithm 1, server)."""
-        return average_parameters(round.posts, self.weights(round))
+        """w <- sum_k n_k / n * w_k (Algorithm 1, server), or the robust rule."""
+        return combine_parameters(self.robust_rule, round, self.weights(round))
 
     def post_model(self, client: Client) -> dict[str, NDArray[Any]]:
         """Return the client's parameters and n_k."""

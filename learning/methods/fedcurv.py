@@ -73,11 +73,13 @@ class FedCurv(FedAvg):
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """The weighted mean of the models, sum_k F_k and sum_k F_k theta_k."""
-        ones = [1.0] * len(round.posts)
-        sums = {
-            name: round_once(weighted_sum([post.payload[name] for post in round.posts], ones))
-            for name in ("fisher", "fisher_parameters")
-        }
+        posted = [{name: post.payload[name] for name in ("fisher", "fisher_parameters")} for post in round.posts]
+        if self.robust_rule is None:
+            ones = [1.0] * len(posted)
+            sums = {name: round_once(weighted_sum([own[name] for own in posted], ones)) for name in posted[0]}
+        else:  # the clients' mean, by the rule, times their number
+            means = self.robust_rule.combine(posted)
+            sums = {name: round_once(mean.astype(np.float64) * float(len(posted))) for name, mean in means.items()}
         return {**super().aggregate(phase, round), **sums}
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:

@@ -38,6 +38,10 @@ class FedNova(FedAvg):
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
+        if self.robust_rule is not None:
+            raise ConfigurationError(
+                "fednova has no robust rules: its step is as long as the clients say that theirs were"
+            )
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1.0 / self.learning_rate)
         if self.proximal_weight > 0 and self.momentum > 0:
             raise ConfigurationError("proximal_weight and momentum: no norm ||a_k||_1 is known for both together")

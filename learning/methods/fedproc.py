@@ -4,7 +4,7 @@ Computer Systems 143, 2023 (arXiv:2109.12273).
 B batch, C classes, D embedding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -17,10 +17,11 @@ from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models import ModelInfo
 from fedchain.learning.prototypes import calculate_prototypes
+from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.training import train
 
 _PROTOTYPES = Dfpl(aggregation="samples")
-"""The rule for prototypes: the mean over all examples of a class, whoever holds them."""
+"""What clients do with prototypes, and what they post."""
 
 _NEVER = -1e9
 """Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
@@ -68,8 +69,14 @@ class FedProc(FedAvg):
         return memory["alpha"] * F.cross_entropy(logits, labels) + (1 - memory["alpha"]) * contrast
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """The weighted mean of the models, and each class's mean embedding over all examples of the round."""
-        return {**super().aggregate(phase, round), **_PROTOTYPES.aggregate(phase, round)}
+        """The weighted mean of the models, and each class's mean embedding over all examples of the round.
+
+        With equal weights, or a robust rule, nobody's examples are counted, and prototypes count by client.
+        """
+        is_counted = self.weighting == "examples" and self.robust_rule is None
+        chosen = {item.name: getattr(self, item.name) for item in fields(RobustMethod)}
+        prototypes = Dfpl(**chosen, aggregation="samples" if is_counted else "holders")
+        return {**super().aggregate(phase, round), **prototypes.aggregate(phase, round)}
 
     def prototypes(self, knowledge: Tensors) -> Tensors:
         """The global prototypes and how many clients stand behind each."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation import round_once, weighted_sum
 from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.parameters import PREFIX, average_parameters
+from fedchain.learning.parameters import PREFIX, combine_parameters
 from fedchain.learning.training import Step, run_steps
 from fedchain.learning.vectors import gradient_vector, read_vector, write_vector
 
@@ -86,13 +86,15 @@ class PFedMe(FedAvg):
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- (1 - beta) w + beta * mean of w_k (line 11); the first round, without w on the chain, takes the mean."""
         weights = self.weights(round)  # (K,)
-        mean = average_parameters(round.posts, weights)
+        mean = combine_parameters(self.robust_rule, round, weights)
         if round.knowledge is None or self.mixing == 1.0:
             return mean
         before = round.knowledge
 
         def mix(name: str) -> NDArray[Any]:
-            now = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
+            now = mean[name].astype(np.float64)
+            if self.robust_rule is None:
+                now = weighted_sum([post.payload[name] for post in round.posts], weights) / sum(weights)
             return round_once((1 - self.mixing) * before[name].astype(np.float64) + self.mixing * now)
 
         return {name: mix(name) if name.startswith(PREFIX) else mean[name] for name in mean}

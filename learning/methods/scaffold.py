@@ -52,7 +52,12 @@ class Scaffold(FedAvg):
         """x <- weighted mean of y_i; c <- c + 1/N sum_i (c_i+ - c_i), a client that did not post changing nothing
         (lines 16 and 17, server step 1)."""
         changes = [post.payload["control_change"] for post in round.posts]  # (K, P)
-        change = weighted_sum(changes, [1.0] * len(changes)) / max(round.clients, len(changes))
+        if self.robust_rule is None:
+            total = weighted_sum(changes, [1.0] * len(changes))
+        else:  # the clients' mean change, by the rule, times their number
+            combined = self.robust_rule.combine([{"change": change} for change in changes])
+            total = combined["change"].astype(np.float64) * float(len(changes))
+        change = total / max(round.clients, len(changes))
         before = 0.0 if round.knowledge is None else round.knowledge["control"].astype(np.float64)
         return {**super().aggregate(phase, round), "control": round_once(before + change)}
 

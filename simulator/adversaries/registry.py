@@ -13,24 +13,31 @@ BEHAVIOURS: Mapping[str, str] = {
     "catch-up-hog": "flooders.CatchUpHog",
     "censor": "miners.Censor",
     "clock-liar": "voters.ClockLiar",
+    "count-inflater": "poisoners.CountInflater",
     "crash-loop": "silence.CrashLoop",
     "difficulty-liar": "miners.DifficultyLiar",
     "double-voter": "voters.DoubleVoter",
+    "follower": "adversary.Adversary",
+    "inner-product": "poisoners.InnerProductManipulator",
     "invalid-poster": "posters.InvalidPoster",
     "junk-flooder": "flooders.JunkFlooder",
+    "label-flipper": "poisoners.LabelFlipper",
+    "little-is-enough": "poisoners.LittleIsEnough",
+    "noise-poster": "poisoners.NoisePoster",
     "payload-withholder": "posters.PayloadWithholder",
     "poison-poster": "posters.PoisonPoster",
     "post-equivocator": "posters.PostEquivocator",
     "random-voter": "voters.RandomVoter",
     "replay-flooder": "flooders.ReplayFlooder",
     "sibling-miner": "miners.SiblingMiner",
+    "sign-flipper": "poisoners.SignFlipper",
     "silent": "silence.Silent",
     "slow-provider": "posters.SlowProvider",
     "stale-lock-voter": "voters.StaleLockVoter",
     "vote-withholder": "voters.VoteWithholder",
     "yes-voter": "voters.YesVoter",
 }
-"""Module and class by name."""
+"""Module and class by name. A follower follows the protocol: what attackers do is measured against it."""
 
 
 def find_behaviour(name: str) -> "type[Adversary]":

@@ -271,7 +271,8 @@ class Simulation:
     def on_contribution(self, peer: SimulatedPeer, round_number: int, made: Contribution | TrainingDiverged) -> None:
         """A peer finished training: keep what it measured, or end where too few are left that can post."""
         if isinstance(made, Contribution):
-            self.recorder.evaluations.add(peer.number, round_number, made)
+            if peer.is_honest:  # how well a liar learns is nobody's concern
+                self.recorder.evaluations.add(peer.number, round_number, made)
             return
         assert peer.node is not None, "only a running peer trains"
         head = peer.node.head

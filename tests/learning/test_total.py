@@ -38,6 +38,13 @@ EXTREME: dict[str, tuple[str, dict[str, HyperparameterValue]]] = {
     "demlearn, amplified": ("demlearn", {"levels": 6, "amplified_rounds": 9, "amplification": 10.0}),
     "mtfl, private statistics": ("mtfl", {"private": "us"}),
     "fedavg, equal weights": ("fedavg", {"weighting": "clients"}),
+    "fedavg, trimmed": ("fedavg", {"aggregation_rule": "trimmed_mean", "byzantine": 2}),
+    "fedproc, geometric median": ("fedproc", {"aggregation_rule": "geometric_median"}),
+    "dfpl, mixed krum": ("dfpl", {"aggregation_rule": "krum", "byzantine": 1, "neighbour_mixing": True}),
+    "dfpl, clipped": ("dfpl", {"aggregation_rule": "clipping", "clipping_norm": 1e-9}),
+    "scaffold, median": ("scaffold", {"aggregation_rule": "median"}),
+    "fedcurv, multi-krum": ("fedcurv", {"aggregation_rule": "multi_krum", "byzantine": 1}),
+    "fedadam, clipped": ("fedadam", {"aggregation_rule": "clipping"}),
 }
 CASES = {**{name: (name, dict[str, HyperparameterValue]()) for name in sorted(METHODS)}, **EXTREME}
 

@@ -1,0 +1,203 @@
+"""Adversaries that follow the protocol and lie about what they learned: valid posts that are meant to do harm.
+
+All but the label flipper first wait for what the honest members post, which the strongest attacks are made of. A lie is
+told about the change of a model since the last round, and about prototypes as they are.
+
+* sign flip, in proportion to its own change: Allen-Zhu et al., "Byzantine-Resilient Non-Convex SGD", ICLR 2021;
+* a little is enough: Baruch et al., "A Little Is Enough: Circumventing Defenses for Distributed Learning", NeurIPS
+  2019;
+* inner product: Xie et al., "Fall of Empires: Breaking Byzantine-Tolerant SGD by Inner Product Manipulation", UAI 2019.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedchain.chain.state import phase_rule
+from fedchain.learning.aggregation import WEIGHT_MAX
+from fedchain.learning.codec import decode, encode, settle
+from fedchain.learning.method import Tensors
+from fedchain.learning.parameters import BUFFER_PREFIX, PREFIX
+from fedchain.learning.rules import Rules
+from fedchain.learning.source import Share, Source
+from fedchain.node.core.events import Contributed, Event
+from fedchain.simulator.adversaries.adversary import Adversary
+
+WAIT_S = 1.0
+"""Virtual seconds after its own training for which an attacker waits for others' posts; a phase waits longer."""
+
+Key = tuple[str, int]
+"""A tensor by name, or one row of the prototypes by label; a tensor's second part is -1."""
+
+Vectors = Mapping[Key, NDArray[np.float64]]
+"""What a post says, piece by piece."""
+
+
+class Poisoner(Adversary):
+    """Posts what `lie` makes of its own and the honest members' posts, moved into the bounds that all posts have."""
+
+    def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
+        """What to post instead of `own`, under the same keys: a model's tensors as changes, prototypes as they are."""
+        return own
+
+    def claim(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What to say about numbers of examples."""
+        return counts
+
+    def listen(self, event: Event) -> Sequence[Event]:
+        """What was learned is kept back until others' posts are in."""
+        if not isinstance(event, Contributed) or event is self._made_up:
+            return (event,)
+        self.after(WAIT_S, partial(self._tell, event))
+        return ()
+
+    _made_up: Contributed | None = None
+
+    def _tell(self, event: Contributed) -> None:
+        if (event.round, event.phase) == self.phase:
+            self._made_up = replace(event, payload=self._poisoned(event.payload))
+            self.peer.handle(self._made_up)
+
+    def _poisoned(self, payload: bytes) -> bytes:
+        rules = self.coalition.rules
+        assert isinstance(rules, Rules), "the posts of a learning method are poisoned, of which this is none"
+        name = phase_rule(self.genesis, self.node.head).name
+        phase = next(phase for phase in (*rules.method.setup, *rules.method.phases) if phase.name == name)
+        specs = rules.method.payload_spec(phase, rules.info)
+        known = rules.read_knowledge(self.node.knowledge() or b"") or {}
+        own = decode(payload, specs)
+        others = [_take_apart(decode(data, specs), known) for data in self._honest_payloads()]
+        lie = _put_together(own, known, self.lie(_take_apart(own, known), others))
+        lie |= {name: self.claim(own[name]) for name in ("counts", "examples") if name in own}
+        return encode(settle(lie, specs))
+
+    def _honest_payloads(self) -> list[bytes]:
+        """What honest members posted in the open phase, as far as it is here, in the order of their keys."""
+        context, traitors = self.node._context, {key.public_key for key in self.coalition.keys}
+        posts = context.mempool.posts(self.phase)
+        found = [context.content(posts[sender].payload_hash) for sender in sorted(posts) if sender not in traitors]
+        return [payload for payload in found if payload is not None]
+
+
+class SignFlipper(Poisoner):
+    """Posts its own change times minus `scale`."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"scale": 1.0}
+
+    def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
+        """-s u."""
+        return {key: -self.parameters["scale"] * value for key, value in own.items()}
+
+
+class CountInflater(SignFlipper):
+    """A sign flipper that says it has more examples than anybody."""
+
+    def claim(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As many as may be said."""
+        return np.full_like(counts, WEIGHT_MAX)
+
+
+class NoisePoster(Poisoner):
+    """Posts Gaussian noise of the given standard deviation."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"deviation": 1.0}
+
+    def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
+        """N(0, sigma^2)."""
+        rng = np.random.default_rng(self.draw.getrandbits(64))
+        return {key: rng.normal(0.0, self.parameters["deviation"], value.shape) for key, value in own.items()}
+
+
+class LittleIsEnough(Poisoner):
+    """Posts the honest mean, moved by `deviations` of their standard deviation: near enough to pass for honest."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"deviations": 1.5}
+
+    def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
+        """mu - z sigma, coordinate by coordinate."""
+
+        def shifted(stack: NDArray[np.float64]) -> NDArray[np.float64]:
+            moved: NDArray[np.float64] = stack.mean(axis=0) - self.parameters["deviations"] * stack.std(axis=0)
+            return moved
+
+        return {key: shifted(_stack(key, value, others)) for key, value in own.items()}
+
+
+class InnerProductManipulator(Poisoner):
+    """Posts the honest mean times minus `factor`: the mean of all then points the wrong way, or hardly forward."""
+
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"factor": 0.5}
+
+    def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
+        """-epsilon mu."""
+        factor = self.parameters["factor"]
+        return {key: -factor * _stack(key, value, others).mean(axis=0) for key, value in own.items()}
+
+
+class LabelFlipper(Adversary):
+    """Learns from wrong labels, and posts honestly what comes of it; its data are those of :class:`FlippedLabels`."""
+
+
+class FlippedLabels:
+    """Gives some clients training labels C - 1 - y for y; everything else is the source's.
+
+    Args:
+        source: where the examples come from.
+        clients: whose labels are flipped.
+        classes: number of classes C.
+    """
+
+    def __init__(self, source: Source, clients: frozenset[int], classes: int) -> None:
+        self._source, self._clients, self._classes = source, clients, classes
+
+    def share(self, client: int, seed: int) -> Share:
+        """See :class:`Source`."""
+        share = self._source.share(client, seed)
+        if client not in self._clients:
+            return share
+        return replace(share, train_labels=self._classes - 1 - share.train_labels)
+
+    def train_labels(self, client: int) -> NDArray[np.int64]:
+        """See :class:`Source`: the true ones."""
+        return self._source.train_labels(client)
+
+    def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """See :class:`Source`."""
+        return self._source.test_set()
+
+
+def _stack(key: Key, own: NDArray[np.float64], others: Sequence[Vectors]) -> NDArray[np.float64]:
+    """What the honest members say under a key, (k, ...); what it would say itself, if none of them says anything."""
+    return np.stack([other[key] for other in others if key in other] or [own])
+
+
+def _take_apart(posted: Tensors, known: Tensors) -> dict[Key, NDArray[np.float64]]:
+    found: dict[Key, NDArray[np.float64]] = {}
+    for name, tensor in posted.items():
+        if name == "prototypes":
+            found |= {(name, label): row for label, row in zip(posted["labels"].tolist(), tensor, strict=True)}
+        elif tensor.dtype.kind == "f":
+            found[name, -1] = tensor - _base(name, known)
+    return found
+
+
+def _put_together(posted: Tensors, known: Tensors, said: Vectors) -> dict[str, NDArray[Any]]:
+    """The post with other numbers."""
+    found = dict(posted)
+    for name, tensor in posted.items():
+        if name == "prototypes":
+            found[name] = np.stack([said[name, label] for label in posted["labels"].tolist()]).astype(np.float32)
+        elif tensor.dtype.kind == "f":
+            found[name] = np.asarray(said[name, -1] + _base(name, known), dtype=np.float32)
+    return found
+
+
+def _base(name: str, known: Tensors) -> Any:
+    """The common model that a change is counted from; nothing where it is not on the chain yet."""
+    is_model = name.startswith((PREFIX, BUFFER_PREFIX))
+    return known[name].astype(np.float64) if is_model and name in known else 0.0

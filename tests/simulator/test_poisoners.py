@@ -1,0 +1,132 @@
+"""Liars about what they learned: each lie is valid, the plain mean follows it, and robust rules do not."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedchain.learning.aggregation import WEIGHT_MAX
+from fedchain.learning.codec import decode
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.method import Tensors
+from fedchain.learning.rules import Rules
+from fedchain.simulator.adversaries import poisoners
+from fedchain.simulator.adversaries.poisoners import FlippedLabels, _put_together, _take_apart
+from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import Scenario, ScenarioError, Traitors
+
+PEERS, LIARS, ROUNDS = 7, (2, 5), 3
+
+
+def scenario(behaviour: str, parameters: dict[str, float] | None = None, **values: Any) -> Scenario:
+    settings = {"learning_rate": 0.1, "local_steps": 15, **values.pop("hyperparameters", {})}
+    made = Scenario(
+        peers=PEERS,
+        rounds=ROUNDS,
+        workers=1,
+        test_every=0,
+        proof_function="sha256d",
+        shared_verification=True,
+        hyperparameters=settings,
+        adversaries=(Traitors(behaviour=behaviour, peers=LIARS, parameters=parameters or {}),),
+        **{"method": "fedavg", "partition": "iid", **values},
+    )
+    made.validate()
+    return made
+
+
+def play(scenario: Scenario) -> Outcome:
+    outcome = simulate(scenario, load_learner(scenario))
+    assert outcome.violations == []
+    assert [row.posts for row in outcome.rows] == [PEERS] * ROUNDS, "what liars post is valid, and counts"
+    assert outcome.totals["convicted"] == []
+    return outcome
+
+
+def received(outcome: Outcome) -> float:
+    """Accuracy of the last common model on the honest members' test sets."""
+    found = outcome.rows[-1].taa_received
+    assert found is not None
+    return found
+
+
+def test_the_mean_falls_where_a_trimmed_mean_holds() -> None:
+    robust = {"aggregation_rule": "trimmed_mean", "byzantine": 2}
+    undisturbed = received(play(scenario("follower")))
+    poisoned = received(play(scenario("sign-flipper", {"scale": 10.0})))
+    held = received(play(scenario("sign-flipper", {"scale": 10.0}, hyperparameters=robust)))
+    assert undisturbed > 0.8
+    assert poisoned < 0.4
+    assert held > undisturbed - 0.05
+
+
+def test_counts_that_members_state_carry_no_weight_unless_genesis_says_so() -> None:
+    stated = received(play(scenario("count-inflater")))
+    equal = received(play(scenario("count-inflater", hyperparameters={"weighting": "clients"})))
+    assert stated < 0.4
+    assert equal > stated + 0.2
+
+
+@pytest.mark.parametrize("behaviour", ["label-flipper", "noise-poster", "little-is-enough", "inner-product"])
+@pytest.mark.parametrize("method", ["fedavg", "dfpl"])
+def test_every_lie_is_taken_for_a_post(behaviour: str, method: str) -> None:
+    disturbed = play(scenario(behaviour, method=method, partition="n-way"))
+    undisturbed = play(scenario("follower", method=method, partition="n-way"))
+    assert disturbed.knowledge_root != undisturbed.knowledge_root
+
+
+def test_a_post_is_put_together_as_it_was_taken_apart() -> None:
+    rng = np.random.default_rng(0)
+    known: Tensors = {"model.w": rng.normal(size=(2, 3)).astype(np.float32)}
+    posted: Tensors = {
+        "model.w": rng.normal(size=(2, 3)).astype(np.float32),
+        "labels": np.array([1, 4]),
+        "prototypes": rng.normal(size=(2, 5)).astype(np.float32),
+    }
+    apart = _take_apart(posted, known)
+    assert set(apart) == {("model.w", -1), ("prototypes", 1), ("prototypes", 4)}
+    np.testing.assert_array_equal(apart["model.w", -1], posted["model.w"] - known["model.w"].astype(np.float64))
+    again = _put_together(posted, known, apart)
+    assert {name: value.tobytes() for name, value in again.items()} == {
+        name: value.tobytes() for name, value in posted.items()
+    }
+
+
+def lie(behaviour: str, own: Any, others: list[Any], **parameters: float) -> Any:
+    """What a behaviour makes of one vector."""
+    made = getattr(poisoners, behaviour)(None, random.Random(0), parameters)
+    vectors = [{("w", -1): np.array(value, dtype=float)} for value in (own, *others)]
+    return made.lie(vectors[0], vectors[1:])["w", -1]
+
+
+def test_the_lies_are_those_of_the_papers() -> None:
+    others = [[1.0, 2.0], [3.0, 2.0]]
+    assert lie("SignFlipper", [1.0, -2.0], others, scale=10.0).tolist() == [-10, 20]
+    assert lie("InnerProductManipulator", [9.0, 9.0], others, factor=0.5).tolist() == [-1, -1]
+    assert lie("LittleIsEnough", [9.0, 9.0], others, deviations=2.0).tolist() == [0, 2]
+    noise = lie("NoisePoster", np.zeros(10_000), others, deviation=3.0)
+    assert noise.std() == pytest.approx(3.0, rel=0.05)
+
+
+def test_flipped_labels_are_one_members_alone() -> None:
+    flipped, plain = load_learner(scenario("label-flipper")), load_learner(scenario("follower"))
+    assert isinstance(flipped._source, FlippedLabels)
+    for client in range(PEERS):
+        ours, theirs = (learner._source.share(client, 0).train_labels for learner in (flipped, plain))
+        assert ours.tolist() == ((9 - theirs) if client in LIARS else theirs).tolist()
+
+
+def test_inflated_counts_are_the_largest_that_may_be_said() -> None:
+    made = scenario("count-inflater", method="dfpl", partition="n-way")
+    learner, rules = load_learner(made), Rules(made.learning_config())
+    payload = learner.contribute(0, "update", 1, b"").payload
+    counts = decode(payload, rules.method.payload_spec(rules.method.phases[0], rules.info))["counts"]
+    inflated = poisoners.CountInflater(None, None, {}).claim(counts)  # type: ignore[arg-type]
+    assert inflated.tolist() == [WEIGHT_MAX] * len(counts)
+
+
+def test_a_parameter_that_a_lie_does_not_have_is_refused() -> None:
+    with pytest.raises((ScenarioError, ConfigurationError), match="no parameter 'size'"):
+        play(scenario("sign-flipper", {"size": 1.0}))
