@@ -21,7 +21,7 @@ PEERS, LIARS, ROUNDS = 7, (2, 5), 3
 
 
 def scenario(behaviour: str, parameters: dict[str, float] | None = None, **values: Any) -> Scenario:
-    settings = {"learning_rate": 0.1, "local_steps": 15, **values.pop("hyperparameters", {})}
+    settings = {"learning_rate": 0.1, "local_steps": 40, **values.pop("hyperparameters", {})}
     made = Scenario(
         peers=PEERS,
         rounds=ROUNDS,
