@@ -27,3 +27,10 @@ from fedchain.crypto.threshold.public_key import KEY_BITS as KEY_BITS
 from fedchain.crypto.threshold.public_key import KeyShare as KeyShare
 from fedchain.crypto.threshold.public_key import ThresholdPublicKey as ThresholdPublicKey
 from fedchain.crypto.threshold.public_key import decode_public_key as decode_public_key
+from fedchain.crypto.threshold.sealing import Dealing as Dealing
+from fedchain.crypto.threshold.sealing import deal_sealed as deal_sealed
+from fedchain.crypto.threshold.sealing import decode_dealing as decode_dealing
+from fedchain.crypto.threshold.sealing import open_share as open_share
+from fedchain.crypto.threshold.share_file import read_share_file as read_share_file
+from fedchain.crypto.threshold.share_file import share_file_path as share_file_path
+from fedchain.crypto.threshold.share_file import write_share_file as write_share_file

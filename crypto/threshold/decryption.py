@@ -115,7 +115,8 @@ class Decryption:
         Raises:
             TooFewShares: fewer than t.
         """
-        posts = list({post.index: post for post in reversed(posts)}.values())[::-1][: self.key.threshold]
+        distinct = {post.index: post for post in reversed(posts)}  # of two by one member, the first
+        posts = [distinct[index] for index in dict.fromkeys(post.index for post in posts)][: self.key.threshold]
         if len(posts) < self.key.threshold:
             reasons = "".join(f"; {error}" for error in refused)
             raise TooFewShares(f"{len(posts)} members sent valid shares, {self.key.threshold} are needed{reasons}")

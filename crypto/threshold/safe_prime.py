@@ -53,10 +53,10 @@ def safe_prime(bits: int, random_bytes: RandomBytes) -> mpz:
 
 
 def is_safe_prime(number: mpz, random_bytes: RandomBytes) -> bool:
-    """Whether ``number`` and (``number`` − 1)/2 are prime, but for a chance below 2⁻¹⁰⁰."""
+    """Whether ``number``, above 5, and (``number`` − 1)/2 are prime, but for a chance below 2⁻¹⁰⁰."""
     half = number >> 1
     return bool(
-        number & 1
+        number & 3 == 3  # then both are odd, as all are that the sieve leaves
         and gmpy2.is_strong_prp(half, 2)
         and gmpy2.is_strong_prp(number, 2)
         and all(test_probable_prime(int(each), random_bytes) == PROBABLY_PRIME for each in (half, number))
