@@ -1,1 +1,1 @@
-"""Hashes, keys and addresses."""
+"""Hashes, keys, addresses, and threshold encryption."""

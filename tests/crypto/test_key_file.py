@@ -336,7 +336,7 @@ def test_a_full_disk_leaves_what_there_was(path: Path, monkeypatch: pytest.Monke
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedchain.crypto.key_file.os.fsync", full)
+    monkeypatch.setattr("fedchain.crypto.secret_file.os.fsync", full)
     with pytest.raises(KeyFileError, match="cannot be written: No space left on device"):
         OTHER.save(path, replace=replace)
     assert {item.name: item.read_bytes() for item in path.parent.iterdir()} == before

@@ -1,0 +1,179 @@
+"""Shares on their way to members: sealed with HPKE, each to the X25519 key that belongs to a member's Ed25519 key.
+
+The birational map between the two curves turns one key into the other, so that a member needs no second key. That
+one key may do both is shown for exactly this pair (Thormarker). The suite is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
+ChaCha20-Poly1305, in base mode: who opens a share does not learn from it who sealed it, but checks it against the
+public key, which the federation's members have agreed on.
+
+Source: RFC 9180 (HPKE), RFC 7748 section 4.1; Thormarker, "On using the same key pair for Ed25519 and an X25519 based
+KEM", IACR ePrint 2021/509.
+"""
+
+import struct
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from Crypto.Protocol import HPKE
+from Crypto.Protocol.DH import import_x25519_private_key, import_x25519_public_key
+from gmpy2 import mpz, powmod_sec
+from nacl.bindings import crypto_sign_ed25519_pk_to_curve25519, crypto_sign_ed25519_sk_to_curve25519
+
+from fedchain.crypto.exceptions import InvalidDealing
+from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.randomness import RandomBytes
+from fedchain.crypto.signatures import PublicKey, is_valid_public_key
+from fedchain.crypto.threshold.dealer import deal
+from fedchain.crypto.threshold.public_key import (
+    ENCODED_SIZE_MAX,
+    KEY_BITS,
+    KeyShare,
+    ThresholdPublicKey,
+    decode_public_key,
+)
+
+DEALING_SIZE_MAX = 2 * ENCODED_SIZE_MAX
+"""Bytes of an encoded dealing."""
+
+_LENGTH = struct.Struct(">I")
+_INDEX = struct.Struct(">H")
+_ENCAPSULATED_SIZE, _TAG_SIZE = 32, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """What a dealer gives away: everybody may see it, and nothing else is left of the dealing."""
+
+    public_key: ThresholdPublicKey
+    sealed_shares: tuple[bytes, ...]
+    """One for each member, in the order of members."""
+
+    def encode(self) -> bytes:
+        """Length of the public key's encoding in 4 bytes, that encoding, and all sealed shares, which are as long."""
+        public_key = self.public_key.encode()
+        return b"".join((_LENGTH.pack(len(public_key)), public_key, *self.sealed_shares))
+
+
+def deal_sealed(
+    members: Sequence[PublicKey],
+    threshold: int,
+    random_bytes: RandomBytes,
+    *,
+    key_bits: int = KEY_BITS[0],
+    s: int = 1,
+) -> Dealing:
+    """Make the keys of a federation, seal each share to its member, and keep nothing; some seconds.
+
+    Args:
+        members: their Ed25519 keys, distinct, in the order of the genesis document.
+        threshold: t, how many decrypt together.
+        random_bytes: the operating system's.
+        key_bits: of n, one of `KEY_BITS`.
+        s: plaintexts are integers modulo n^s.
+
+    Raises:
+        ValueError: a parameter out of bounds, a member twice, or a key that nobody can have.
+    """
+    if len(set(members)) != len(members):
+        raise ValueError(f"{len(members)} members, of which {len(set(members))} are different")
+    public_key, shares = deal(len(members), threshold, random_bytes, key_bits=key_bits, s=s)
+    return Dealing(public_key, seal_shares(public_key, shares, members))
+
+
+def seal_shares(key: ThresholdPublicKey, shares: Sequence[KeyShare], members: Sequence[PublicKey]) -> tuple[bytes, ...]:
+    """Seal each share to the member at its place: encapsulated key (32 bytes), then ciphertext and tag.
+
+    Raises:
+        ValueError: a member's key is not one that anybody can have.
+    """
+    for member in members:
+        if not is_valid_public_key(member):
+            raise ValueError(f"{member.hex()} is no Ed25519 key that a member can have")
+    return tuple(_seal(key, share, member) for share, member in zip(shares, members, strict=True))
+
+
+def open_share(key: ThresholdPublicKey, sealed: bytes, index: int, private_key: PrivateKey) -> KeyShare:
+    """Open the share that was sealed to a member, and check that it fits the public key.
+
+    Args:
+        key: which the share is of.
+        sealed: of the member's place.
+        index: of the member, from 1.
+        private_key: the member's.
+
+    Raises:
+        InvalidDealing: wrong size, sealed to somebody else or for another key, damaged, or not what v_i says.
+    """
+    expected = sealed_size(key)
+    if len(sealed) != expected:
+        raise InvalidDealing(f"the sealed share of member {index} has {len(sealed)} bytes, {expected} expected")
+    secret = crypto_sign_ed25519_sk_to_curve25519(private_key.seed + private_key.public_key)
+    encapsulated, ciphertext = sealed[:_ENCAPSULATED_SIZE], sealed[_ENCAPSULATED_SIZE:]
+    try:
+        cipher = HPKE.new(
+            receiver_key=import_x25519_private_key(secret),
+            aead_id=HPKE.AEAD.CHACHA20_POLY1305,
+            enc=encapsulated,
+            info=_info(key, index),
+        )
+        data = cipher.unseal(ciphertext)
+    except ValueError:
+        raise InvalidDealing(
+            f"the share of member {index} cannot be opened: it is sealed to another key or damaged"
+        ) from None
+    share = KeyShare(index, mpz(int.from_bytes(data, "big")))
+    validate_key_share(key, share)
+    return share
+
+
+def validate_key_share(key: ThresholdPublicKey, share: KeyShare) -> None:
+    """Check a share of the private key against its verification key v_i = v^(Δ·s_i).
+
+    Raises:
+        InvalidDealing: it does not fit.
+    """
+    if not 1 <= share.index <= key.members:
+        raise InvalidDealing(f"a share of member {share.index}, the key has members 1 to {key.members}")
+    modulus = key.ciphertext_modulus
+    if not 0 < share.secret < modulus or key.verification_keys[share.index - 1] != powmod_sec(
+        key.verification_base, key.delta * share.secret, modulus
+    ):
+        raise InvalidDealing(f"the share of member {share.index} does not fit the public key")
+
+
+def sealed_size(key: ThresholdPublicKey) -> int:
+    """Bytes of a sealed share."""
+    return _ENCAPSULATED_SIZE + key.ciphertext_size + _TAG_SIZE
+
+
+def decode_dealing(data: bytes, allowed_bits: Collection[int] = KEY_BITS) -> Dealing:
+    """Read a dealing back.
+
+    Raises:
+        InvalidDealing: wrong size.
+        InvalidThresholdKey: the public key is none.
+    """
+    if not _LENGTH.size <= len(data) <= DEALING_SIZE_MAX:
+        raise InvalidDealing(f"{len(data)} bytes, {_LENGTH.size} to {DEALING_SIZE_MAX} expected")
+    middle = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+    if middle > len(data):
+        raise InvalidDealing(f"{len(data)} bytes, of which the public key alone would have {middle - _LENGTH.size}")
+    key = decode_public_key(data[_LENGTH.size : middle], allowed_bits)
+    size = sealed_size(key)
+    if len(data) != middle + key.members * size:
+        raise InvalidDealing(f"{len(data)} bytes, {middle + key.members * size} expected for {key.members} shares")
+    return Dealing(key, tuple(data[at : at + size] for at in range(middle, len(data), size)))
+
+
+def _seal(key: ThresholdPublicKey, share: KeyShare, member: PublicKey) -> bytes:
+    cipher = HPKE.new(
+        receiver_key=import_x25519_public_key(crypto_sign_ed25519_pk_to_curve25519(member)),
+        aead_id=HPKE.AEAD.CHACHA20_POLY1305,
+        info=_info(key, share.index),
+    )
+    sealed: bytes = cipher.seal(int(share.secret).to_bytes(key.ciphertext_size, "big"))
+    return bytes(cipher.enc) + sealed
+
+
+def _info(key: ThresholdPublicKey, index: int) -> bytes:
+    """What a sealed share is bound to: its key, and its place."""
+    return b"fedchain/2/key-share/" + key.key_id + _INDEX.pack(index)

@@ -1,0 +1,142 @@
+"""One proof that all decryption shares of a post are right: Chaum–Pedersen over the squares modulo n^(s+1).
+
+With x = Δ·s_i, member i's share of the ciphertext c is d = c^(2x), and its verification key is v_i = v^x. To prove k
+shares at once, coefficients ρ_j of 128 bits are derived by hashing everything that is known before the proof, the
+shares included. With C = Π c_j^(4·ρ_j) and D = Π d_j^(2·ρ_j), the member proves that log_C D = log_v v_i: it draws r,
+commits to a = v^r and b = C^r, hashes them into a challenge e of 128 bits, and answers z = r + e·x over the integers.
+Anybody recomputes a = v^z·v_i^(−e) and b = C^z·D^(−e), and then e.
+
+**Why a wrong share is refused.** All of v, v_i, c_j⁴ and d_j² are squares: the first two by the trusted dealer, the
+others because c_j and d_j are checked to be coprime to n, and a square of a unit is one; the even powers remove what a
+unit has beside it, the elements of order 2. The squares form a cyclic group of order n^s·p′·q′. All its prime factors
+are above 2¹²⁸, so whatever is smaller can be inverted modulo the order of any of its elements, without knowing it.
+
+1. *The proof.* Two answers to one commitment give v^(z − z′) = v_i^(e − e′) and C^(z − z′) = D^(e − e′). As e − e′ can
+   be inverted and v generates the squares, D = C^x for the one x that v_i = v^x defines. If D ≠ C^x, at most one
+   challenge in 2¹²⁸ can be answered.
+2. *The batch.* Let u_j = d_j²·c_j^(−4x). If some u_j ≠ 1, then with the other coefficients fixed, Π u_j^ρ_j = 1 holds
+   for at most one ρ_j in 2¹²⁸, as u_j has an order above that. Otherwise D ≠ C^x, and point 1 applies.
+3. *Hashing.* Coefficients and challenge are hashes of what they have to be independent of (Fiat–Shamir, in the random
+   oracle model): who tries Q times succeeds with a chance of about Q·2⁻¹²⁷.
+
+It follows that d_j² = c_j^(4x). The sign of d_j and its like stay open; combination uses even powers of d_j alone, so
+they change nothing.
+
+**Why it tells nothing.** r has 128 bits more than e·x, so z is within 2⁻¹²⁸ of a number that was drawn without x.
+
+**What it is bound to.** The statement's digest holds the key, chain, round, phase, sender, index, all ciphertexts and
+all shares. A proof is good for no other decryption.
+
+Source: Chaum, Pedersen, "Wallet databases with observers", CRYPTO 1992; Shoup, "Practical threshold signatures",
+EUROCRYPT 2000; Bellare, Garay, Rabin, "Fast batch verification for modular exponentiation and digital signatures",
+EUROCRYPT 1998.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gmpy2 import mpz, powmod, powmod_sec
+
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.randomness import RandomBytes, random_bits
+from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
+
+CHALLENGE_BITS = 128
+"""Of the challenge and of each coefficient; below the bits of every prime factor of the group's order."""
+
+HIDING_BITS = 128
+"""How many bits r has beyond e·x."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStatement:
+    """What is proven: that ``shares`` are member ``index``'s shares of ``ciphertexts``."""
+
+    key: ThresholdPublicKey
+    index: int
+    """Of the member, from 1."""
+    ciphertexts: Sequence[mpz]
+    """Units modulo n^(s+1)."""
+    shares: Sequence[mpz]
+    """As many units modulo n^(s+1)."""
+    digest: Hash
+    """Hash of all of the above and of the occasion."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareProof:
+    """A challenge and the answer to it, from which the commitments follow."""
+
+    challenge: int
+    """e, of 128 bits."""
+    response: int
+    """z = r + e·x, of `response_bits` at most."""
+
+
+def prove_shares(statement: ShareStatement, share: KeyShare, random_bytes: RandomBytes) -> ShareProof:
+    """Prove a true statement. Powers with secret exponents take the same time for every exponent of their length.
+
+    Args:
+        statement: about the holder of ``share``.
+        share: s_i.
+        random_bytes: the operating system's; two proofs with the same randomness give the share away.
+    """
+    key, modulus = statement.key, statement.key.ciphertext_modulus
+    x = key.delta * share.secret
+    nonce_bits = _nonce_bits(key)
+    r = (mpz(1) << nonce_bits) + random_bits(nonce_bits, random_bytes)  # of one length, whatever is drawn
+    base = powmod(_combine(statement.ciphertexts, statement, modulus), 4, modulus)
+    e = _challenge(statement, powmod_sec(key.verification_base, r, modulus), powmod_sec(base, r, modulus))
+    return ShareProof(e, int(r + e * x))
+
+
+def is_proven(statement: ShareStatement, proof: ShareProof) -> bool:
+    """Whether ``proof`` shows that ``statement`` is true.
+
+    The statement's ciphertexts and shares must be known to be units modulo n^(s+1).
+    """
+    key, modulus = statement.key, statement.key.ciphertext_modulus
+    e, z = proof.challenge, proof.response
+    if not (0 <= e < 1 << CHALLENGE_BITS and 0 <= z < 1 << response_bits(key)):
+        return False
+    base = powmod(_combine(statement.ciphertexts, statement, modulus), 4, modulus)
+    power = powmod(_combine(statement.shares, statement, modulus), 2, modulus)
+    verification_key = key.verification_keys[statement.index - 1]
+    a = powmod(key.verification_base, z, modulus) * powmod(verification_key, -e, modulus) % modulus
+    b = powmod(base, z, modulus) * powmod(power, -e, modulus) % modulus
+    return _challenge(statement, a, b) == e
+
+
+def response_bits(key: ThresholdPublicKey) -> int:
+    """Bits of the largest answer: r is below 2^(bits of r), and e·x below half of it."""
+    return _nonce_bits(key) + 2
+
+
+def _nonce_bits(key: ThresholdPublicKey) -> int:
+    return key.share_bits_max + int(key.delta.bit_length()) + CHALLENGE_BITS + HIDING_BITS
+
+
+def _combine(numbers: Iterable[mpz], statement: ShareStatement, modulus: mpz) -> mpz:
+    """Π of numbers, each to the power of its coefficient."""
+    product = mpz(1)
+    for number, coefficient in zip(numbers, _coefficients(statement), strict=True):
+        product = product * powmod(number, coefficient, modulus) % modulus
+    return product
+
+
+def _coefficients(statement: ShareStatement) -> list[int]:
+    """ρ_j for each ciphertext: 16 bytes each of one SHAKE-256 stream over the digest."""
+    size = CHALLENGE_BITS // 8
+    stream = hashlib.shake_256(b"fedchain/2/share-coefficients/" + statement.digest)
+    data = stream.digest(size * len(statement.ciphertexts))
+    return [int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size)]
+
+
+def _challenge(statement: ShareStatement, a: mpz, b: mpz) -> int:
+    """e: the first 128 bits of a hash over the digest and both commitments."""
+    size = statement.key.ciphertext_size
+    commitments = b"".join(int(number).to_bytes(size, "big") for number in (a, b))
+    return int.from_bytes(
+        sha256(b"fedchain/2/share-challenge/" + statement.digest + commitments)[: CHALLENGE_BITS // 8]
+    )
