@@ -10,7 +10,7 @@ from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, locate_method
 
 if TYPE_CHECKING:
-    from fedchain.learning.models import ModelInfo
+    from fedchain.learning.models.registry import ModelInfo
 
 CLIENTS_MAX = 100_000
 """More clients than this in one federation is taken for a typing error."""
@@ -25,7 +25,7 @@ CLASSES_AVG = 3
 """Nominal number of classes of a client, unless something else is asked for."""
 
 OWN = "own"
-"""Name of the data set where every client has its own, and the model with it; see `fedchain.learning.own`."""
+"""Name of the data set where every client has its own, and the model with it; see `fedchain.learning.task.custom`."""
 
 PARTITIONS = ("by-class", "by-class-equal", "by-source", "dirichlet", "dirichlet-hsu", "iid", "n-way", "n-way-exact")
 """How the examples can be spread over the clients."""

@@ -16,18 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedchain.learning.application import KnowledgeReader
 from fedchain.learning.checkpoint import copy_state, load_state, restore_state, save_state
 from fedchain.learning.clients import Clients
-from fedchain.learning.codec import decode, encode
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.evaluation import Evaluation, evaluate_local
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
 from fedchain.learning.method import Client, Method, Phase, Round, Tensors
-from fedchain.learning.metrics import Evaluation, evaluate_local
-from fedchain.learning.models import Model, info_of
-from fedchain.learning.own import TaskFunction, open_source
+from fedchain.learning.models.registry import Model, info_of
+from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.registry import build_method
-from fedchain.learning.rules import KnowledgeReader
 from fedchain.learning.seeding import derive
+from fedchain.learning.task.custom import TaskFunction, open_source
 from fedchain.learning.training import count_steps
 
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.augmentation import Augmentation
-from fedchain.learning.codec import TensorSpec
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models import Model, ModelInfo
+from fedchain.learning.models.registry import Model, ModelInfo
+from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.task.augmentation import Augmentation
 from fedchain.learning.training import Schedule
 
 Tensors = Mapping[str, NDArray[Any]]

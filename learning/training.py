@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.vectors import flatten, trained_parameters, unflatten
+from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
 
 if TYPE_CHECKING:
     from fedchain.learning.method import Client, Forward, Memory

@@ -14,12 +14,12 @@ from typing import Any
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
 from fedchain.crypto.keys import PublicKey
+from fedchain.learning.application import Rules
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.own import describe_task, load_task, validate_choice
+from fedchain.learning.models.model_info import read_shapes, write_shapes
 from fedchain.learning.registry import build_method
-from fedchain.learning.rules import Rules
-from fedchain.learning.shapes import read_shapes, write_shapes
+from fedchain.learning.task.custom import describe_task, load_task, validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""

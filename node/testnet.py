@@ -18,8 +18,8 @@ from rich.table import Table
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.application import Rules
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.rules import Rules
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import percent
 from fedchain.node.status import ask_status

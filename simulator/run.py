@@ -9,9 +9,9 @@ from rich.console import Console
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
+from fedchain.learning.application import Rules
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
 from fedchain.node.command import free_folder
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics

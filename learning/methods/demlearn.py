@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import round_once
-from fedchain.learning.codec import TensorSpec, canonical
+from fedchain.learning.aggregation.mean import round_once
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import PREFIX, read_parameters
+from fedchain.learning.models.parameters import PREFIX, read_parameters
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.models.vectors import flatten, read_vector, write_vector
+from fedchain.learning.payload.codec import TensorSpec, canonical
 from fedchain.learning.training import train
-from fedchain.learning.vectors import flatten, read_vector, write_vector
 
 GROUP = "group."
 """Before the names of the groups' tensors."""

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import WEIGHT_MAX, weighted_mean
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import WEIGHT_MAX, weighted_mean
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Post, Round, Tensors, validate_range
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.prototypes import ClassMeans, calculate_prototypes, class_means
+from fedchain.learning.models.prototypes import ClassMeans, calculate_prototypes, class_means
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.payload.codec import TensorSpec
 from fedchain.learning.training import batches_per_pass, train
 
 _Posted = tuple[int, NDArray[np.float32]]

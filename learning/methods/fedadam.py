@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import round_once, weighted_sum
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import round_once, weighted_sum
 from fedchain.learning.method import Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.numbers import MAGNITUDE_MAX
-from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
+from fedchain.learning.models.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.numbers import MAGNITUDE_MAX
 
 FIRST, SECOND = "first_moment.", "second_moment."
 """Before the names of the moments' tensors."""

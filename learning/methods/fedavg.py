@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import WEIGHT_MAX
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import average_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.models.parameters import average_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.payload.codec import TensorSpec
 from fedchain.learning.training import train
 
 

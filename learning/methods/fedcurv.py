@@ -10,15 +10,15 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fedchain.learning.aggregation import round_once, weighted_sum
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import round_once, weighted_sum
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.numbers import MAGNITUDE_MAX
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.models.vectors import gradient_vector, read_vector
+from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.numbers import MAGNITUDE_MAX
 from fedchain.learning.training import train
-from fedchain.learning.vectors import gradient_vector, read_vector
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.frozen import frozen_layers
 from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors
 from fedchain.learning.methods.moon import Moon
+from fedchain.learning.models.representations import frozen_layers
+from fedchain.learning.models.vectors import read_state
 from fedchain.learning.training import train
-from fedchain.learning.vectors import read_state
 
 
 @dataclass(frozen=True, kw_only=True)

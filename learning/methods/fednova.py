@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import WEIGHT_MAX, round_once, weighted_sum
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import WEIGHT_MAX, round_once, weighted_sum
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
+from fedchain.learning.models.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.payload.codec import TensorSpec
 from fedchain.learning.training import train
-from fedchain.learning.vectors import read_vector
 
 _NORMALIZER_MAX = 2.0**40
 """Largest ||a_k||_1: of the most steps that count, and a momentum below 1 - 2^-16."""

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.codec import TensorSpec
 from fedchain.learning.method import Client, Forward, Memory, Phase, Post, Round, Tensors, validate_range
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.prototypes import calculate_prototypes
+from fedchain.learning.models.prototypes import calculate_prototypes
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.payload.codec import TensorSpec
 from fedchain.learning.training import train
 
 _PROTOTYPES = Dfpl(aggregation="samples")

@@ -10,8 +10,8 @@ import torch
 
 from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.training import train
-from fedchain.learning.vectors import read_vector
 
 
 @dataclass(frozen=True, kw_only=True)

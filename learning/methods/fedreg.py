@@ -14,9 +14,9 @@ import torch.nn.functional as F
 
 from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import Model
+from fedchain.learning.models.registry import Model
+from fedchain.learning.models.vectors import gradient_vector, read_vector, trained_parameters, unflatten, write_vector
 from fedchain.learning.training import Step, batches_per_pass, draw_batches, run_steps, take_step
-from fedchain.learning.vectors import gradient_vector, read_vector, trained_parameters, unflatten, write_vector
 
 _LOG_FLOOR, _NORM_FLOOR = 1e-12, 1e-30
 """As in the published code: what keeps the logarithm of a probability, and a division by a gradient, finite."""

@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.frozen import frozen_embeddings
 from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.representations import frozen_embeddings
+from fedchain.learning.models.vectors import read_state
 from fedchain.learning.training import train
-from fedchain.learning.vectors import read_state
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import round_once, weighted_sum
+from fedchain.learning.aggregation.mean import round_once, weighted_sum
 from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.parameters import PREFIX, average_parameters
+from fedchain.learning.models.parameters import PREFIX, average_parameters
+from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
 from fedchain.learning.training import Step, run_steps
-from fedchain.learning.vectors import gradient_vector, read_vector, write_vector
 
 
 @dataclass(frozen=True, kw_only=True)

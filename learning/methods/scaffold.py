@@ -10,13 +10,13 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fedchain.learning.aggregation import round_once, weighted_sum
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import round_once, weighted_sum
 from fedchain.learning.method import Client, Phase, Round, Tensors
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.payload.codec import TensorSpec
 from fedchain.learning.training import train
-from fedchain.learning.vectors import read_vector
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.frozen import frozen_embeddings
 from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.representations import frozen_embeddings
 from fedchain.learning.training import train
 
 

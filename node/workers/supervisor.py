@@ -38,7 +38,7 @@ class Trained:
     steps: int
     """Local steps taken."""
     measured: dict[str, Any]
-    """What was measured of the trained model, as :class:`fedchain.learning.metrics.Evaluation` has it."""
+    """What was measured of the trained model, as :class:`fedchain.learning.evaluation.Evaluation` has it."""
 
 
 class TrainingWorker:

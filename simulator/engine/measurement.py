@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedchain.learning.evaluation import Evaluation, calculate_taa, calculate_tal
 from fedchain.learning.learner import Contribution
-from fedchain.learning.metrics import Evaluation, calculate_taa, calculate_tal
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.application import Rules
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.learner import Contribution
-from fedchain.learning.rules import Rules
 from fedchain.learning.seeding import derive
 from fedchain.node import task
 from fedchain.node.core.checks import Checks

@@ -19,9 +19,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.metrics import Evaluation
 
 POLL_S = 1.0
 """How often a wait for a result looks whether its process is still alive."""

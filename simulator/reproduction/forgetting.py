@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from fedchain.learning.application import Rules
+from fedchain.learning.evaluation import evaluate
 from fedchain.learning.learner import Learner
 from fedchain.learning.method import Round
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.metrics import evaluate
-from fedchain.learning.rules import Rules
 from fedchain.learning.seeding import derive
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
 from fedchain.simulator.reproduction.parallel import OnRound

@@ -7,8 +7,8 @@ import statistics
 import time
 from typing import Any
 
+from fedchain.learning.application import Rules
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
 from fedchain.simulator.reproduction.parallel import OnRound
 from fedchain.simulator.scenario import Scenario
 

@@ -16,7 +16,7 @@ from fedchain.simulator.cli import plan, reproduce, simulate_command
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import Genesis
-    from fedchain.learning.rules import Rules
+    from fedchain.learning.application import Rules
 
 app = typer.Typer(
     name="fedchain",

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
+from fedchain.learning.application import Rules
 from fedchain.learning.checkpoint import copy_state, restore_state
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
 from fedchain.learning.method import Contributor, Round
-from fedchain.learning.models import build_model
-from fedchain.learning.own import describe_task
+from fedchain.learning.models.registry import build_model
 from fedchain.learning.registry import METHODS
-from fedchain.learning.rules import Rules
+from fedchain.learning.task.custom import describe_task
 
 CLIENTS = 4
 EXAMPLES, CLASSES_OF_CLIENT = 300, 3

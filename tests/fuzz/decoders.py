@@ -21,14 +21,14 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
-from fedchain.learning import codec
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.application import Rules
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.numbers import clip_elements
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.payload import codec
+from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.numbers import clip_elements
 from fedchain.learning.registry import METHODS
-from fedchain.learning.rules import Rules
 from fedchain.network.libp2p.addresses import decode_exchange, encode_exchange, is_address, seen_from
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
 from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.codec import decode
+from fedchain.learning.application import Rules
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
-from fedchain.learning.models import build_model, describe_model
+from fedchain.learning.models.registry import build_model, describe_model
+from fedchain.learning.models.vectors import gradient_vector, write_vector
+from fedchain.learning.payload.codec import decode
 from fedchain.learning.registry import HyperparameterValue
-from fedchain.learning.rules import Rules
-from fedchain.learning.vectors import gradient_vector, write_vector
 
 CLIENTS = 3
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.method import Client, Phase, Round, Tensors
 from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS
 from tests.learning.federation import Federation, config, read_payload
 

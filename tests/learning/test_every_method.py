@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.codec import encode
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.learner import Learner
-from fedchain.learning.models import describe_model
+from fedchain.learning.models.registry import describe_model
+from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
 from tests.learning.federation import CLIENTS, Federation, check, common_model, config, read_payload
 

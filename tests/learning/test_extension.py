@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.codec import TensorSpec, decode
+from fedchain.learning.application import Rules
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.learner import Learner
 from fedchain.learning.method import Client, Contributor, Forward, Memory, Method, Phase, Round, Tensors
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.rules import Rules
+from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.payload.codec import TensorSpec, decode
 from tests.learning.federation import check
 
 TOTAL = TensorSpec("total", (1,), "int64", minimum=1)

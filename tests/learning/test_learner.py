@@ -9,12 +9,12 @@ import pytest
 import safetensors.torch
 import torch
 
+from fedchain.learning.application import Rules
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.evaluation import calculate_taa
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.metrics import calculate_taa
 from fedchain.learning.registry import HyperparameterValue
-from fedchain.learning.rules import Rules
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
 

@@ -13,7 +13,7 @@ from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.solo import Solo
-from fedchain.learning.prototypes import class_means
+from fedchain.learning.models.prototypes import class_means
 
 B, C, D = 6, 4, 3
 GENERATOR = torch.Generator().manual_seed(0)

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import nn
 
-from fedchain.learning.codec import TensorSpec, encode
+from fedchain.learning.application import Rules
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
 from fedchain.learning.method import Tensors
-from fedchain.learning.own import describe_task
+from fedchain.learning.payload.codec import TensorSpec, encode
 from fedchain.learning.registry import METHODS, HyperparameterValue
-from fedchain.learning.rules import Rules
+from fedchain.learning.task.custom import describe_task
 
 CLIENTS = 4
 EXAMPLES = 8

@@ -10,8 +10,8 @@ from typing import Any, ParamSpec
 
 import anyio
 
+from fedchain.learning.application import Rules
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.rules import Rules
 from fedchain.node.task import found_federation
 from tests.chain.builders import CREATED_MS, EASY_BITS, keys
 

@@ -12,10 +12,10 @@ from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
+from fedchain.learning.application import Rules
 from fedchain.learning.config import OWN
 from fedchain.learning.learner import Learner
-from fedchain.learning.own import load_task
-from fedchain.learning.rules import Rules
+from fedchain.learning.task.custom import load_task
 from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
 from fedchain.node.task import learning_from_genesis, learning_to_genesis

@@ -17,8 +17,8 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.application import Rules
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
 from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
 from fedchain.node.status import ask_status

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.application import Rules
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
 from fedchain.simulator.reproduction.forgetting import draw_clients, run_forgetting
 from fedchain.simulator.scenario import Scenario

@@ -14,9 +14,9 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.learning.application import Rules
+from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.learner import Contribution
-from fedchain.learning.metrics import Evaluation
-from fedchain.learning.rules import Rules
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import (
     Outcome,

@@ -18,7 +18,7 @@ from fedchain.learning.methods.demlearn import (
     fingerprint,
     link,
 )
-from fedchain.learning.vectors import read_vector
+from fedchain.learning.models.vectors import read_vector
 from tests.learning.federation import Federation, aggregate, common_model, config, model_of, new_client, read_payload
 
 

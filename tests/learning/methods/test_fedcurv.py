@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from fedchain.learning.method import Round
 from fedchain.learning.methods.fedcurv import FedCurv
-from fedchain.learning.vectors import gradient_vector, read_vector
+from fedchain.learning.models.vectors import gradient_vector, read_vector
 from tests.learning.federation import (
     Federation,
     aggregate,

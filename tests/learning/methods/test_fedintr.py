@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.methods.fedintr import FedIntR
-from fedchain.learning.models import build_model
+from fedchain.learning.models.registry import build_model
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, loss_of
 
 

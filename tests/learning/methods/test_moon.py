@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from fedchain.learning.frozen import frozen_embeddings, frozen_layers
 from fedchain.learning.method import Round
 from fedchain.learning.methods.moon import Moon
-from fedchain.learning.models import build_model
-from fedchain.learning.vectors import read_state
+from fedchain.learning.models.registry import build_model
+from fedchain.learning.models.representations import frozen_embeddings, frozen_layers
+from fedchain.learning.models.vectors import read_state
 from tests.learning.federation import Federation, common_model, config, new_client
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, B, cosine, loss_of
 

@@ -13,7 +13,7 @@ from fedchain.learning.methods.fednova import FedNova
 from fedchain.learning.methods.fedprox import FedProx
 from fedchain.learning.methods.pfedme import PFedMe
 from fedchain.learning.methods.scaffold import Scaffold
-from fedchain.learning.vectors import read_vector, trained_parameters, unflatten
+from fedchain.learning.models.vectors import read_vector, trained_parameters, unflatten
 from tests.learning.federation import new_client
 
 STEPS, EXAMPLES, RATE = 3, 12, 0.1

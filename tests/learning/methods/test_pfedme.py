@@ -6,8 +6,8 @@ import torch
 
 from fedchain.learning.method import Round
 from fedchain.learning.methods.pfedme import PFedMe
+from fedchain.learning.models.vectors import read_vector, write_vector
 from fedchain.learning.training import draw_batches
-from fedchain.learning.vectors import read_vector, write_vector
 from tests.learning.federation import aggregate, examples, gradient_at, model_of, new_client, vector_of
 
 FIRST = Round(1, None, clients=3)

@@ -5,8 +5,8 @@ import torch
 
 from fedchain.learning.method import Round
 from fedchain.learning.methods.scaffold import Scaffold
+from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.training import draw_batches
-from fedchain.learning.vectors import read_vector
 from tests.learning.federation import (
     Federation,
     aggregate,

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.frozen import frozen_embeddings
 from fedchain.learning.method import Round
 from fedchain.learning.methods.swim import Swim
+from fedchain.learning.models.representations import frozen_embeddings
 from tests.learning.federation import new_client
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, W, loss_of
 
