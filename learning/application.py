@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.method import Method, Phase, Post, Round, Tensors
-from fedchain.learning.models.registry import ModelInfo, info_of
+from fedchain.learning.method import Method, Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.registry import info_of
 from fedchain.learning.payload.codec import decode, encode, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
+from fedchain.learning.round import Post, Round, Tensors
 
 KNOWLEDGE_KEPT = 2
 """Decoded knowledge that is kept: what a phase begins with, and what it leaves."""
@@ -40,7 +42,7 @@ class PrototypeSummary:
     """(n, n) cosine similarities; 0 where a norm is 0."""
 
 
-class Rules:
+class Application:
     """The public side of a learning task."""
 
     def __init__(self, config: LearningConfig) -> None:

@@ -4,8 +4,8 @@ import safetensors
 import safetensors.torch
 import torch
 
+from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.method import Client
 
 State = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]
 """Copies of a client's model tensors and of its memory."""

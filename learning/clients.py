@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedchain.learning.checkpoint import load_state, save_state
-from fedchain.learning.method import Client
+from fedchain.learning.client import Client
 
 
 class Clients:

@@ -10,7 +10,7 @@ from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, locate_method
 
 if TYPE_CHECKING:
-    from fedchain.learning.models.registry import ModelInfo
+    from fedchain.learning.models.model_info import ModelInfo
 
 CLIENTS_MAX = 100_000
 """More clients than this in one federation is taken for a typing error."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.models.base import Model
 from fedchain.learning.models.prototypes import forward_all, nearest_prototype
-from fedchain.learning.models.registry import Model
 
 Auxiliary = Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor] | None]
 """auxiliary(embeddings (N, D), labels (N,)) -> weight and value, or None; see `Method.auxiliary`."""

@@ -18,16 +18,19 @@ from numpy.typing import NDArray
 
 from fedchain.learning.application import KnowledgeReader
 from fedchain.learning.checkpoint import copy_state, load_state, restore_state, save_state
+from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.evaluation import Evaluation, evaluate_local
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
-from fedchain.learning.method import Client, Method, Phase, Round, Tensors
-from fedchain.learning.models.registry import Model, info_of
+from fedchain.learning.method import Method, Phase
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.registry import info_of
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.registry import build_method
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.seeding import derive
-from fedchain.learning.task.custom import TaskFunction, open_source
+from fedchain.learning.task.custom import TaskFunction, open_data_source
 from fedchain.learning.training import count_steps
 
 
@@ -67,7 +70,7 @@ class Learner:
         self._info = info_of(config)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
         self._knowledge = KnowledgeReader(self._method, self._info)
-        self._source = open_source(config, task)
+        self._source = open_data_source(config, task)
         self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
         self._test_result: tuple[bytes, Evaluation | None] | None = None

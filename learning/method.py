@@ -7,27 +7,18 @@ knowledge (`receive`). B batch, C classes, D embedding, K clients.
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from numpy.typing import NDArray
 
+from fedchain.learning.client import Client, Forward, Memory
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.registry import Model, ModelInfo
-from fedchain.learning.payload.codec import TensorSpec
-from fedchain.learning.task.augmentation import Augmentation
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.training import Schedule
-
-Tensors = Mapping[str, NDArray[Any]]
-"""Named float32 or int64 arrays: a payload, or the knowledge a phase leaves behind."""
-
-Forward = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-"""The model as the loss sees it: images (B, channels, height, width) -> embedding (B, D), logits (B, C)."""
-
-Memory = Mapping[str, torch.Tensor]
-"""What the loss knows besides the batch: tensors that `receive` derived from the knowledge, or kept."""
 
 
 class Contributor(enum.Enum):
@@ -52,75 +43,6 @@ class Phase:
 
     by: Contributor = Contributor.PARTICIPANT
     """Who contributes."""
-
-
-@dataclass(slots=True)
-class Client:
-    """The private side of a round: one client's model, data and randomness. It never leaves its peer."""
-
-    index: int
-    """Position in the partition, 0 to K - 1."""
-
-    model: Model
-    """The local model; training changes it in place."""
-
-    info: ModelInfo
-    """The model's shapes."""
-
-    train_images: torch.Tensor
-    """(n, ...), float32: normalised images (n, channels, height, width), or whatever else the model takes."""
-
-    train_labels: torch.Tensor
-    """(n,), int64."""
-
-    test_images: torch.Tensor
-    """The client's own test set, shaped as `train_images`."""
-
-    test_labels: torch.Tensor
-    """Labels of the own test set, int64."""
-
-    classes: tuple[int, ...]
-    """Classes among the training labels, ascending."""
-
-    generator: torch.Generator = field(default_factory=torch.Generator)
-    """Order of the batches, and their augmentation; newly seeded for every phase of every round."""
-
-    augmentation: Augmentation | None = None
-    """What is done to training images each time that they are looked at; None: nothing."""
-
-    memory: dict[str, torch.Tensor] = field(default_factory=dict)
-    """What the method remembers between rounds and what the loss reads."""
-
-    steps: int = 0
-    """SGD steps taken since the phase began."""
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """What one contributor posted in a phase."""
-
-    sender: bytes
-    """Public key of the contributor."""
-
-    payload: Tensors
-    """The decoded and checked tensors."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The public side of a round: what everybody can read from the chain."""
-
-    number: int
-    """Round number, from 1."""
-
-    knowledge: Tensors | None
-    """What the previous phase left behind; None before the first aggregate."""
-
-    posts: tuple[Post, ...] = ()
-    """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
-
-    clients: int = 0
-    """Number of clients in the federation, N, whether they take part in this round or not."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,27 +7,24 @@ another model makes of the same images), and `run_steps` replaces SGD's step alt
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
+from fedchain.learning.client import Client, Forward, Memory
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
 
-if TYPE_CHECKING:
-    from fedchain.learning.method import Client, Forward, Memory
-
-Loss = Callable[["Forward", torch.Tensor, torch.Tensor, "Memory"], torch.Tensor]
+Loss = Callable[[Forward, torch.Tensor, torch.Tensor, Memory], torch.Tensor]
 """loss(forward, images, labels, memory) -> scalar."""
 
 Correct = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """correct(gradient (P,), parameters (P,)) -> the gradient (P,) that SGD takes; weight decay and momentum come after."""
 
-Beside = Callable[[torch.Tensor], "Memory"]
+Beside = Callable[[torch.Tensor], Memory]
 """beside(batch) -> what the loss finds in memory in this step besides the client's; batch (B,) are positions among the
 client's examples. Called once a step, in the order of the steps."""
 
-Step = Callable[[torch.Tensor, torch.Tensor, "Memory"], torch.Tensor]
+Step = Callable[[torch.Tensor, torch.Tensor, Memory], torch.Tensor]
 """step(images, labels, memory) -> loss: moves the client's model by one minibatch."""
 
 
@@ -55,14 +52,14 @@ class Schedule:
 
 
 def train(
-    client: "Client",
+    client: Client,
     loss: Loss,
     schedule: Schedule,
     round_number: int,
     *,
     correct: Correct | None = None,
     beside: Beside | None = None,
-    forward: "Forward | None" = None,
+    forward: Forward | None = None,
 ) -> None:
     """Train the client's model in place with SGD and count the steps in `client.steps`.
 
@@ -72,7 +69,7 @@ def train(
     parameters = trained_parameters(client.model)
     velocities = [torch.zeros_like(value) for value in parameters]
 
-    def step(images: torch.Tensor, labels: torch.Tensor, memory: "Memory") -> torch.Tensor:
+    def step(images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
         value = loss(forward or client.model, images, labels, memory)
         gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
         if correct is not None:
@@ -85,7 +82,7 @@ def train(
 
 
 def run_steps(
-    client: "Client", step: Step, schedule: Schedule, round_number: int, *, beside: Beside | None = None
+    client: Client, step: Step, schedule: Schedule, round_number: int, *, beside: Beside | None = None
 ) -> None:
     """Take a round's steps on the client's model, in training mode, and count them in `client.steps`.
 
@@ -104,7 +101,7 @@ def run_steps(
     _validate_losses(losses, client.index, round_number)
 
 
-def take_batch(client: "Client", batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def take_batch(client: Client, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return training images and labels at these indices (B,); images augmented, where the client's task says so."""
     images = client.train_images.index_select(0, batch)
     if client.augmentation is not None:

@@ -14,10 +14,10 @@ from typing import Any
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.model_info import read_shapes, write_shapes
+from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.registry import build_method
 from fedchain.learning.task.custom import describe_task, load_task, validate_choice
 
@@ -44,7 +44,7 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     agreed = {item.name for item in fields(config)} - LOCAL_FIELDS - {"shapes"} - unsaid
     values = {name: getattr(config, name) for name in (OWN_FIELDS if config.dataset == OWN else agreed)}
     if config.shapes is not None:
-        values["shapes"] = write_shapes(config.shapes)
+        values["shapes"] = write_model_info(config.shapes)
     values["hyperparameters"] = sorted((item.name, getattr(method, item.name)) for item in fields(method))
     return tuple((name, json.dumps(values[name], sort_keys=True)) for name in sorted(values))
 
@@ -59,7 +59,7 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") 
         values = {name: json.loads(text) for name, text in genesis.learning}
         values["hyperparameters"] = tuple((name, value) for name, value in values.get("hyperparameters", ()))
         if "shapes" in values:
-            values["shapes"] = read_shapes(values["shapes"])
+            values["shapes"] = read_model_info(values["shapes"])
         config = LearningConfig(data_dir=data_dir, task=task, **values)
         config.validate()
     except (TypeError, ValueError, OverflowError, RecursionError, ConfigurationError) as error:
@@ -86,23 +86,29 @@ def use_current_folder() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def rules_of(genesis: Genesis) -> Rules:
+def rules_of(genesis: Genesis) -> Application:
     """The learning method's side of validity, as the genesis document has it; raises InvalidGenesis."""
-    return Rules(learning_from_genesis(genesis))
+    return Application(learning_from_genesis(genesis))
 
 
-def setup_phases(rules: Rules) -> tuple[PhaseRule, ...]:
+def setup_phases(rules: Application) -> tuple[PhaseRule, ...]:
     """Phases that run once, as the genesis document writes them."""
     return tuple(PhaseRule(name, Contributor(by)) for name, by in rules.setup_phases)
 
 
-def round_phases(rules: Rules) -> tuple[PhaseRule, ...]:
+def round_phases(rules: Application) -> tuple[PhaseRule, ...]:
     """Phases of every round, as the genesis document writes them."""
     return tuple(PhaseRule(name, Contributor(by)) for name, by in rules.phases)
 
 
 def found_federation(
-    config: LearningConfig, rules: Rules, members: Sequence[PublicKey], *, name: str, created_ms: int, **consensus: Any
+    config: LearningConfig,
+    rules: Application,
+    members: Sequence[PublicKey],
+    *,
+    name: str,
+    created_ms: int,
+    **consensus: Any,
 ) -> Genesis:
     """The genesis document of a federation that learns ``config``; its largest payload has room for the model.
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
 from fedchain.node.command import free_folder
@@ -69,7 +69,7 @@ def simulate(
         chain_folder: where peer 0 keeps its chain; None: in memory.
         watch: a context that is open while the simulation runs.
     """
-    rules, keys = Rules(scenario.learning_config()), simulation_keys(scenario)
+    rules, keys = Application(scenario.learning_config()), simulation_keys(scenario)
     genesis = found_federation(scenario, rules, keys)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     pool = TrainingPool(learner, min(scenario.workers, scenario.peers), clients_max)

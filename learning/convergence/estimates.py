@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 
+from fedchain.learning.client import Client
 from fedchain.learning.convergence.theory import Constants
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Client, Method, Post, Round, Tensors
+from fedchain.learning.method import Method
 from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.training import batches_per_pass, count_steps, draw_batches
 
 CLIENTS_MAX = 20

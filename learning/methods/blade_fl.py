@@ -10,10 +10,12 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
+from fedchain.learning.client import Client, Forward, Memory
+from fedchain.learning.method import Method, Phase
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import average_parameters, load_parameters, parameter_spec, read_parameters
-from fedchain.learning.models.registry import ModelInfo
-from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 

@@ -15,13 +15,16 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once
+from fedchain.learning.client import Client
 from fedchain.learning.config import CLIENTS_MAX
-from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX, read_parameters
-from fedchain.learning.models.registry import ModelInfo
 from fedchain.learning.models.vectors import flatten, read_vector, write_vector
-from fedchain.learning.payload.codec import TensorSpec, canonical
+from fedchain.learning.payload.codec import canonical
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 GROUP = "group."

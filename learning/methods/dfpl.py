@@ -16,11 +16,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX, weighted_mean
+from fedchain.learning.client import Client, Forward, Memory
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Post, Round, Tensors, validate_range
+from fedchain.learning.method import Method, Phase, validate_range
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.prototypes import ClassMeans, calculate_prototypes, class_means
-from fedchain.learning.models.registry import ModelInfo
-from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.training import batches_per_pass, train
 
 _Posted = tuple[int, NDArray[np.float32]]

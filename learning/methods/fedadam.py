@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
-from fedchain.learning.method import Phase, Round, Tensors, validate_range
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
-from fedchain.learning.models.registry import ModelInfo
-from fedchain.learning.payload.codec import TensorSpec
-from fedchain.learning.payload.numbers import MAGNITUDE_MAX
+from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
+from fedchain.learning.round import Round, Tensors
 
 FIRST, SECOND = "first_moment.", "second_moment."
 """Before the names of the moments' tensors."""

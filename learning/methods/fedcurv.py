@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.client import Client
 from fedchain.learning.config import CLIENTS_MAX
-from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.vectors import gradient_vector, read_vector
-from fedchain.learning.payload.codec import TensorSpec
-from fedchain.learning.payload.numbers import MAGNITUDE_MAX
+from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 

@@ -9,10 +9,12 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors
+from fedchain.learning.client import Client, Forward, Memory
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.moon import Moon
-from fedchain.learning.models.representations import frozen_layers
+from fedchain.learning.models.representations import training_layers
 from fedchain.learning.models.vectors import read_state
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 
@@ -22,8 +24,8 @@ class FedIntR(Moon):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrast of all layers, post the parameters and n_k, and keep the local model."""
-        common = frozen_layers(client)  # L times (n, D_l)
-        previous = frozen_layers(client, client.memory.get("previous"))  # L times (n, D_l)
+        common = training_layers(client)  # L times (n, D_l)
+        previous = training_layers(client, client.memory.get("previous"))  # L times (n, D_l)
         client.memory["has_previous"] = torch.tensor(float("previous" in client.memory))
         client.memory["widths"] = torch.tensor([layer.shape[1] for layer in common])  # (L,)
 

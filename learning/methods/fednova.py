@@ -13,13 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX, round_once, weighted_sum
+from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
-from fedchain.learning.models.registry import ModelInfo
 from fedchain.learning.models.vectors import read_vector
-from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 _NORMALIZER_MAX = 2.0**40

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Forward, Memory, Phase, Post, Round, Tensors, validate_range
+from fedchain.learning.client import Client, Forward, Memory
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.prototypes import calculate_prototypes
-from fedchain.learning.models.registry import ModelInfo
-from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.training import train
 
 _PROTOTYPES = Dfpl(aggregation="samples")

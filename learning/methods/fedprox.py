@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import torch
 
-from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 

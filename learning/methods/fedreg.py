@@ -12,10 +12,12 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client, Memory
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.registry import Model
+from fedchain.learning.models.base import Model
 from fedchain.learning.models.vectors import gradient_vector, read_vector, trained_parameters, unflatten, write_vector
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import Step, batches_per_pass, draw_batches, run_steps, take_step
 
 _LOG_FLOOR, _NORM_FLOOR = 1e-12, 1e-30

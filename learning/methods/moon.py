@@ -9,10 +9,12 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client, Forward, Memory
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.representations import frozen_embeddings
+from fedchain.learning.models.representations import training_embeddings
 from fedchain.learning.models.vectors import read_state
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 
@@ -34,8 +36,8 @@ class Moon(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term (Algorithm 1), post the parameters and n_k, and keep the local model."""
-        common = frozen_embeddings(client)  # (n, D)
-        previous = frozen_embeddings(client, client.memory.get("previous"))  # (n, D)
+        common = training_embeddings(client)  # (n, D)
+        previous = training_embeddings(client, client.memory.get("previous"))  # (n, D)
         client.memory["has_previous"] = torch.tensor(float("previous" in client.memory))
 
         def beside(batch: torch.Tensor) -> Memory:

@@ -5,11 +5,13 @@ Transactions on Parallel and Distributed Systems 33(3), 2022 (arXiv:2007.09236).
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.client import Client
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import wire_name
-from fedchain.learning.models.registry import ModelInfo
-from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 

@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
-from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client, Memory
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.parameters import PREFIX, average_parameters
 from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import Step, run_steps
 
 

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
-from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.client import Client
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.vectors import read_vector
-from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 

@@ -9,9 +9,11 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
-from fedchain.learning.models.registry import ModelInfo
-from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.client import Client, Forward, Memory
+from fedchain.learning.method import Method, Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 

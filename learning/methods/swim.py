@@ -11,9 +11,11 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client, Forward, Memory
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.representations import frozen_embeddings
+from fedchain.learning.models.representations import training_embeddings
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import train
 
 
@@ -43,7 +45,7 @@ class Swim(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term, post the parameters and n_k, and let the window slide."""
-        common = frozen_embeddings(client)  # (n, D)
+        common = training_embeddings(client)  # (n, D)
         earlier = list(client.memory.get("earlier", ()))  # W or fewer times (n, D), the newest last
         client.memory["mu"] = torch.tensor(max(0.5 - round.number / (2 * self.rounds), 0.0))
         latest: deque[torch.Tensor] = deque(maxlen=self.window)
@@ -64,7 +66,7 @@ class Swim(FedAvg):
         train(client, self.loss, self.schedule, round.number, beside=beside)
         kept = self.window if self.window_of == "models" else 1
         # A model that stands still makes the same of an image in every round: what it makes is kept, and not the model.
-        client.memory["earlier"] = torch.stack([*earlier, frozen_embeddings(client)][-kept:])  # (W or fewer, n, D)
+        client.memory["earlier"] = torch.stack([*earlier, training_embeddings(client)][-kept:])  # (W or fewer, n, D)
         return self.post_model(client)
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)

@@ -4,16 +4,13 @@ B batch, C classes, D embedding, c channels.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import pairwise
-from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedchain.learning.models.registry import LayeredModel, Model
+from fedchain.learning.models.base import LayeredModel
 
 _Outputs = tuple[tuple[torch.Tensor, ...], torch.Tensor]
 """What `outputs` returns: the layers' outputs, the embedding last, and the logits."""
@@ -273,20 +270,3 @@ class _FixupBlock(nn.Module):
 def _bias(module: nn.Conv2d) -> torch.Tensor:
     assert module.bias is not None
     return module.bias
-
-
-NETWORKS: Mapping[str, Callable[..., Model]] = MappingProxyType(
-    {
-        "covid-cnn": CovidCnn,
-        "digits-mlp-bn": partial(Mlp, (64, 32), size=8, norm=True),
-        "fedreg-cnn": FedRegCnn,
-        "fixup-resnet9": FixupResNet9,
-        "mlp": partial(Mlp, (200, 200)),
-        "mlp-bn": partial(Mlp, (200, 200), norm=True),
-        "mlp-linear": partial(Mlp, (32,), linear=True),
-        "resnet18": ResNet18,
-        "resnet18-200": partial(ResNet18, embedding=200),
-        "resnet18-plain": PlainResNet18,
-    }
-)
-"""Name of each network, and what builds it from classes, channels and, where it matters, size."""

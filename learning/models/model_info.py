@@ -1,12 +1,11 @@
-"""The shapes of a user's model, as a genesis document has them: read, bounded, compared."""
+"""The shapes of a model: what payloads are judged by. As a genesis document has them: read, bounded, compared."""
 
 import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Any
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.registry import ModelInfo
 
 PARAMETERS_MAX = 1 << 28
 """Scalars of a model, at most: as float32 they fill the largest payload that a genesis document can allow."""
@@ -17,18 +16,45 @@ PARAMETER_NAME_BYTES_MAX = 150
 DIMENSIONS_MAX = 16
 """Dimensions of one tensor."""
 
-
 NAME_SETS = ("trainable", "normalization")
 """Fields of :class:`ModelInfo` that a document holds as sorted lists."""
 
 
-def write_shapes(info: ModelInfo) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The shapes of a model, as the specs of payloads need them."""
+
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+    """Name and shape of every tensor of the model's state, in the model's order."""
+
+    embedding_size: int
+    """Width D of the embedding."""
+
+    classes: int
+    """Number of classes C."""
+
+    trainable: frozenset[str]
+    """Names of the tensors that training moves; the others are frozen, or buffers such as running means."""
+
+    normalization: frozenset[str]
+    """Names of the tensors of batch normalization, trainable or not."""
+
+    input_shape: tuple[int, ...] | None = None
+    """Shape of one example; None: as the built-in data set has it."""
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of scalars that training moves, P."""
+        return sum(math.prod(shape) for name, shape in self.parameters if name in self.trainable)
+
+
+def write_model_info(info: ModelInfo) -> dict[str, Any]:
     """Return the shapes as plain values, as a genesis document has them."""
     values = {item.name: getattr(info, item.name) for item in fields(info)}
     return values | {name: sorted(values[name]) for name in NAME_SETS}
 
 
-def read_shapes(value: Any) -> ModelInfo:
+def read_model_info(value: Any) -> ModelInfo:
     """Read what a genesis document says about a model. Raises `ConfigurationError`, TypeError or ValueError."""
     expected = [item.name for item in fields(ModelInfo)]
     if not isinstance(value, dict) or sorted(value) != sorted(expected):

@@ -8,9 +8,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import weighted_mean
-from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
-from fedchain.learning.models.registry import Model, ModelInfo, trainable_names
-from fedchain.learning.payload.codec import TensorSpec
+from fedchain.learning.client import Client
+from fedchain.learning.method import Method, Phase
+from fedchain.learning.models.base import Model, trainable_names
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Post, Round, Tensors
 
 PREFIX = "model."
 """Before the name of each tensor that training moves, so that a method's own tensors cannot clash with them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedchain.learning.models.registry import Model
+from fedchain.learning.models.base import Model
 
 EVALUATION_BATCH = 256
 """Images per forward pass outside training; bounds the memory, not the result."""

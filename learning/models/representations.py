@@ -8,19 +8,19 @@ from contextlib import contextmanager
 
 import torch
 
-from fedchain.learning.method import Client
+from fedchain.learning.client import Client
 from fedchain.learning.models.prototypes import EVALUATION_BATCH, forward_all
 from fedchain.learning.models.vectors import read_state, write_state
 
 
-def frozen_embeddings(client: Client, state: torch.Tensor | None = None) -> torch.Tensor:
+def training_embeddings(client: Client, state: torch.Tensor | None = None) -> torch.Tensor:
     """Return the training images' embeddings (n, D) in evaluation mode, under another state of the client's model."""
     with _under(client, state):
         embeddings, _ = forward_all(client.model, client.train_images)
     return embeddings
 
 
-def frozen_layers(client: Client, state: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
+def training_layers(client: Client, state: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
     """Return the same for every layer that can be compared: L tensors (n, D_l)."""
     client.model.eval()
     with _under(client, state), torch.inference_mode():

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.partition.sampling import Indices, cut, join, of_class
+from fedchain.learning.partition.sampling import Indices, concatenate_parts, cut_in_shares, draw_class
 
 BASE = 2
 """Examples of each of its classes that every client holds before sizes begin to differ."""
@@ -53,7 +53,7 @@ def _split(
         if not holders:
             continue
         for labels, part in ((train_labels, "training"), (test_labels, "test")):
-            found = of_class(labels, label, rng)
+            found = draw_class(labels, label, rng)
             needed = len(holders) if part == "training" else 1
             if len(found) < needed:
                 raise ConfigurationError(
@@ -63,13 +63,13 @@ def _split(
             hands = deal(found, len(holders), rng) if part == "training" else _deal_test(found, len(holders))
             for client, hand in zip(holders, hands, strict=True):
                 (train if part == "training" else test)[client].append(hand)
-    return join(train), join(test)
+    return concatenate_parts(train), concatenate_parts(test)
 
 
 def _deal_power_law(examples: Indices, holders: int, rng: np.random.Generator) -> list[Indices]:
     base = min(BASE, len(examples) // holders)
     first = examples[: base * holders].reshape(holders, base)
-    rest = cut(examples[base * holders :], rng.lognormal(0.0, SIGMA, size=holders))
+    rest = cut_in_shares(examples[base * holders :], rng.lognormal(0.0, SIGMA, size=holders))
     return [np.concatenate(parts) for parts in zip(first, rest, strict=True)]
 
 

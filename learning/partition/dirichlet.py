@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.partition.sampling import Indices, cut, join, of_class
+from fedchain.learning.partition.sampling import Indices, concatenate_parts, cut_in_shares, draw_class
 
 EXAMPLES_MIN = 10
 """A draw that leaves a client with fewer training examples is drawn again (fewer where data are scarce)."""
@@ -37,10 +37,10 @@ def split_per_class(
             if not shares.sum() > 0:
                 break
             for dealt, labels in ((train, train_labels), (test, test_labels)):
-                for client, part in enumerate(cut(of_class(labels, label, rng), shares)):
+                for client, part in enumerate(cut_in_shares(draw_class(labels, label, rng), shares)):
                     dealt[client].append(part)
         else:
-            joined = join(train), join(test)
+            joined = concatenate_parts(train), concatenate_parts(test)
             if min(map(len, joined[0])) >= enough and min(map(len, joined[1])) >= 1:
                 return joined
     raise ConfigurationError(
@@ -70,7 +70,7 @@ def split_per_client(
 def _deal_mixtures(mixtures: NDArray[np.float64], labels: Indices, rng: np.random.Generator) -> list[Indices]:
     """Deal all examples, one client (of K) after the other; where a class has run out, the others take its place."""
     clients, classes = mixtures.shape
-    pools = [of_class(labels, label, rng) for label in range(classes)]
+    pools = [draw_class(labels, label, rng) for label in range(classes)]
     stock = np.array([len(pool) for pool in pools])
     dealt = []
     for client, mixture in enumerate(mixtures):

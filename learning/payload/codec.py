@@ -7,9 +7,7 @@ bounded by the receiver's own specs before any array exists, and then the number
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -17,43 +15,8 @@ from numpy.typing import NDArray
 
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.payload.document import Entry, read_entries, validate_spelling, write_entries
-from fedchain.learning.payload.numbers import MAGNITUDE_MAX, clip_elements, replace_tiny, validate_elements
-
-_WIRE_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({"float32": np.dtype("<f4"), "int64": np.dtype("<i8")})
-_ENTRY_OVERHEAD_BYTES_MAX = 96
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """What one tensor must be. Its floats are 0 or normal numbers: never subnormal, and never -0."""
-
-    name: str
-    """Name in the document."""
-
-    shape: tuple[int, ...]
-    """Size of each dimension; -1 is any size from 1 to `free_max`."""
-
-    dtype: Literal["float32", "int64"] = "float32"
-    """Type of the elements."""
-
-    free_max: int = 1
-    """Largest size of a dimension that is -1."""
-
-    minimum: int | None = None
-    """Smallest allowed element; None is no bound."""
-
-    maximum: int | None = None
-    """Largest allowed element; None is no bound."""
-
-    magnitude_max: float = MAGNITUDE_MAX
-    """Largest allowed absolute value of a float32 element."""
-
-    @property
-    def size_bytes_max(self) -> int:
-        """Bytes that the encoded tensor cannot exceed."""
-        elements = math.prod(self.free_max if size == -1 else size for size in self.shape)
-        name = len(self.name.encode())
-        return elements * _WIRE_DTYPES[self.dtype].itemsize + name + _ENTRY_OVERHEAD_BYTES_MAX
+from fedchain.learning.payload.numbers import clip_elements, replace_tiny, validate_elements
+from fedchain.learning.payload.spec import ENTRY_OVERHEAD_BYTES_MAX, WIRE_DTYPES, TensorSpec
 
 
 def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
@@ -102,7 +65,7 @@ def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> 
 
 def size_bytes_max(specs: Sequence[TensorSpec]) -> int:
     """Return a size in bytes that no valid document of these specs exceeds."""
-    return sum(spec.size_bytes_max for spec in specs) + _ENTRY_OVERHEAD_BYTES_MAX
+    return sum(spec.size_bytes_max for spec in specs) + ENTRY_OVERHEAD_BYTES_MAX
 
 
 def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
@@ -111,7 +74,7 @@ def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def _entry(name: str, tensor: NDArray[Any]) -> Entry:
-    flat = np.ascontiguousarray(tensor, dtype=_WIRE_DTYPES[tensor.dtype.name]).reshape(-1)
+    flat = np.ascontiguousarray(tensor, dtype=WIRE_DTYPES[tensor.dtype.name]).reshape(-1)
     return Entry(name, tensor.dtype.name, tensor.shape, flat.view(np.uint8).data)
 
 
@@ -126,7 +89,7 @@ def _read_tensor(spec: TensorSpec, entry: Entry) -> NDArray[Any]:
     if not fits:
         wanted_shape = tuple(f"1..{spec.free_max}" if size == -1 else size for size in spec.shape)
         raise InvalidPayload(f"shape of {spec.name}: {wanted_shape} expected, found {shape}")
-    wire = _WIRE_DTYPES[spec.dtype]
+    wire = WIRE_DTYPES[spec.dtype]
     size_bytes = math.prod(shape) * wire.itemsize
     if len(entry.data) != size_bytes:
         raise InvalidPayload(f"data of {spec.name}: {size_bytes} bytes expected, found {len(entry.data)}")

@@ -5,18 +5,13 @@ neither is ever posted. The tests read bits: without its sign, a float32 grows w
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.exceptions import InvalidPayload, UnsoundNumbers
-
-if TYPE_CHECKING:
-    from fedchain.learning.payload.codec import TensorSpec
-
-MAGNITUDE_MAX = 1e6
-"""Largest absolute value of a float, unless a method states another one for a tensor."""
+from fedchain.learning.payload.spec import TensorSpec
 
 _WITHOUT_SIGN = np.uint32(0x7FFF_FFFF)
 _SMALLEST_NORMAL = np.uint32(0x0080_0000)
@@ -27,7 +22,7 @@ _CHUNK = 1 << 16
 """Elements looked at together: what is made of them on the way stays in the processor's cache."""
 
 
-def validate_elements(spec: "TensorSpec", tensor: NDArray[Any]) -> None:
+def validate_elements(spec: TensorSpec, tensor: NDArray[Any]) -> None:
     """Raise `UnsoundNumbers` for a float that no tensor may hold, `InvalidPayload` for one out of the spec's range."""
     if tensor.dtype.kind == "f":
         _validate_floats(spec, tensor)
@@ -45,7 +40,7 @@ def replace_tiny(tensor: NDArray[np.float32]) -> NDArray[np.float32]:
     return kept.view(np.float32).reshape(tensor.shape)
 
 
-def clip_elements(spec: "TensorSpec", tensor: NDArray[Any]) -> NDArray[Any]:
+def clip_elements(spec: TensorSpec, tensor: NDArray[Any]) -> NDArray[Any]:
     """Return the tensor with every element moved to the nearest that the spec allows; what is no number becomes 0."""
     if tensor.dtype.kind != "f":
         return np.asarray(np.clip(tensor, spec.minimum, spec.maximum))
@@ -55,7 +50,7 @@ def clip_elements(spec: "TensorSpec", tensor: NDArray[Any]) -> NDArray[Any]:
     return replace_tiny(np.asarray(np.clip(numbers, _towards_zero(low), _towards_zero(high))))
 
 
-def _validate_floats(spec: "TensorSpec", tensor: NDArray[np.float32]) -> None:
+def _validate_floats(spec: TensorSpec, tensor: NDArray[np.float32]) -> None:
     span = _towards_zero(spec.magnitude_max).view(np.uint32) - _SMALLEST_NORMAL
     for bits in _chunks(tensor):
         is_sound = (bits & _WITHOUT_SIGN) - _SMALLEST_NORMAL <= span  # smaller ones wrap round and are large
@@ -66,7 +61,7 @@ def _validate_floats(spec: "TensorSpec", tensor: NDArray[np.float32]) -> None:
             _refuse(spec, bits[~is_sound].view(np.float32)[0])
 
 
-def _refuse(spec: "TensorSpec", found: np.float32) -> None:
+def _refuse(spec: TensorSpec, found: np.float32) -> None:
     if not np.isfinite(found):
         expected = "finite numbers"
     elif abs(float(found)) > spec.magnitude_max:

@@ -19,11 +19,11 @@ from torch import nn
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
-from fedchain.learning.models.model_info import validate_bounds, validate_same
-from fedchain.learning.models.registry import Model, ModelInfo, normalization_names, trainable_names
+from fedchain.learning.models.base import Model, normalization_names, trainable_names
+from fedchain.learning.models.model_info import ModelInfo, validate_bounds, validate_same
 from fedchain.learning.registry import import_module, is_import_path, load_method
 from fedchain.learning.seeding import seeded
-from fedchain.learning.task.data_source import PartitionedSource, Share, Source
+from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share
 from fedchain.learning.task.examples import read_examples, validate_labels
 
 TaskFunction = Callable[..., Any]
@@ -31,12 +31,12 @@ TaskFunction = Callable[..., Any]
 `seed` (the federation's), as far as it has parameters of these names."""
 
 
-def open_source(config: LearningConfig, task: TaskFunction | None = None) -> Source:
+def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -> DataSource:
     """Return where a validated configuration's models and examples come from; a given function needs no name."""
     validate_choice(config, config.task if task is None else task)
     if config.dataset != OWN:
-        return PartitionedSource(config)
-    return OwnSource(config, load_task(config.task) if task is None else task)
+        return PartitionedDataSource(config)
+    return CustomDataSource(config, load_task(config.task) if task is None else task)
 
 
 def validate_choice(config: LearningConfig, task: TaskFunction | str) -> None:
@@ -51,14 +51,14 @@ def validate_choice(config: LearningConfig, task: TaskFunction | str) -> None:
         raise ConfigurationError(f"the members train on {config.dataset}, not on data of their own; leave out the task")
 
 
-class OwnSource:
+class CustomDataSource:
     """Each client's model and examples come from the user's function."""
 
     def __init__(self, config: LearningConfig, task: TaskFunction) -> None:
         self._config, self._task = config, task
 
     def share(self, client: int, seed: int) -> Share:
-        """See `Source`. Raises `ConfigurationError` if the function fails or its model is not the federation's."""
+        """See `DataSource`. Raises `ConfigurationError` if the function fails or its model is not the federation's."""
         assert self._config.shapes is not None, "a validated configuration of own data has them"
         share, info = call_task(self._config, self._task, client, seed)
         with _named(self._task):
@@ -66,11 +66,11 @@ class OwnSource:
         return share
 
     def train_labels(self, client: int) -> NDArray[np.int64]:
-        """See `Source`."""
+        """See `DataSource`."""
         return self.share(client, seed=0).train_labels.numpy()
 
     def test_set(self) -> None:
-        """See `Source`: nobody can be measured on everybody's data."""
+        """See `DataSource`: nobody can be measured on everybody's data."""
 
 
 def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:

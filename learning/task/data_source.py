@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.dataset import Dataset
 from fedchain.learning.datasets.load import load_dataset
-from fedchain.learning.models.registry import Model, build_model
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.registry import build_model
 from fedchain.learning.partition.split import Partition, split
 from fedchain.learning.task.augmentation import Augmentation, CropFlip
 
@@ -38,7 +39,7 @@ class Share:
     """What is done to training images each time that they are looked at."""
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """Gives each client its model and its examples. It need not keep what it gave: the learner does."""
 
     def share(self, client: int, seed: int) -> Share:
@@ -51,7 +52,7 @@ class Source(Protocol):
         """Return the images and labels that all clients can be measured on; None if they have none in common."""
 
 
-class PartitionedSource:
+class PartitionedDataSource:
     """A built-in data set, spread over the clients; read when first needed."""
 
     def __init__(self, config: LearningConfig) -> None:
@@ -59,7 +60,7 @@ class PartitionedSource:
         self._loaded: tuple[Dataset, Partition] | None = None
 
     def share(self, client: int, seed: int) -> Share:
-        """See `Source`. Raises `DatasetError` if a file is missing, `ConfigurationError` if it is too small."""
+        """See `DataSource`. Raises `DatasetError` if a file is missing, `ConfigurationError` if it is too small."""
         dataset, partition = self._load()
         train, test = partition.train[client], partition.test[client]
         return Share(
@@ -72,12 +73,12 @@ class PartitionedSource:
         )
 
     def train_labels(self, client: int) -> NDArray[np.int64]:
-        """See `Source`."""
+        """See `DataSource`."""
         dataset, partition = self._load()
         return dataset.train_labels[partition.train[client]]
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Source`: all of the data set's test images."""
+        """See `DataSource`: all of the data set's test images."""
         dataset, _ = self._load()
         return dataset.normalise(dataset.test_images), torch.from_numpy(dataset.test_labels)
 

@@ -29,8 +29,8 @@ from fedchain.learning.convergence.theory import (
 )
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Round
 from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.round import Round
 from fedchain.simulator.scenario import Scenario
 
 Clock = Callable[[], float]

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import load_dataset
-from fedchain.learning.models.registry import Model, build_model
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.registry import build_model
 from fedchain.learning.partition.split import split
 from fedchain.learning.registry import build_method
 from fedchain.learning.training import Schedule

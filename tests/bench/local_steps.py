@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 from fedchain.learning.checkpoint import copy_state, restore_state
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Contributor, Round
+from fedchain.learning.method import Contributor
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.registry import METHODS
+from fedchain.learning.round import Round
 from fedchain.learning.task.custom import describe_task
 
 CLIENTS = 4
@@ -67,7 +68,7 @@ class Update:
         few = {} if method == "sgd" else {"local_steps": STEPS, "local_epochs": 0}
         chosen = LearningConfig(method=method, clients=CLIENTS, hyperparameters={"batch_size": BATCH_SIZE, **few})
         config = describe_task(chosen, random_task)
-        self._learner, rules, knowledge = Learner(config, random_task), Rules(config), b""
+        self._learner, rules, knowledge = Learner(config, random_task), Application(config), b""
         self._method = self._learner.method
         for phase in (*self._method.setup, *self._method.phases):
             senders = range(CLIENTS if phase.by is Contributor.PARTICIPANT else 1)

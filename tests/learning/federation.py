@@ -7,14 +7,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
+from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.round import Post, Round, Tensors
 
 CLIENTS = 3
 
@@ -29,7 +31,7 @@ class Federation:
     """Plays rounds; `sender(client)` is in ascending order of client."""
 
     def __init__(self, config: LearningConfig, learner: Learner | None = None) -> None:
-        self.config, self.rules, self.learner = config, Rules(config), learner or Learner(config)
+        self.config, self.rules, self.learner = config, Application(config), learner or Learner(config)
         self.knowledge, self.round = b"", 0
         for phase, _ in self.rules.setup_phases:
             self._phase(phase, range(config.clients))
@@ -62,12 +64,12 @@ class Federation:
         return made
 
 
-def read_payload(rules: Rules, payload: bytes) -> Tensors:
+def read_payload(rules: Application, payload: bytes) -> Tensors:
     """A post of the last phase of a round, decoded."""
     return decode(payload, rules.method.payload_spec(rules.method.phases[-1], rules.info))
 
 
-def check(rules: Rules, payload: bytes, phase: str = "update") -> None:
+def check(rules: Application, payload: bytes, phase: str = "update") -> None:
     """Check a post of the first round, before which nothing is known."""
     rules.check(phase, b"sender", 1, b"", payload)
 

@@ -7,12 +7,13 @@ import pytest
 import safetensors.numpy
 import torch
 
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.models.registry import describe_model
-from fedchain.learning.payload.codec import TensorSpec, decode, encode
+from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.spec import TensorSpec
 from tests.learning.federation import check
 
 INFO = describe_model("digits-mlp")
@@ -38,7 +39,7 @@ def random_posts(method: str, count: int, seed: int = 0) -> list[tuple[bytes, by
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
-    rules, posts = Rules(LearningConfig(method=method)), random_posts(method, 4)
+    rules, posts = Application(LearningConfig(method=method)), random_posts(method, 4)
     assert rules.phases == (("update", "participant"),)
     assert rules.setup_phases == ()
     for _, payload in posts:
@@ -53,7 +54,7 @@ def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
 
 @pytest.mark.parametrize(("method", "orders"), [("dfpl", 10_000), ("fedavg", 20)])
 def test_posts_in_any_order_of_arrival_give_the_same_bytes(method: str, orders: int) -> None:
-    rules, posts = Rules(LearningConfig(method=method)), random_posts(method, 5)
+    rules, posts = Application(LearningConfig(method=method)), random_posts(method, 5)
     expected = rules.aggregate("update", 1, b"", posts)
     arrival, shuffle = list(posts), random.Random(0).shuffle
     for _ in range(orders):
@@ -63,7 +64,7 @@ def test_posts_in_any_order_of_arrival_give_the_same_bytes(method: str, orders: 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_number_of_threads_changes_no_byte(method: str) -> None:
-    rules, posts, found = Rules(LearningConfig(method=method)), random_posts(method, 20), set()
+    rules, posts, found = Application(LearningConfig(method=method)), random_posts(method, 20), set()
     before = torch.get_num_threads()
     try:
         for threads in (1, 2):
@@ -76,7 +77,7 @@ def test_the_number_of_threads_changes_no_byte(method: str) -> None:
 
 def test_posts_out_of_order_are_our_own_mistake() -> None:
     with pytest.raises(AssertionError, match="ascending order of sender"):
-        Rules(LearningConfig()).aggregate("update", 1, b"", random_posts("dfpl", 3)[::-1])
+        Application(LearningConfig()).aggregate("update", 1, b"", random_posts("dfpl", 3)[::-1])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_posts_out_of_order_are_our_own_mistake() -> None:
 def test_inconsistent_prototypes_are_refused(labels: list[int], counts: list[int], rows: int, message: str) -> None:
     prototypes = np.zeros((rows, INFO.embedding_size), np.float32)
     payload = encode({"labels": np.array(labels), "counts": np.array(counts), "prototypes": prototypes})
-    rules = Rules(LearningConfig())
+    rules = Application(LearningConfig())
     with pytest.raises(InvalidPayload, match=message):
         check(rules, payload)
     with pytest.raises(InvalidPayload, match=message):
@@ -104,16 +105,16 @@ def test_inconsistent_prototypes_are_refused(labels: list[int], counts: list[int
 def test_a_boastful_number_of_examples_is_refused(examples: int) -> None:
     tensors = {PREFIX + name: np.zeros(shape, np.float32) for name, shape in INFO.parameters}
     with pytest.raises(InvalidPayload, match="elements of examples"):
-        check(Rules(LearningConfig(method="fedavg")), encode(tensors | {"examples": np.array([examples])}))
+        check(Application(LearningConfig(method="fedavg")), encode(tensors | {"examples": np.array([examples])}))
 
 
 def test_a_solo_post_must_be_empty() -> None:
     with pytest.raises(InvalidPayload):
-        check(Rules(LearningConfig(method="solo")), encode({"x": np.zeros(1, np.float32)}))
+        check(Application(LearningConfig(method="solo")), encode({"x": np.zeros(1, np.float32)}))
 
 
 def test_knowledge_is_decoded_once_for_all_posts_of_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules, posts = Rules(LearningConfig(method="fedavg")), random_posts("fedavg", 2)
+    rules, posts = Application(LearningConfig(method="fedavg")), random_posts("fedavg", 2)
     first, second = (rules.aggregate("update", 1, b"", posts[:count]) for count in (1, 2))
     payload, decoded = posts[0][1], list[bytes]()
 
@@ -134,7 +135,7 @@ def test_knowledge_is_decoded_once_for_all_posts_of_a_phase(monkeypatch: pytest.
 
 
 def test_the_summary_describes_the_prototypes() -> None:
-    rules = Rules(LearningConfig())
+    rules = Application(LearningConfig())
     prototypes = np.zeros((3, INFO.embedding_size), np.float32)
     prototypes[0, :2], prototypes[1, 0] = (3.0, 4.0), 2.0
     payload = encode({"labels": np.array([1, 5, 7]), "counts": np.array([1, 1, 1]), "prototypes": prototypes})
@@ -149,12 +150,12 @@ def test_the_summary_describes_the_prototypes() -> None:
 
 
 def test_methods_without_prototypes_have_no_summary() -> None:
-    rules = Rules(LearningConfig(method="blade-fl"))
+    rules = Application(LearningConfig(method="blade-fl"))
     assert rules.summary(rules.aggregate("update", 1, b"", random_posts("blade-fl", 2))) is None
 
 
 def test_knowledge_is_exported_as_safetensors() -> None:
-    rules = Rules(LearningConfig(method="blade-fl"))
+    rules = Application(LearningConfig(method="blade-fl"))
     knowledge = rules.aggregate("update", 1, b"", random_posts("blade-fl", 2))
     loaded = safetensors.numpy.load(rules.safetensors(knowledge))
     assert {name.removeprefix(PREFIX): array.shape for name, array in loaded.items()} == dict(INFO.parameters)
@@ -163,4 +164,4 @@ def test_knowledge_is_exported_as_safetensors() -> None:
 
 def test_the_configuration_is_validated() -> None:
     with pytest.raises(ConfigurationError):
-        Rules(LearningConfig(clients=0))
+        Application(LearningConfig(clients=0))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
-from fedchain.learning.method import Client
 from tests.learning.federation import Federation, config, new_client
 
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS
+from fedchain.learning.round import Round, Tensors
 from tests.learning.federation import Federation, config, read_payload
 
 EVERY = sorted(METHODS)

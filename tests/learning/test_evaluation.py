@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedchain.learning.evaluation import Evaluation, calculate_taa, calculate_tal, evaluate, evaluate_local
-from fedchain.learning.models.registry import Model
+from fedchain.learning.models.base import Model
 
 
 class Parrot(Model):

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
+from fedchain.learning.client import Client, Forward, Memory
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Client, Contributor, Forward, Memory, Method, Phase, Round, Tensors
-from fedchain.learning.models.registry import ModelInfo
-from fedchain.learning.payload.codec import TensorSpec, decode
+from fedchain.learning.method import Contributor, Method, Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.codec import decode
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 from tests.learning.federation import check
 
 TOTAL = TensorSpec("total", (1,), "int64", minimum=1)
@@ -59,7 +62,7 @@ def config(monkeypatch: pytest.MonkeyPatch) -> LearningConfig:
 
 
 def test_a_method_of_several_phases_runs_on_the_same_rules(config: LearningConfig) -> None:
-    rules, learner = Rules(config), Learner(config)
+    rules, learner = Application(config), Learner(config)
     assert rules.setup_phases == (("introduce", "participant"),)
     assert rules.phases == (("count", "participant"), ("announce", "aggregator"))
     posts = [(bytes([client]), learner.contribute(client, "count", 1, b"").payload) for client in range(3)]
@@ -73,7 +76,7 @@ def test_a_method_of_several_phases_runs_on_the_same_rules(config: LearningConfi
 
 
 def test_a_phase_closed_empty_leaves_the_knowledge_of_the_one_before(config: LearningConfig) -> None:
-    rules, learner = Rules(config), Learner(config)
+    rules, learner = Application(config), Learner(config)
     counted = rules.aggregate("count", 1, b"", [(b"a", learner.contribute(0, "count", 1, b"").payload)])
     assert rules.aggregate("announce", 1, counted, []) == counted
     assert learner.contribute(1, "count", 2, counted).steps == 0
@@ -82,6 +85,6 @@ def test_a_phase_closed_empty_leaves_the_knowledge_of_the_one_before(config: Lea
 
 
 def test_each_phase_has_its_own_payloads(config: LearningConfig) -> None:
-    rules, learner = Rules(config), Learner(config)
+    rules, learner = Application(config), Learner(config)
     with pytest.raises(InvalidPayload, match="names"):
         check(rules, learner.contribute(0, "count", 1, b"").payload, "announce")

@@ -9,7 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.evaluation import calculate_taa
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
@@ -27,7 +27,7 @@ def play(
     config: LearningConfig, rounds: int, learners: Iterable[Learner] = (), order: Iterable[int] | None = None
 ) -> tuple[list[list[Contribution]], bytes]:
     """Run rounds in one process, client i on learner i modulo their number; return contributions and knowledge."""
-    rules, knowledge, history = Rules(config), b"", []
+    rules, knowledge, history = Application(config), b"", []
     serving = list(learners) or [Learner(config)]
     for number in range(1, rounds + 1):
         made = {}

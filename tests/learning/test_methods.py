@@ -8,12 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Method, Post, Round, Tensors
+from fedchain.learning.method import Method
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.solo import Solo
 from fedchain.learning.models.prototypes import class_means
+from fedchain.learning.round import Post, Round, Tensors
 
 B, C, D = 6, 4, 3
 GENERATOR = torch.Generator().manual_seed(0)

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import nn
 
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Tensors
-from fedchain.learning.payload.codec import TensorSpec, encode
+from fedchain.learning.payload.codec import encode
+from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS, HyperparameterValue
+from fedchain.learning.round import Tensors
 from fedchain.learning.task.custom import describe_task
 
 CLIENTS = 4
@@ -73,8 +74,8 @@ def configuration(case: str) -> LearningConfig:
 
 
 @cache
-def rules_of(case: str) -> Rules:
-    return Rules(configuration(case))
+def rules_of(case: str) -> Application:
+    return Application(configuration(case))
 
 
 @cache
@@ -124,7 +125,7 @@ def payloads(draw: st.DrawFn, case: str, phase: str, count: int) -> list[bytes]:
 
 
 def passing(
-    rules: Rules, phase: str, number: int, knowledge: bytes, made: Sequence[bytes]
+    rules: Application, phase: str, number: int, knowledge: bytes, made: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
     """Those that `check` lets pass, each from a sender of its own."""
     found = []

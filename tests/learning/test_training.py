@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.client import Client, Forward, Memory
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.method import Client, Forward, Memory
 from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.training import Schedule, count_steps, draw_batches, run_steps, train

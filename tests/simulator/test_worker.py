@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from fedchain.chain.storage.sqlite import Store
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.learning.round import Round, Tensors
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
 from fedchain.simulator.run import load_learner, simulate

@@ -11,7 +11,7 @@ import pytest
 
 from fedchain.learning.aggregation import arithmetic
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import WrongArithmetic
 
@@ -97,12 +97,12 @@ JUDGE = """
 import sys
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import WrongArithmetic
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 {change}
 if not able:
     sys.exit("unable")
 try:
-    Rules(LearningConfig())
+    Application(LearningConfig())
 except WrongArithmetic as error:
     sys.exit(str(error))
 """
@@ -122,4 +122,4 @@ def test_a_process_that_computes_otherwise_does_not_begin_to_judge(case: str) ->
 def test_who_computes_otherwise_cannot_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(math, "fsum", sum)
     with pytest.raises(WrongArithmetic):
-        Rules(LearningConfig())
+        Application(LearningConfig())

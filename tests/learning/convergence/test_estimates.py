@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from fedchain.learning.checkpoint import save_state
+from fedchain.learning.client import Client, Forward, Memory
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.convergence.estimates import constants_of, estimate_constants, observe_round
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Client, Forward, Memory, Round
 from fedchain.learning.methods.dfpl import Dfpl
-from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.round import Round
 
 CURVATURE = 3.0
 TARGETS = (1.0, 2.0, 4.0)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from scipy.cluster.hierarchy import linkage
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.demlearn import (
     DemLearn,
     Group,
@@ -19,6 +18,7 @@ from fedchain.learning.methods.demlearn import (
     link,
 )
 from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.round import Round
 from tests.learning.federation import Federation, aggregate, common_model, config, model_of, new_client, read_payload
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.fedcurv import FedCurv
 from fedchain.learning.models.vectors import gradient_vector, read_vector
+from fedchain.learning.round import Round
 from tests.learning.federation import (
     Federation,
     aggregate,

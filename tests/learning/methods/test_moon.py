@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.moon import Moon
 from fedchain.learning.models.registry import build_model
-from fedchain.learning.models.representations import frozen_embeddings, frozen_layers
+from fedchain.learning.models.representations import training_embeddings, training_layers
 from fedchain.learning.models.vectors import read_state
+from fedchain.learning.round import Round
 from tests.learning.federation import Federation, common_model, config, new_client
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, B, cosine, loss_of
 
@@ -71,7 +71,7 @@ def test_a_frozen_model_leaves_the_clients_own_as_it_was(model: str) -> None:
     side = 28 if model == "cnn" else 8
     client.model, client.train_images = build_model(model, 1), torch.randn(5, 1, side, side)
     before, other = read_state(client.model), build_model(model, 2).eval()
-    torch.testing.assert_close(frozen_embeddings(client, read_state(other)), other(client.train_images)[0])
-    torch.testing.assert_close(frozen_layers(client, read_state(other)), other.layers(client.train_images)[0])
-    torch.testing.assert_close(frozen_layers(client)[-1], frozen_embeddings(client))
+    torch.testing.assert_close(training_embeddings(client, read_state(other)), other(client.train_images)[0])
+    torch.testing.assert_close(training_layers(client, read_state(other)), other.layers(client.train_images)[0])
+    torch.testing.assert_close(training_layers(client)[-1], training_embeddings(client))
     assert torch.equal(read_state(client.model), before)

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Method, Round
+from fedchain.learning.client import Client
+from fedchain.learning.method import Method
 from fedchain.learning.methods.demlearn import DemLearn
 from fedchain.learning.methods.fedcurv import FedCurv
 from fedchain.learning.methods.fednova import FedNova
@@ -14,6 +15,7 @@ from fedchain.learning.methods.fedprox import FedProx
 from fedchain.learning.methods.pfedme import PFedMe
 from fedchain.learning.methods.scaffold import Scaffold
 from fedchain.learning.models.vectors import read_vector, trained_parameters, unflatten
+from fedchain.learning.round import Round
 from tests.learning.federation import new_client
 
 STEPS, EXAMPLES, RATE = 3, 12, 0.1

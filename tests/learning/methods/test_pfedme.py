@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.pfedme import PFedMe
 from fedchain.learning.models.vectors import read_vector, write_vector
+from fedchain.learning.round import Round
 from fedchain.learning.training import draw_batches
 from tests.learning.federation import aggregate, examples, gradient_at, model_of, new_client, vector_of
 

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.scaffold import Scaffold
 from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.round import Round
 from fedchain.learning.training import draw_batches
 from tests.learning.federation import (
     Federation,

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.method import Round
 from fedchain.learning.methods.swim import Swim
-from fedchain.learning.models.representations import frozen_embeddings
+from fedchain.learning.models.representations import training_embeddings
+from fedchain.learning.round import Round
 from tests.learning.federation import new_client
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, W, loss_of
 
@@ -57,14 +57,14 @@ def test_swims_window_holds_the_last_local_models() -> None:
     for number in range(1, 5):
         client.generator.manual_seed(number)
         method.update(client, Round(number, None))
-        made.append(frozen_embeddings(client))
+        made.append(training_embeddings(client))
         assert torch.equal(client.memory["earlier"], torch.stack(made[-2:]))
 
 
 def test_swims_published_window_slides_over_batches() -> None:
     client, method = new_client(), Swim(window=2, window_of="batches", local_steps=3, batch_size=4)
     method.update(client, Round(1, None))
-    last = frozen_embeddings(client)
+    last = training_embeddings(client)
     seen = []
 
     def recording(forward, images, labels, memory):  # type: ignore[no-untyped-def]

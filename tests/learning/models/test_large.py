@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from fedchain.learning.models.large import NETWORKS, CovidCnn
-from fedchain.learning.models.registry import build_model, describe_model
+from fedchain.learning.models.registry import MODELS, CovidCnn, build_model, describe_model
 
 COUNTS = {  # parameters, embedding, and what build_model is told besides the name
     "resnet18": (11_689_512, 512, {"classes": 1000}),
@@ -31,7 +30,7 @@ INPUTS = {  # channels and side of the images
 
 
 def test_every_network_is_counted() -> None:
-    assert COUNTS.keys() == NETWORKS.keys()
+    assert COUNTS.keys() == MODELS.keys()
 
 
 @pytest.mark.parametrize("name", COUNTS)

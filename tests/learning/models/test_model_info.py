@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models.model_info import PARAMETERS_MAX, read_shapes, validate_same, write_shapes
-from fedchain.learning.models.registry import ModelInfo
+from fedchain.learning.models.model_info import (
+    PARAMETERS_MAX,
+    ModelInfo,
+    read_model_info,
+    validate_same,
+    write_model_info,
+)
 
 INFO = ModelInfo(
     (("fc.weight", (3, 2)), ("fc.bias", (3,))),
@@ -20,7 +25,7 @@ INFO = ModelInfo(
 
 
 def test_shapes_are_read_back() -> None:
-    assert read_shapes(write_shapes(INFO)) == INFO
+    assert read_model_info(write_model_info(INFO)) == INFO
 
 
 @pytest.mark.parametrize(
@@ -42,13 +47,13 @@ def test_shapes_are_read_back() -> None:
 )
 def test_shapes_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        read_shapes(write_shapes(INFO) | changes)
+        read_model_info(write_model_info(INFO) | changes)
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"parameters": []}])
 def test_what_is_no_table_of_shapes_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="shapes must hold"):
-        read_shapes(value)
+        read_model_info(value)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import torch
 
+from fedchain.learning.models.base import Model
 from fedchain.learning.models.prototypes import (
     EVALUATION_BATCH,
     calculate_prototypes,
@@ -7,7 +8,6 @@ from fedchain.learning.models.prototypes import (
     forward_all,
     nearest_prototype,
 )
-from fedchain.learning.models.registry import Model
 
 
 class Doubling(Model):

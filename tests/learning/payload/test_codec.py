@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.payload.codec import TensorSpec, canonical, decode, encode, size_bytes_max, to_safetensors
+from fedchain.learning.payload.codec import canonical, decode, encode, size_bytes_max, to_safetensors
+from fedchain.learning.payload.spec import TensorSpec
 
 SPECS = (
     TensorSpec("labels", (-1,), "int64", free_max=10, minimum=0, maximum=9),

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedchain.learning.exceptions import InvalidPayload, UnsoundNumbers
-from fedchain.learning.payload.codec import TensorSpec, canonical, decode, encode, settle
-from fedchain.learning.payload.numbers import _CHUNK, MAGNITUDE_MAX, clip_elements, replace_tiny, validate_elements
+from fedchain.learning.payload.codec import canonical, decode, encode, settle
+from fedchain.learning.payload.numbers import _CHUNK, clip_elements, replace_tiny, validate_elements
+from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
 
 SMALLEST = np.finfo(np.float32).smallest_normal
 LARGEST_SUBNORMAL = np.nextafter(SMALLEST, np.float32(0))

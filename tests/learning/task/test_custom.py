@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from fedchain.learning.application import Rules
+from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.task.custom import describe_task, load_task, open_source
+from fedchain.learning.task.custom import describe_task, load_task, open_data_source
 from tests.learning.federation import check
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
@@ -69,7 +69,7 @@ def config(method: str = "dfpl", **changes: Any) -> LearningConfig:
 def test_clients_learn_from_their_own_data_and_anybody_can_aggregate(method: str) -> None:
     chosen = describe_task(config(method), load)
     chosen.validate()
-    rules, learner, knowledge = Rules(chosen), Learner(chosen, load), b""
+    rules, learner, knowledge = Application(chosen), Learner(chosen, load), b""
     for number in (1, 2, 3):
         made = [learner.contribute(k, "update", number, knowledge, evaluate_test=True) for k in range(3)]
         posts = [(bytes([k]), made[k].payload) for k in range(3)]
@@ -138,7 +138,7 @@ def test_the_function_gets_the_arguments_it_asks_for_and_draws_repeatably() -> N
         return Net, points(9), points(5)
 
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
-    source = open_source(describe_task(config(seed=5), task), task)
+    source = open_data_source(describe_task(config(seed=5), task), task)
     source.share(2, seed=11)
     source.share(2, seed=11)
     source.share(2, seed=12)
@@ -158,7 +158,7 @@ def test_logits_alone_suffice_where_nobody_reads_an_embedding() -> None:
         assert chosen.shapes is not None
         assert chosen.shapes.embedding_size == chosen.shapes.classes == 3
         contribution = Learner(chosen, task).contribute(0, "update", 1, b"")
-        check(Rules(chosen), contribution.payload)
+        check(Application(chosen), contribution.payload)
     with pytest.raises(ConfigurationError, match=r"needs a model that returns \(embedding, logits\), not one tensor"):
         describe_task(config("dfpl"), task)
 
@@ -178,7 +178,7 @@ def test_a_member_may_lack_classes_and_images_may_have_colours() -> None:
         return Eyes, (images, torch.full((8,), member)), (images[:2], torch.tensor([0, 4]))
 
     chosen = describe_task(config(), task)
-    rules, learner = Rules(chosen), Learner(chosen, task)
+    rules, learner = Application(chosen), Learner(chosen, task)
     posts = [(bytes([k]), learner.contribute(k, "update", 1, b"").payload) for k in range(2)]
     knowledge = rules.aggregate("update", 1, b"", posts)
     summary = rules.summary(knowledge)
