@@ -6,6 +6,7 @@ Everything here is public and repeatable: no data set, no private model, no rand
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,16 @@ from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.method import Method, Phase
+from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
+from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import info_of
-from fedchain.learning.payload.codec import decode, encode, settle, size_bytes_max, to_safetensors
+from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import Post, Round, Tensors
 
-KNOWLEDGE_KEPT = 2
-"""Decoded knowledge that is kept: what a phase begins with, and what it leaves."""
+PHASES_KEPT = 2
+"""Phases whose decoded posts are kept: simulated peers share them, and some are a phase behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +44,50 @@ class PrototypeSummary:
 
 
 class Application:
-    """The public side of a learning task."""
+    """The public side of a learning task: what the chain asks of it.
 
-    def __init__(self, config: LearningConfig) -> None:
+    Args:
+        config: the task; it is validated here.
+        members: public keys in the order of the partition, which methods may ask for. Whoever judges a chain gives
+            them; who founds one knows none yet.
+    """
+
+    def __init__(self, config: LearningConfig, members: Sequence[bytes] = ()) -> None:
         config.validate()
         check_arithmetic()
         self.method = build_method(config.method, dict(config.hyperparameters))
         self.info: ModelInfo = info_of(config)
         self._knowledge = KnowledgeReader(self.method, self.info)
-        self._clients = config.clients
+        self._public = Round(
+            0, None, clients=config.clients, members=tuple(members), material=MappingProxyType(dict(config.material))
+        )
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
+        self._payload_specs = {name: self.method.payload_spec(phase, self.info) for name, phase in self._phases.items()}
+        self._knowledge_specs = {
+            name: self.method.knowledge_spec(phase, self.info) for name, phase in self._phases.items()
+        }
+        self._decoded = _DecodedPosts()
 
     @property
-    def phases(self) -> tuple[tuple[str, str], ...]:
-        """Name and contributor ('participant' or 'aggregator') of every round's phases, in order."""
-        return tuple((phase.name, phase.by.value) for phase in self.method.phases)
+    def phases(self) -> tuple[tuple[str, str, int], ...]:
+        """Name, contributor ('participant' or 'aggregator') and quorum of every round's phases, in order."""
+        return tuple((phase.name, phase.by.value, phase.quorum) for phase in self.method.phases)
 
     @property
-    def setup_phases(self) -> tuple[tuple[str, str], ...]:
+    def setup_phases(self) -> tuple[tuple[str, str, int], ...]:
         """The same for the phases that run once, before round 1."""
-        return tuple((phase.name, phase.by.value) for phase in self.method.setup)
+        return tuple((phase.name, phase.by.value, phase.quorum) for phase in self.method.setup)
 
     def payload_size_bytes_max(self, phase: str) -> int:
         """Return the size that no valid payload of the phase exceeds."""
-        return size_bytes_max(self.method.payload_spec(self._phases[phase], self.info))
+        return size_bytes_max(self._payload_specs[phase])
 
     def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a valid post of the sender's in the phase of the round.
 
         `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes.
         """
-        round = Round(round_number, self.read_knowledge(knowledge), clients=self._clients)
-        self._read(self._phases[phase], sender, payload, round)
+        self._read(self._phases[phase], sender, payload, self._round(round_number, knowledge))
 
     def aggregate(self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return the knowledge that (sender, payload) posts, in ascending order of sender, leave behind.
@@ -85,15 +98,17 @@ class Application:
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:
             return knowledge
-        which = self._phases[phase]
-        round = Round(round_number, self.read_knowledge(knowledge), clients=self._clients)
-        read = tuple(self._read(which, sender, payload, round) for sender, payload in posts)
-        left = self.method.aggregate(which, replace(round, posts=read))
-        return encode(settle(left, self.method.knowledge_spec(which, self.info)))
+        closed, round = self._phases[phase], self._round(round_number, knowledge)
+        read = tuple(self._read(closed, sender, payload, round) for sender, payload in posts)
+        left = settle(self.method.aggregate(closed, replace(round, posts=read)), self._knowledge_specs[phase])
+        is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])
+        kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, round_number, is_last=is_last)
+        parts = [(part.phase, part.round, (part.document,)) for part in kept]
+        return write_knowledge(sorted([*parts, (phase, round_number, pieces(left))], key=self._knowledge.place))
 
     def read_knowledge(self, knowledge: bytes) -> Tensors | None:
         """Decode knowledge; b'' is None. Raises `InvalidPayload` for bytes that no phase leaves behind."""
-        return self._knowledge.read(knowledge)
+        return self._round(0, knowledge).knowledge
 
     def summary(self, knowledge: bytes) -> PrototypeSummary | None:
         """Describe the class prototypes in the knowledge; None for a method without any, or before the first."""
@@ -117,42 +132,38 @@ class Application:
         """Return the knowledge as a safetensors file; without knowledge, one without tensors."""
         return to_safetensors(self.read_knowledge(knowledge) or {})
 
+    def _round(self, number: int, knowledge: bytes) -> Round:
+        return self._knowledge.fill(replace(self._public, number=number), knowledge)
+
     def _read(self, phase: Phase, sender: bytes, payload: bytes, round: Round) -> Post:
-        post = Post(sender, decode(payload, self.method.payload_spec(phase, self.info)))
+        tensors = self._decoded.find(phase.name, round.number, payload)
+        if tensors is None:
+            tensors = decode(payload, self._payload_specs[phase.name])
+            self._decoded.keep(phase.name, round.number, payload, tensors)
+        post = Post(sender, tensors)
         self.method.check(phase, post, round)
         return post
 
 
-class KnowledgeReader:
-    """Decodes knowledge, and keeps what it decoded last: all posts of a phase are checked against the same."""
+class _DecodedPosts:
+    """Payloads of the phases that are open somewhere: a post is checked when it comes and read when its phase closes.
 
-    def __init__(self, method: Method, info: ModelInfo) -> None:
-        self._method, self._info = method, info
-        self._last: tuple[tuple[bytes, Tensors], ...] = ()  # the newest first
+    What is kept are views of bytes that the caller holds until then, too, one post of each member.
+    """
 
-    def read(self, knowledge: bytes) -> Tensors | None:
-        """Decode knowledge; b'', which stands before the first aggregate, is None.
+    def __init__(self) -> None:
+        self._phases: dict[tuple[str, int], dict[int, tuple[bytes, Tensors]]] = {}  # the newest last
 
-        It may be of any phase, because a phase that closes without posts leaves the knowledge as it was. Raises
-        `InvalidPayload` for bytes that no phase leaves behind.
-        """
-        if not knowledge:
-            return None
-        for known, tensors in self._last:
-            if known is knowledge or known == knowledge:
-                return tensors
-        found = self._decode(knowledge)
-        self._last = ((knowledge, found), *self._last)[:KNOWLEDGE_KEPT]
-        return found
+    def find(self, phase: str, round_number: int, payload: bytes) -> Tensors | None:
+        """Return what these very bytes were decoded to in this phase."""
+        known = self._phases.get((phase, round_number), {}).get(id(payload))
+        return None if known is None else known[1]
 
-    def _decode(self, knowledge: bytes) -> Tensors:
-        refusals = []
-        for phase in (*self._method.phases, *self._method.setup):
-            try:
-                return decode(knowledge, self._method.knowledge_spec(phase, self._info))
-            except InvalidPayload as refusal:
-                refusals.append(f"{phase.name}: {refusal}")
-        raise InvalidPayload("; ".join(refusals))
+    def keep(self, phase: str, round_number: int, payload: bytes, tensors: Tensors) -> None:
+        """Remember what bytes were decoded to, and hold them, so that no others come to lie there."""
+        self._phases.setdefault((phase, round_number), {})[id(payload)] = payload, tensors
+        while len(self._phases) > PHASES_KEPT:
+            del self._phases[next(iter(self._phases))]
 
 
 def _inner(a: NDArray[Any], b: NDArray[Any]) -> float:

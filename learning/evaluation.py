@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.prototypes import forward_all, nearest_prototype
 
-Auxiliary = Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor] | None]
-"""auxiliary(embeddings (N, D), labels (N,)) -> weight and value, or None; see `Method.auxiliary`."""
+Auxiliary = Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor]]
+"""auxiliary(embeddings (N, D), labels (N,)) -> weight and value; see `LocalSgdMethod.auxiliary`."""
 
 
 @dataclass(frozen=True, slots=True)

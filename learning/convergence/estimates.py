@@ -18,8 +18,7 @@ from fedchain.learning.client import Client
 from fedchain.learning.convergence.theory import Constants
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Method
-from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.methods.dfpl import Dfpl, Known, known_prototypes
 from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.training import batches_per_pass, count_steps, draw_batches
 
@@ -104,7 +103,7 @@ def constants_of(paths: Sequence[Sequence[Checkpoint]]) -> Constants:
     )
 
 
-def observe_round(method: Method, client: Client, round: Round, checkpoints: int) -> tuple[Tensors, list[Checkpoint]]:
+def observe_round(method: Dfpl, client: Client, round: Round, checkpoints: int) -> tuple[Tensors, list[Checkpoint]]:
     """Let the client do its part of a round, then go back to `checkpoints` of its steps and measure there.
 
     Returns what it posts, and the checkpoints in order. The client is left as its training left it.
@@ -114,12 +113,12 @@ def observe_round(method: Method, client: Client, round: Round, checkpoints: int
     chosen = {step * (steps - 1) // max(1, checkpoints - 1) for step in range(checkpoints)}
     seen: list[list[torch.Tensor]] = []
     with _watched(client, seen, chosen):
-        payload = method.phases[0].compute(method, client, round)
+        payload = method.update(client, round)
     trained = [value.detach().clone() for value in client.model.parameters()]
     path = []
     for parameters in seen:
         _load(client, parameters)
-        path.append(_measure(method, client))
+        path.append(_measure(method, client, known_prototypes(client.info, round)))
     _load(client, trained)
     return payload, path
 
@@ -143,11 +142,11 @@ def _watched(client: Client, seen: list[list[torch.Tensor]], chosen: set[int]) -
         hook.remove()
 
 
-def _measure(method: Method, client: Client) -> Checkpoint:
+def _measure(method: Dfpl, client: Client, known: Known) -> Checkpoint:
     """Take gradients and embeddings at the parameters that the client's model has now."""
     images, labels = client.train_images[:EXAMPLES_MAX], client.train_labels[:EXAMPLES_MAX]
     client.model.eval()
-    loss = method.loss(client.model, images, labels, client.memory)
+    loss = method.loss(client.model, images, labels, known)
     gradient = _gradient(client, loss)  # (P,)
     embeddings = client.model(images[:EMBEDDINGS_MAX])[0]  # (n, D)
     extractor = _extractor(client, embeddings)
@@ -155,7 +154,7 @@ def _measure(method: Method, client: Client) -> Checkpoint:
     size = method.schedule.batch_size
     count = min(BATCHES_MAX, batches_per_pass(len(labels), size))
     batches = [
-        _gradient(client, method.loss(client.model, images[batch], labels[batch], client.memory))
+        _gradient(client, method.loss(client.model, images[batch], labels[batch], known))
         for batch in islice(draw_batches(len(labels), size, client.generator), count)
     ]
     return Checkpoint(

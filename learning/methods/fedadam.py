@@ -4,16 +4,16 @@ K clients.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
 from fedchain.learning.method import Phase, validate_range
-from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
+from fedchain.learning.models.parameters import PREFIX, average_parameters, parameter_spec
 from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
 from fedchain.learning.round import Round, Tensors
 
@@ -41,7 +41,10 @@ class FedAdam(FedAvg):
     tau: float = 1e-3
     """Degree of adaptivity: what is added to the root of the second moment."""
 
-    setup: ClassVar[tuple[Phase, ...]] = (INITIAL_MODEL,)
+    @property
+    def setup(self) -> tuple[Phase, ...]:
+        """The first common model."""
+        return (INITIAL_MODEL,)
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""

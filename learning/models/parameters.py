@@ -8,12 +8,10 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import weighted_mean
-from fedchain.learning.client import Client
-from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.base import Model, trainable_names
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import Post, Tensors
 
 PREFIX = "model."
 """Before the name of each tensor that training moves, so that a method's own tensors cannot clash with them."""
@@ -69,13 +67,3 @@ def _tensor_spec(name: str, shape: tuple[int, ...], info: ModelInfo) -> TensorSp
 def _named_tensors(model: Model) -> list[tuple[str, torch.Tensor]]:
     trainable = trainable_names(model)
     return [(wire_name(name, name in trainable), value) for name, value in model.state_dict().items()]
-
-
-def _post_model(method: Method, client: Client, round: Round) -> Tensors:
-    """Post the model as it is."""
-    return read_parameters(client.model)
-
-
-INITIAL_MODEL = Phase("initial_model", _post_model)
-"""Setup phase of a rule that moves the common model by a step, and so must find the first one on the chain. All clients
-post the same; whoever posts another one shifts the plain mean, as in any round."""

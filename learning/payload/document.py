@@ -1,15 +1,17 @@
 """The structure around tensors: a msgpack array of `[name, dtype, shape, data]`, written and read piece by piece.
 
 What is read is compared with what is expected before anything is built: msgpack itself would build whatever a payload
-of fifty megabytes spells, and that can be fifty million lists. `data` is never copied here.
+of fifty megabytes spells, and that can be fifty million lists. Of the ways in which msgpack can spell a number, only
+the shortest is read, so each document has one spelling. `data` is never copied here.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgpack
-
 from fedchain.learning.exceptions import InvalidPayload
+
+Buffer = bytes | memoryview
+"""Bytes that are read: a whole payload, or a part of knowledge."""
 
 NAME_BYTES_MAX = 200
 DIMENSIONS_MAX = 32
@@ -24,6 +26,13 @@ _WIDE = {
     "bytes": {0xC4: 1, 0xC5: 2, 0xC6: 4},
 }
 """Kind -> type byte -> bytes of the length, or the integer, that follows it."""
+
+_LEAST = {
+    (kind, head): (1 << 8 * wide[before]) if (before := head - 1) in wide else len(_SHORT[kind])
+    for kind, wide in _WIDE.items()
+    for head in wide
+}
+"""(kind, type byte) -> smallest number that no shorter form holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +52,54 @@ class Entry:
     """Its bytes in the document."""
 
 
-def write_entries(entries: Sequence[Entry]) -> Iterator[bytes | memoryview]:
+def write_entries(entries: Sequence[Entry]) -> Iterator[Buffer]:
     """Yield the pieces of the one valid document of these entries."""
-    header: bytes = msgpack.Packer().pack_array_header(len(entries))
-    yield header
+    yield write_array(len(entries))
     for entry in entries:
-        empty: bytes = msgpack.packb([entry.name, entry.dtype, list(entry.shape), b""])
-        yield empty.removesuffix(_bytes_header(0)) + _bytes_header(entry.data.nbytes)
+        yield entry_header(entry.name, entry.dtype, entry.shape, entry.data.nbytes)
         yield entry.data
 
 
-def read_entries(data: bytes, count: int) -> list[Entry]:
-    """Read a document of so many tensors, spelled in any way that msgpack has."""
-    found, position = _read_number(data, 0, "array")
+def entry_header(name: str, dtype: str, shape: tuple[int, ...], size_bytes: int) -> bytes:
+    """Return what stands before an entry's data."""
+    sizes = b"".join(write_integer(size) for size in shape)
+    fields = write_text(name) + write_text(dtype) + write_array(len(shape)) + sizes
+    return write_array(4) + fields + write_bytes(size_bytes)
+
+
+def write_array(count: int) -> bytes:
+    """Return what stands before so many values of an array."""
+    return _write_number(count, "array")
+
+
+def write_text(text: str) -> bytes:
+    """Return a text."""
+    encoded = text.encode()
+    return _write_number(len(encoded), "text") + encoded
+
+
+def write_integer(number: int) -> bytes:
+    """Return an integer from 0 on."""
+    return _write_number(number, "integer")
+
+
+def write_bytes(size: int) -> bytes:
+    """Return what stands before so many bytes."""
+    return _write_number(size, "bytes")
+
+
+def _write_number(number: int, kind: str) -> bytes:
+    """Return the shortest form of an integer, or of the length of something else, below 2^32 (integers: 2^64)."""
+    short = _SHORT[kind]
+    if number < len(short):
+        return bytes([short.start + number])
+    head, width = next((head, width) for head, width in _WIDE[kind].items() if number < 1 << 8 * width)
+    return bytes([head]) + number.to_bytes(width)
+
+
+def read_entries(data: Buffer, count: int) -> list[Entry]:
+    """Read a document of so many tensors."""
+    found, position = read_number(data, 0, "array")
     if found != count:
         raise InvalidPayload(f"tensors: an array of {count} expected, found {found}")
     entries = []
@@ -67,45 +111,38 @@ def read_entries(data: bytes, count: int) -> list[Entry]:
     return entries
 
 
-def validate_spelling(data: bytes, entries: Sequence[Entry]) -> None:
-    """Check that the document is the one that would be written."""
-    position = 0
-    for piece in write_entries(entries):
-        if isinstance(piece, bytes) and not data.startswith(piece, position):
-            raise InvalidPayload(f"canonical form: another encoding of the same {len(data)} bytes' tensors found")
-        position += len(piece)
-
-
-def _read_entry(data: bytes, position: int) -> tuple[Entry, int]:
-    fields, position = _read_number(data, position, "array")
+def _read_entry(data: Buffer, position: int) -> tuple[Entry, int]:
+    fields, position = read_number(data, position, "array")
     if fields != 4:
         raise InvalidPayload(f"entry: [name, dtype, shape, data] expected, found an array of {fields}")
-    name, position = _read_text(data, position)
-    dtype, position = _read_text(data, position)
-    dimensions, position = _read_number(data, position, "array")
+    name, position = read_text(data, position)
+    dtype, position = read_text(data, position)
+    dimensions, position = read_number(data, position, "array")
     if dimensions > DIMENSIONS_MAX:
         raise InvalidPayload(f"shape: at most {DIMENSIONS_MAX} dimensions expected, found {dimensions}")
     shape = []
     for _ in range(dimensions):
-        size, position = _read_number(data, position, "integer")
+        size, position = read_number(data, position, "integer")
         shape.append(size)
-    size, position = _read_number(data, position, "bytes")
+    size, position = read_number(data, position, "bytes")
     end = _end(data, position, size)
     return Entry(name, dtype, tuple(shape), memoryview(data)[position:end]), end
 
 
-def _read_text(data: bytes, position: int) -> tuple[str, int]:
-    size, position = _read_number(data, position, "text")
+def read_text(data: Buffer, position: int) -> tuple[str, int]:
+    """Return a text and where what follows begins. Raises `InvalidPayload`, as all that reads here does."""
+    size, position = read_number(data, position, "text")
     if size > NAME_BYTES_MAX:
         raise InvalidPayload(f"text: at most {NAME_BYTES_MAX} bytes expected, found {size}")
     end = _end(data, position, size)
+    text = bytes(data[position:end])
     try:
-        return data[position:end].decode(), end
+        return text.decode(), end
     except UnicodeDecodeError as error:
-        raise InvalidPayload(f"text: UTF-8 expected, found {data[position:end]!r:.80}") from error
+        raise InvalidPayload(f"text: UTF-8 expected, found {text!r:.80}") from error
 
 
-def _read_number(data: bytes, position: int, kind: str) -> tuple[int, int]:
+def read_number(data: Buffer, position: int, kind: str) -> tuple[int, int]:
     """Return an integer, or the length of something else, and where what follows begins."""
     head = data[_end(data, position, 1) - 1]
     if head in _SHORT[kind]:
@@ -113,18 +150,14 @@ def _read_number(data: bytes, position: int, kind: str) -> tuple[int, int]:
     if head not in _WIDE[kind]:
         raise InvalidPayload(f"msgpack: {kind} expected at byte {position}, found type 0x{head:02x}")
     end = _end(data, position + 1, _WIDE[kind][head])
-    return int.from_bytes(data[position + 1 : end]), end
+    number = int.from_bytes(data[position + 1 : end])
+    if number < _LEAST[kind, head]:
+        raise InvalidPayload(f"canonical form: the shortest of {kind} {number} expected, found type 0x{head:02x}")
+    return number, end
 
 
-def _end(data: bytes, position: int, size: int) -> int:
+def _end(data: Buffer, position: int, size: int) -> int:
     """Return the place behind so many bytes, which must be there."""
     if position + size > len(data):
         raise InvalidPayload(f"msgpack: {position + size} bytes expected, found {len(data)}")
     return position + size
-
-
-def _bytes_header(size: int) -> bytes:
-    """Return what msgpack writes before so many bytes."""
-    if size < 1 << 8:
-        return b"\xc4" + size.to_bytes(1)
-    return b"\xc5" + size.to_bytes(2) if size < 1 << 16 else b"\xc6" + size.to_bytes(4)

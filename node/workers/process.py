@@ -64,7 +64,7 @@ class Trainer:
         from fedchain.node.task import learning_from_genesis, use_current_folder
 
         use_current_folder()
-        self._learner = Learner(learning_from_genesis(genesis, data_dir, task))
+        self._learner = Learner(learning_from_genesis(genesis, data_dir, task), members=genesis.members)
         self._learner.prepare(member)
         self._identity = [genesis.chain_id, member]
         self._member = member
@@ -82,7 +82,8 @@ class Trainer:
         """Payload, local steps and measurements as JSON of one contribution; the same again if asked again."""
         if self._asked != [phase, round_number]:
             made = self._learner.contribute(self._member, phase, round_number, knowledge)
-            asked, answer = [phase, round_number], [made.payload, made.steps, json.dumps(asdict(made.local))]
+            measured = {} if made.local is None else asdict(made.local)
+            asked, answer = [phase, round_number], [made.payload, made.steps, json.dumps(measured)]
             _replace(self._path, to_frame([self._identity, asked, answer, self._learner.checkpoint(self._member)]))
             self._asked, self._answer = asked, answer
         return self._answer

@@ -110,7 +110,8 @@ class EvaluationLog:
 
     def add(self, peer: int, round_number: int, contribution: Contribution) -> None:
         """Note what a peer measured while it contributed to a round."""
-        self.of_round(round_number).local[peer] = contribution.local
+        if contribution.local is not None:
+            self.of_round(round_number).local[peer] = contribution.local
         self.of_round(round_number).scalars += contribution.scalars
         self.add_received(peer, round_number, contribution.received)
 

@@ -49,8 +49,8 @@ class Job(Protocol[Result]):
 class Compute(Protocol):
     """What trains the simulated peers' models. Jobs of one client are done in the order in which they were given."""
 
-    def planned_steps(self, client: int) -> int:
-        """Local steps that a contribution takes, known before it is made."""
+    def planned_steps(self, client: int, phase: str) -> int:
+        """Local steps that a contribution takes, known before it is made; 0 in a phase that does not train."""
 
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
@@ -107,9 +107,9 @@ class TrainingPool:
         for process in self._processes:
             process.start()
 
-    def planned_steps(self, client: int) -> int:
+    def planned_steps(self, client: int, phase: str) -> int:
         """See :class:`Compute`."""
-        return self._learner.planned_steps(client)
+        return self._learner.planned_steps(client, phase)
 
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool

@@ -131,10 +131,10 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
             if model.training:
                 starts.append(clock())
 
+        method = learner.method
         with learner.lend(0, number) as client:
-            learner.method.receive(client, Round(number, None))
             hook = client.model.register_forward_pre_hook(note)
-            learner.method.phases[0].compute(learner.method, client, Round(number, None))
+            method.compute(method.phases[0], client, Round(number, None))
             hook.remove()
         if len(starts) < 2:
             raise ConfigurationError(f"{scenario.method} does not train its model step by step; state alpha")

@@ -19,6 +19,7 @@ import numpy as np
 from fedchain.learning.application import Application
 from fedchain.learning.evaluation import evaluate
 from fedchain.learning.learner import Learner
+from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import Round
 from fedchain.learning.seeding import derive
@@ -74,8 +75,9 @@ def _loss_after(
     return statistics.mean(_loss(learner, rules, client, model) for model in models for client in earlier)
 
 
-def _loss(learner: Learner, rules: Application, client: int, knowledge: bytes) -> float:
+def _loss(learner: Learner, rules: Application, index: int, knowledge: bytes) -> float:
     """The loss of a shared model on a client's training data, in nats."""
-    with learner.lend(client, 1) as own:
-        learner.method.receive(own, Round(2, rules.read_knowledge(knowledge)))
-        return evaluate(own.model, own.train_images, own.train_labels)[1]
+    assert isinstance(learner.method, LocalSgdMethod), "forgetting is about models that are trained"
+    with learner.lend(index, 1) as client:
+        learner.method.receive(client, Round(2, rules.read_knowledge(knowledge)))
+        return evaluate(client.model, client.train_images, client.train_labels)[1]

@@ -21,7 +21,7 @@ def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """
     config = scenario.learning_config()
     learner, rules = Learner(config), Application(config)
-    (phase, _), *_ = rules.phases
+    (phase, _, _), *_ = rules.phases
     knowledge, rows = b"", []
     for number in range(1, scenario.rounds + 1):
         posts, seconds = [], []

@@ -15,6 +15,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.checkpoint import copy_state, restore_state
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
+from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Contributor
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.registry import METHODS
@@ -69,6 +70,7 @@ class Update:
         chosen = LearningConfig(method=method, clients=CLIENTS, hyperparameters={"batch_size": BATCH_SIZE, **few})
         config = describe_task(chosen, random_task)
         self._learner, rules, knowledge = Learner(config, random_task), Application(config), b""
+        assert isinstance(self._learner.method, LocalSgdMethod)
         self._method = self._learner.method
         for phase in (*self._method.setup, *self._method.phases):
             senders = range(CLIENTS if phase.by is Contributor.PARTICIPANT else 1)
@@ -87,16 +89,16 @@ class Update:
 
     def _cpu_ms(self, steps: int) -> float:
         """Receive, train and make the post of the first phase; then the client is put back as it was."""
-        method, phase = self._method, self._method.phases[0]
+        method = self._method
         if method.local_steps != 1:
             method = replace(method, local_steps=steps)
-        with self._learner.lend(0, self._round.number) as own:
-            before = copy_state(own)
+        with self._learner.lend(0, self._round.number) as client:
+            before = copy_state(client)
             begun = time.process_time()
-            method.receive(own, self._round)
-            phase.compute(method, own, self._round)
+            method.receive(client, self._round)
+            method.update(client, self._round)
             spent_s = time.process_time() - begun
-            restore_state(own, before)
+            restore_state(client, before)
         return 1000 * spent_s
 
 

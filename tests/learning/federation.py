@@ -17,6 +17,7 @@ from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.secrets import ROOT_SIZE, Secrets
 
 CLIENTS = 3
 
@@ -31,9 +32,11 @@ class Federation:
     """Plays rounds; `sender(client)` is in ascending order of client."""
 
     def __init__(self, config: LearningConfig, learner: Learner | None = None) -> None:
-        self.config, self.rules, self.learner = config, Application(config), learner or Learner(config)
+        self.members = [bytes([client]) for client in range(config.clients)]
+        self.config, self.rules = config, Application(config, self.members)
+        self.learner = learner or Learner(config, members=self.members, secrets_of=secrets_of)
         self.knowledge, self.round = b"", 0
-        for phase, _ in self.rules.setup_phases:
+        for phase, _, _ in self.rules.setup_phases:
             self._phase(phase, range(config.clients))
 
     def play(self, rounds: int = 1, participants: Sequence[int] | None = None) -> list[Contribution]:
@@ -41,7 +44,7 @@ class Federation:
         made: list[Contribution] = []
         for _ in range(rounds):
             self.round += 1
-            for phase, _ in self.rules.phases:
+            for phase, _, _ in self.rules.phases:
                 made = self._phase(phase, range(self.config.clients) if participants is None else participants)
         return made
 
@@ -51,9 +54,9 @@ class Federation:
         assert tensors is not None
         return tensors
 
-    def memory(self, client: int) -> dict[str, torch.Tensor]:
-        """What a client remembers."""
-        return self.learner._clients.get(client).memory
+    def client(self, client: int) -> Client:
+        """A client as it is now."""
+        return self.learner._clients.get(client)
 
     def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
         made = [self.learner.contribute(client, phase, self.round, self.knowledge) for client in participants]
@@ -62,6 +65,11 @@ class Federation:
             assert len(payload) <= self.rules.payload_size_bytes_max(phase)
         self.knowledge = self.rules.aggregate(phase, self.round, self.knowledge, posts)
         return made
+
+
+def secrets_of(client: int) -> Secrets:
+    """What each client keeps to itself."""
+    return Secrets(client, bytes([client] * ROOT_SIZE), {"share": bytes([client, 7])})
 
 
 def read_payload(rules: Application, payload: bytes) -> Tensors:
@@ -105,7 +113,7 @@ def aggregate(
 
 def last_phase(method: Method) -> Phase:
     """The phase that closes a round."""
-    return type(method).phases[-1]
+    return method.phases[-1]
 
 
 def posts(payloads: Sequence[Tensors]) -> tuple[Post, ...]:

@@ -13,6 +13,7 @@ from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.spec import TensorSpec
 from tests.learning.federation import check
 
@@ -40,7 +41,7 @@ def random_posts(method: str, count: int, seed: int = 0) -> list[tuple[bytes, by
 @pytest.mark.parametrize("method", METHODS)
 def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
     rules, posts = Application(LearningConfig(method=method)), random_posts(method, 4)
-    assert rules.phases == (("update", "participant"),)
+    assert rules.phases == (("update", "participant", 0),)
     assert rules.setup_phases == ()
     for _, payload in posts:
         check(rules, payload)
@@ -49,7 +50,9 @@ def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
     assert rules.read_knowledge(knowledge) is not None
     assert rules.read_knowledge(b"") is None
     assert rules.aggregate("update", 2, knowledge, []) == knowledge
-    assert rules.aggregate("update", 2, knowledge, posts) == knowledge
+    again = rules.aggregate("update", 2, knowledge, posts)
+    assert again == knowledge.replace(b"update\x01", b"update\x02")
+    assert again != knowledge
 
 
 @pytest.mark.parametrize(("method", "orders"), [("dfpl", 10_000), ("fedavg", 20)])
@@ -118,20 +121,39 @@ def test_knowledge_is_decoded_once_for_all_posts_of_a_phase(monkeypatch: pytest.
     first, second = (rules.aggregate("update", 1, b"", posts[:count]) for count in (1, 2))
     payload, decoded = posts[0][1], list[bytes]()
 
+    def counting(data: Buffer, specs: Sequence[TensorSpec]) -> Any:
+        decoded.append(bytes(data))
+        return decode(data, specs)
+
+    monkeypatch.setattr("fedchain.learning.knowledge.decode", counting)
+    for _ in range(3):
+        rules.check("update", b"a", 2, bytes(bytearray(first)), payload)  # other bytes of the same value
+        rules.aggregate("update", 3, second, [(b"a", payload)])
+    assert [known.endswith(data) for known, data in zip((first, second), decoded, strict=True)] == [True, True]
+    for knowledge in (b"damaged", b"damaged"):
+        with pytest.raises(InvalidPayload):
+            rules.read_knowledge(knowledge)
+    rules.read_knowledge(first)
+    assert len(decoded) == 2
+
+
+def test_a_checked_post_is_not_decoded_again_when_its_phase_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, posts = Application(LearningConfig(method="fedavg")), random_posts("fedavg", 3)
+    decoded = list[bytes]()
+
     def counting(data: bytes, specs: Sequence[TensorSpec]) -> Any:
         decoded.append(data)
         return decode(data, specs)
 
     monkeypatch.setattr("fedchain.learning.application.decode", counting)
-    for _ in range(3):
-        rules.check("update", b"a", 2, bytes(bytearray(first)), payload)  # other bytes of the same value
-        rules.aggregate("update", 3, second, [(b"a", payload)])
-    assert [data for data in decoded if data != payload] == [first, second]
-    for knowledge in (b"damaged", b"damaged"):
-        with pytest.raises(InvalidPayload):
-            rules.read_knowledge(knowledge)
-    rules.read_knowledge(first)
-    assert [data for data in decoded if data != payload] == [first, second, b"damaged", b"damaged"]
+    for sender, payload in posts[:2]:
+        rules.check("update", sender, 1, b"", payload)
+    first = rules.aggregate("update", 1, b"", posts)
+    assert decoded == [payload for _, payload in posts]
+    for number in (2, 3):  # other phases: the first one's are forgotten
+        rules.check("update", posts[0][0], number, first, posts[0][1])
+    assert rules.aggregate("update", 1, b"", posts) == first
+    assert len(decoded) == 3 + 2 + 3
 
 
 def test_the_summary_describes_the_prototypes() -> None:

@@ -144,8 +144,8 @@ def passing(
 @given(data=st.data())
 def test_what_passes_is_aggregated_to_knowledge_that_all_can_use(case: str, data: st.DataObject) -> None:
     rules, knowledge = rules_of(case), b""
-    schedule = [(phase, 0) for phase, _ in rules.setup_phases if data.draw(st.booleans())]
-    schedule += [(phase, number) for number in (1, 2, 3) for phase, _ in rules.phases]
+    schedule = [(phase, 0) for phase, _, _ in rules.setup_phases if data.draw(st.booleans())]
+    schedule += [(phase, number) for number in (1, 2, 3) for phase, _, _ in rules.phases]
     for phase, number in schedule:
         count = data.draw(st.integers(1, CLIENTS))
         posts = passing(rules, phase, number, knowledge, data.draw(payloads(case, phase, count)))
@@ -153,7 +153,7 @@ def test_what_passes_is_aggregated_to_knowledge_that_all_can_use(case: str, data
         assert (left == knowledge) or posts
         assert rules.aggregate(phase, number, bytes(bytearray(knowledge)), posts) == left, "aggregated twice"
         knowledge = left
-        assert knowledge == b"" or encode(rules.read_knowledge(knowledge) or {}) == knowledge
+        assert knowledge == b"" or knowledge.endswith(encode(rules.read_knowledge(knowledge) or {}))
     assert_honest_clients_go_on(case, knowledge, 4)
 
 
@@ -212,5 +212,5 @@ def test_posts_at_the_edges_of_their_specs_are_aggregated(case: str) -> None:
             left = rules.aggregate("update", 2, knowledge, posts)
             known = rules.read_knowledge(left)
             assert known is not None
-            assert encode(known) == left
+            assert left.endswith(encode(known))
     assert_honest_clients_go_on(case, left, 3)

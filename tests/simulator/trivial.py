@@ -74,7 +74,7 @@ class TrivialCompute:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
 
-    def planned_steps(self, client: int) -> int:
+    def planned_steps(self, client: int, phase: str) -> int:
         return LOCAL_STEPS
 
     def contribute(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedchain.learning.aggregation.mean import WEIGHT_MAX, round_once, weighted_mean, weighted_sum
+from fedchain.learning.aggregation.mean import _BLOCK, WEIGHT_MAX, round_once, weighted_mean, weighted_sum
 
 
 def test_the_mean_is_numpys_average() -> None:
@@ -17,6 +17,21 @@ def test_the_mean_is_numpys_average() -> None:
 def test_the_mean_of_equal_arrays_is_the_array_to_the_bit() -> None:
     array = np.random.default_rng(1).normal(size=1000).astype(np.float32)
     assert weighted_mean([array] * 20, [WEIGHT_MAX] * 20).tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("size", [1, _BLOCK - 1, _BLOCK, 2 * _BLOCK + 3])
+def test_blocks_and_views_change_no_bit(size: int) -> None:
+    rng = np.random.default_rng(size)
+    rows = [rng.standard_normal(size, dtype=np.float32) * np.float32(10.0**k) for k in (-30, 0, 30, 3, 1)]
+    weights = [1, WEIGHT_MAX, 3, 7, 5]
+    total = np.zeros(size, dtype=np.float64)
+    for row, weight in zip(rows, weights, strict=True):
+        total += row.astype(np.float64) * float(weight)
+    unaligned = [np.frombuffer(b"x" + row.tobytes(), dtype=np.float32, offset=1) for row in rows]
+    for arrays in (rows, unaligned):
+        assert weighted_sum(arrays, weights).tobytes() == total.tobytes()
+        expected = (total / float(sum(weights))).astype(np.float32)
+        assert weighted_mean(arrays, weights).tobytes() == expected.tobytes()
 
 
 def test_the_layout_in_memory_does_not_change_a_bit() -> None:

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from fedchain.learning.checkpoint import save_state
-from fedchain.learning.client import Client, Forward, Memory
+from fedchain.learning.client import Client, Forward
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.convergence.estimates import constants_of, estimate_constants, observe_round
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.methods.dfpl import Dfpl, Known
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.round import Round
 
@@ -38,10 +38,7 @@ class Line(nn.Module):
 class Quadratic(Dfpl):
     """a/2 · mean (r − x)² + a/2 · h²: its Hessian is a times the identity wherever one looks."""
 
-    def receive(self, client: Client, round: Round) -> None:
-        client.memory = {}
-
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
         embedding, logits = forward(images)
         r, h = embedding / images, logits.mean()
         return CURVATURE / 2 * ((r - images).square().mean() + h.square())

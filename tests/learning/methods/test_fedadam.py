@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedchain.learning.methods.fedadam import FedAdam
-from fedchain.learning.models.parameters import INITIAL_MODEL
+from fedchain.learning.methods.fedavg import INITIAL_MODEL
 from fedchain.learning.round import Round, Tensors
 from tests.learning.federation import aggregate, examples, model_of, posts
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from fedchain.learning.models.registry import MODELS, CovidCnn, build_model, describe_model
+from fedchain.learning.models.large import CovidCnn
+from fedchain.learning.models.registry import MODELS, build_model, describe_model
 
 COUNTS = {  # parameters, embedding, and what build_model is told besides the name
     "resnet18": (11_689_512, 512, {"classes": 1000}),
@@ -30,7 +31,7 @@ INPUTS = {  # channels and side of the images
 
 
 def test_every_network_is_counted() -> None:
-    assert COUNTS.keys() == MODELS.keys()
+    assert COUNTS.keys() == MODELS.keys() - {"cnn", "digits-mlp"}, "the small ones are counted beside them"
 
 
 @pytest.mark.parametrize("name", COUNTS)

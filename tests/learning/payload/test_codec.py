@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.payload.codec import canonical, decode, encode, size_bytes_max, to_safetensors
-from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.payload.codec import (
+    canonical,
+    decode,
+    encode,
+    pieces,
+    settle,
+    size_bytes_max,
+    to_safetensors,
+)
+from fedchain.learning.payload.spec import TensorSpec, byte_strings
 
 SPECS = (
     TensorSpec("labels", (-1,), "int64", free_max=10, minimum=0, maximum=9),
@@ -173,10 +181,69 @@ def test_a_flood_of_lists_is_refused_before_one_is_built() -> None:
         tracemalloc.stop()
 
 
-def test_arrays_are_aligned_wherever_they_stood_in_the_document() -> None:
+@pytest.mark.parametrize("shape", [(2, 3), (-1, 3)])
+def test_what_is_decoded_are_read_only_views_wherever_they_stand_in_the_document(shape: tuple[int, ...]) -> None:
+    aligned = set()
     for length in range(1, 9):
-        decoded = decode(encode({"x" * length: VALID["prototypes"]}), [TensorSpec("x" * length, (2, 3))])
-        assert all(tensor.flags.aligned for tensor in decoded.values())
+        data = encode({"x" * length: VALID["prototypes"]})
+        (tensor,) = decode(data, [TensorSpec("x" * length, shape, free_max=2)]).values()
+        assert np.shares_memory(tensor, np.frombuffer(data, dtype=np.uint8))
+        assert not tensor.flags.writeable
+        assert tensor.tobytes() == VALID["prototypes"].tobytes()
+        aligned.add(tensor.flags.aligned)
+    assert aligned == {True, False}
+
+
+def test_a_part_of_other_bytes_is_decoded_as_a_whole_is() -> None:
+    data = encode(VALID)
+    part = memoryview(b"before" + data + b"behind")[6:-6]
+    for specs in (SPECS, exact_specs(VALID)):
+        assert {name: value.tolist() for name, value in decode(part, specs).items()} == {
+            name: value.tolist() for name, value in VALID.items()
+        }
+
+
+NARROW = {
+    "half": np.array([0, 1.5, -65504, 6.104e-05], dtype=np.float16),
+    "bytes": np.arange(12, dtype=np.uint8).reshape(3, 4),
+}
+NARROW_SPECS = (TensorSpec("half", (4,), "float16"), byte_strings("bytes", 4, -1, count_max=3))
+
+
+def test_half_floats_and_byte_strings_come_back() -> None:
+    data = encode(NARROW)
+    assert len(data) <= size_bytes_max(NARROW_SPECS)
+    decoded = decode(data, NARROW_SPECS)
+    assert {name: (value.dtype, value.tolist()) for name, value in decoded.items()} == {
+        name: (value.dtype, value.tolist()) for name, value in NARROW.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("bits", "message"),
+    [
+        (0x7C00, "finite numbers expected, found inf"),
+        (0x7E00, "finite numbers expected, found nan"),
+        (0x8000, "0 or a normal number expected, found -0.0"),
+        (0x03FF, "0 or a normal number expected, found"),
+        (0x83FF, "0 or a normal number expected, found"),
+        (0x5001, "a magnitude of at most 32 expected, found 32.03"),
+    ],
+)
+def test_half_floats_are_as_sound_as_others(bits: int, message: str) -> None:
+    broken = np.array([1.0, 0.0, 2.0], dtype=np.float16)
+    broken.view(np.uint16)[1] = bits
+    spec = TensorSpec("half", (3,), "float16", magnitude_max=32)
+    with pytest.raises(InvalidPayload, match=message):
+        decode(b"".join(pieces({"half": broken})), [spec])
+    if "0 or" in message:
+        assert decode(encode({"half": broken}), [spec])["half"].tolist() == [1.0, 0.0, 2.0]
+
+
+def test_aggregates_of_half_floats_are_moved_within_their_bounds() -> None:
+    spec = TensorSpec("half", (3,), "float16", magnitude_max=33.99)
+    broken = np.array([np.nan, np.inf, -40.0], dtype=np.float16)
+    assert settle({"half": broken}, [spec])["half"].tolist() == [0.0, 33.96875, -33.96875]
 
 
 def test_a_length_that_lies_about_the_data_is_refused() -> None:

@@ -76,10 +76,10 @@ def test_clients_learn_from_their_own_data_and_anybody_can_aggregate(method: str
         for _, payload in posts:
             check(rules, payload)
         knowledge = rules.aggregate("update", number, knowledge, posts)
-    assert min(contribution.local.local_accuracy for contribution in made) > 0.8
-    assert made[0].local.test_accuracy is None
+    assert min(contribution.trained.local_accuracy for contribution in made) > 0.8
+    assert made[0].trained.test_accuracy is None
     assert learner.histogram().sum(axis=1).tolist() == [60, 61, 62]
-    assert learner.planned_steps(1) == 10
+    assert learner.planned_steps(1, "update") == 10
 
 
 def test_shapes_are_those_of_the_function_s_model() -> None:
@@ -184,7 +184,7 @@ def test_a_member_may_lack_classes_and_images_may_have_colours() -> None:
     summary = rules.summary(knowledge)
     assert summary is not None
     assert summary.labels == (0, 1)
-    assert learner.contribute(2, "update", 2, knowledge).local.prototype_accuracy is None
+    assert learner.contribute(2, "update", 2, knowledge).trained.prototype_accuracy is None
 
 
 class Halves(Net):
