@@ -21,9 +21,7 @@ from Crypto.Util.asn1 import DerObjectId, DerOctetString, DerSequence
 
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import KeyFileError
-from fedchain.crypto.signatures import PublicKey
-
-SEED_SIZE = 32
+from fedchain.crypto.signatures import SEED_SIZE, PublicKey
 
 ED25519 = "1.3.101.112"
 """Object identifier of an Ed25519 key."""

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import KeyFileError
-from fedchain.crypto.key_file import SEED_SIZE, read_key_file, write_key_file
 from fedchain.crypto.signatures import PUBLIC_KEY_SIZE as PUBLIC_KEY_SIZE
+from fedchain.crypto.signatures import SEED_SIZE
 from fedchain.crypto.signatures import SIGNATURE_SIZE as SIGNATURE_SIZE
 from fedchain.crypto.signatures import PublicKey as PublicKey
 from fedchain.crypto.signatures import Signature as Signature
@@ -56,6 +56,8 @@ class PrivateKey:
         Raises:
             KeyFileError: the file exists already (a key is never overwritten) or cannot be written.
         """
+        from fedchain.crypto.key_file import write_key_file  # slow, and most processes have no key
+
         write_key_file(path, self.seed, self.public_key, passphrase, replace=replace)
 
     @classmethod
@@ -65,6 +67,8 @@ class PrivateKey:
         Raises:
             KeyFileError: missing, readable by others, not an Ed25519 key, or the passphrase is wrong or absent.
         """
+        from fedchain.crypto.key_file import read_key_file
+
         seed, claimed = read_key_file(path, passphrase)
         key = cls(seed)
         if claimed not in (None, address(key.public_key)):

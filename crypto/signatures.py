@@ -19,6 +19,9 @@ PublicKey = bytes
 Signature = bytes
 """64 bytes."""
 
+SEED_SIZE = 32
+"""Bytes from which a key pair is derived."""
+
 PUBLIC_KEY_SIZE = 32
 SIGNATURE_SIZE = 64
 

@@ -84,20 +84,22 @@ class Checks:
 
         What is remembered is the whole block: a forged body under a good header is another block.
         """
-        known = self._blocks.get(block.hash)
-        if known is not None and known[0] == block and block.header.parent_hash == state.block_hash:
-            return known[1]
+        known = self._known(state, block)
+        if known is not None:
+            return known
         after = judge_block(self._genesis, state, block, None, self._is_valid_signature)
         _remember(self._blocks, block.hash, (block, after), BLOCKS_MAX)
         return after
 
     def final(self, state: State, block: Block, certificate: Certificate) -> State:
         """The state after a block that is final, on the word of a quorum; raises as ``judge_final``."""
-        known = self._blocks.get(block.hash)
-        if known is not None and known[0] == block and certificate.block_hash == block.hash:
+        known = self._known(state, block)
+        if known is not None and certificate.block_hash == block.hash:
             self.certificate(state.electors, certificate, state.height + 1)
-            return known[1]
-        return judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
+            return known
+        after = judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
+        _remember(self._blocks, block.hash, (block, after), BLOCKS_MAX)
+        return after
 
     def joined(self, data: bytes, block: Block, certificate: Certificate, *, is_confirmed: bool) -> State:
         """The state after a final block, for who holds no older one; raises as ``judge_joined``."""
@@ -128,6 +130,13 @@ class Checks:
             known = Knowledge(sha256(data), data)
             _remember(self._knowledge, job.key, known, KNOWLEDGE_MAX)
         return known
+
+    def _known(self, state: State, block: Block) -> State | None:
+        """The state after a block that was judged on this state before."""
+        found = self._blocks.get(block.hash)
+        if found is not None and found[0] == block and block.header.parent_hash == state.block_hash:
+            return found[1]
+        return None
 
     def _check_post(
         self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, OutOfWindow, Refused
-from fedchain.chain.knowledge import missing_contents
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.block_import import BlockImport, recompute_job
@@ -33,6 +32,8 @@ class Replay:
     def __init__(self, context: Context, blocks: BlockImport) -> None:
         self._context, self._blocks = context, blocks
         self._waiting: dict[int, dict[PublicKey, Replayed]] = {}  # by height, and by who handed it out
+        self._judged: Replayed | None = None  # the block on the head: it is final, and waits for payloads
+        self._payloads_here = 0  # of so many of its posts, from the first on
 
     def take(self, peer: PublicKey, block: Block, certificate: Certificate) -> None:
         """Keep a block near the head, one of each peer, and fetch its payloads.
@@ -50,17 +51,24 @@ class Replay:
 
     def next(self) -> Replayed | None:
         """The block on the head, once its aggregate is recomputed."""
-        context, height = self._context, self._context.head.height + 1
-        found = self._first_final(height)
+        height = self._context.head.height + 1
+        found = self._judged = self._judged or self._first_final(height)
         if found is None:
             return None
-        posts = found.block.transactions
         if not self._is_given_up(height):
-            if missing_contents(context.head, posts, context.content):
+            if not self._has_contents(found.block):
                 return None
             self._recompute(found.block)
-        del self._waiting[height]
         return found
+
+    def _has_contents(self, block: Block) -> bool:
+        """Whether all is here that recomputing needs. Each content that comes asks, so what was found is remembered."""
+        context, posts = self._context, block.transactions
+        while self._payloads_here < len(posts):
+            if context.content(posts[self._payloads_here].payload_hash) is None:
+                return False
+            self._payloads_here += 1
+        return context.content(context.head.knowledge_root) is not None
 
     def _recompute(self, block: Block) -> None:
         """Compute a block's knowledge anew. It is final, whatever comes of that."""
@@ -94,6 +102,7 @@ class Replay:
     def forget_up_to(self, height: int) -> None:
         """Our head is at ``height``."""
         self._waiting = {above: items for above, items in self._waiting.items() if above > height}
+        self._judged, self._payloads_here = None, 0
 
     def _is_given_up(self, height: int) -> bool:
         """Whether others need not have kept the payloads of a height any more: it is taken on its certificate."""

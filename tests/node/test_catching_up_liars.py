@@ -2,7 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.state import State
 from fedchain.chain.storage.store import Final
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal
@@ -141,6 +145,24 @@ def test_who_replays_keeps_no_block_that_it_did_not_ask_for_or_that_no_federatio
     huge = replace(blocks[0], transactions=blocks[0].transactions * 2)
     effects = stage.receive(FinalMessage(huge, stage.certificate(blocks[0])), stage.others[HOG])
     assert (refused(effects), sent(effects, GetContent)) == (["InvalidBlock"], [])
+
+
+def test_who_replays_judges_a_block_once_however_many_payloads_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, blocks = _replaying()
+    judged: list[Block] = []
+    final = Checks.final
+
+    def counted(self: Checks, state: State, block: Block, certificate: Certificate) -> State:
+        judged.append(block)
+        return final(self, state, block, certificate)
+
+    monkeypatch.setattr(Checks, "final", counted)
+    _claim(stage, HONEST, blocks[-1])
+    _hand_out(stage, HONEST, blocks[0])
+    assert judged == blocks[:1]
+    _send_payloads(stage, blocks[0], stage.others[HONEST])
+    assert stage.node.head.block_hash == blocks[0].hash
+    assert judged == blocks[:1] * 2, "once when it came, and once when it became the head"
 
 
 # --- older blocks in the background
