@@ -49,8 +49,10 @@ def _sums(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> Iterator[
         total, product = sums[:size], products[:size]
         total.fill(0.0)
         for row, weight in zip(rows, weights, strict=True):
-            np.multiply(row[begin : begin + size], weight, out=product, dtype=np.float64)
-            np.add(total, product, out=total)
+            part: NDArray[Any] = row[begin : begin + size]
+            if weight != 1.0:
+                part = np.multiply(part, weight, out=product, dtype=np.float64)
+            np.add(total, part, out=total)
         yield begin, total
 
 
