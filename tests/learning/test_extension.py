@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedchain.learning import evaluation
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
@@ -19,6 +18,7 @@ from fedchain.learning.learner import Learner
 from fedchain.learning.method import Contributor, Lifetime, Method, Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.prototypes import forward_all
 from fedchain.learning.payload.codec import pieces
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
@@ -105,7 +105,7 @@ class Silent(FedAvg):
     """Overrides one thing and repeats nothing."""
 
     def update(self, client: Client, round: Round) -> Tensors:
-        return super().update(client, round) | {"examples": np.array([7])}
+        return {**super().update(client, round), "examples": np.array([7])}
 
 
 def test_an_overridden_update_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_third_phase_costs_no_training_time_and_no_evaluation(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
     chosen = LearningConfig(method="contributed:ThreePhases", clients=3, hyperparameters={"local_steps": 4})
     rules, learner, knowledge = Application(chosen), Learner(chosen), b""
-    monkeypatch.setattr(evaluation, "forward_all", counted := Counted(evaluation.forward_all))
+    monkeypatch.setattr("fedchain.learning.evaluation.forward_all", counted := Counted(forward_all))
     for number in (1, 2):
         for phase, steps, passes in (("update", 4, number), ("rest", 0, 0), ("tidy_up", 0, 0)):
             before = counted.calls
@@ -178,7 +178,7 @@ def test_phases_without_a_method_of_their_own_are_refused(method: type[Method], 
 
 def test_a_phase_of_every_round_leaves_nothing_for_ever() -> None:
     eternal = property(lambda self: (Phase("count", lifetime=Lifetime.FEDERATION),))
-    method = dataclass(frozen=True, kw_only=True)(type("Eternal", (Census,), {"phases": eternal}))
+    method: type[Method] = dataclass(frozen=True, kw_only=True)(type("Eternal", (Census,), {"phases": eternal}))
     with pytest.raises(ConfigurationError, match="phase 'count' runs in every round"):
         method()
 

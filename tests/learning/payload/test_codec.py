@@ -203,7 +203,7 @@ def test_a_part_of_other_bytes_is_decoded_as_a_whole_is() -> None:
         }
 
 
-NARROW = {
+NARROW: dict[str, Any] = {
     "half": np.array([0, 1.5, -65504, 6.104e-05], dtype=np.float16),
     "bytes": np.arange(12, dtype=np.uint8).reshape(3, 4),
 }
