@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedchain.learning.checkpoint import load_state, save_state
-from fedchain.learning.method import Client
+from fedchain.learning.client import Client
 
 
 class Clients:
@@ -34,25 +34,25 @@ class Clients:
         self._clients_max, self._folder = clients_max, folder
 
     def get(self, index: int) -> Client:
-        """Give the client to who is done with it before another one is asked for, and leaves it as it was."""
+        """Return a client, to be used before another one is asked for, and not to be changed."""
         if index not in self._held:
             self._make_room()
-            own = self._build(index)
+            client = self._build(index)
             if index in self._in_file:
-                load_state(own, self._path(index).read_bytes())
-            self._held[index] = own
+                load_state(client, self._path(index).read_bytes())
+            self._held[index] = client
         self._held.move_to_end(index)
         return self._held[index]
 
     @contextmanager
     def use(self, index: int, *, changes: bool = True) -> Iterator[Client]:
-        """Give the client. Who leaves its model and memory as they were says so: there is nothing to write then."""
-        own = self.get(index)
+        """Give a client. With `changes=False` the caller leaves it as it was: there is nothing to write then."""
+        client = self.get(index)
         self._in_use[index] += 1
         if changes:
             self._changed.add(index)
         try:
-            yield own
+            yield client
         finally:
             self._in_use[index] -= 1
 

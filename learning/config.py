@@ -10,7 +10,7 @@ from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, locate_method
 
 if TYPE_CHECKING:
-    from fedchain.learning.models import ModelInfo
+    from fedchain.learning.models.model_info import ModelInfo
 
 CLIENTS_MAX = 100_000
 """More clients than this in one federation is taken for a typing error."""
@@ -25,7 +25,7 @@ CLASSES_AVG = 3
 """Nominal number of classes of a client, unless something else is asked for."""
 
 OWN = "own"
-"""Name of the data set where every client has its own, and the model with it; see `fedchain.learning.own`."""
+"""Name of the data set where every client has its own, and the model with it; see `fedchain.learning.task.custom`."""
 
 PARTITIONS = ("by-class", "by-class-equal", "by-source", "dirichlet", "dirichlet-hsu", "iid", "n-way", "n-way-exact")
 """How the examples can be spread over the clients."""
@@ -97,13 +97,17 @@ class LearningConfig:
     augmentation: str = "none"
     """Change of training images: none, or crop-flip (shift by up to four pixels, mirror every other one)."""
 
+    material: Mapping[str, bytes] | tuple[tuple[str, bytes], ...] = ()
+    """Public material of the method, by name: keys that a dealer published when the federation was founded."""
+
     seed: int = 0
     """Root of all randomness in learning: partition, initial models, batches and dropout."""
 
     def __post_init__(self) -> None:
-        pairs = self.hyperparameters
-        items = pairs.items() if isinstance(pairs, Mapping) else pairs
-        object.__setattr__(self, "hyperparameters", tuple(sorted((name, value) for name, value in items)))
+        for name in ("hyperparameters", "material"):
+            pairs = getattr(self, name)
+            items = pairs.items() if isinstance(pairs, Mapping) else pairs
+            object.__setattr__(self, name, tuple(sorted((key, value) for key, value in items)))
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for the first value that cannot work.
@@ -111,7 +115,7 @@ class LearningConfig:
         Whether the data set has enough examples is only known once it is loaded (`partition.split`).
         """
         for field in fields(self):
-            if field.name not in ("hyperparameters", "shapes"):
+            if field.name not in ("hyperparameters", "material", "shapes"):
                 _validate_type(field.name, getattr(self, field.name), type(field.default))
         if self.dataset == OWN or self.shapes is not None:
             self._validate_own()
@@ -129,6 +133,8 @@ class LearningConfig:
         _validate_range("seed", self.seed, 0, 2**63 - 1)
         if not (math.isfinite(self.dirichlet_alpha) and self.dirichlet_alpha > 0):
             raise ConfigurationError(f"dirichlet_alpha must be a positive number, not {self.dirichlet_alpha}")
+        if not all(isinstance(name, str) and isinstance(value, bytes) for name, value in dict(self.material).items()):
+            raise ConfigurationError("material must be bytes by name")
         locate_method(self.method)
         if self.hyperparameters or self.method not in METHODS:
             build_method(self.method, dict(self.hyperparameters))

@@ -4,6 +4,7 @@ LearningError
 ├── ConfigurationError    the user asked for something impossible; the message says what to change
 ├── DatasetError          a data file is missing or damaged on this machine
 ├── WrongArithmetic       this machine computes otherwise than the others do; it cannot judge them
+├── SecretMissing         this member lacks a secret that the method needs; the message names both
 ├── InvalidPayload        the sender posted bytes that break a rule; no retry heals it
 │   └── UnsoundNumbers        numbers that are too large or too small, or none at all
 └── TrainingDiverged      this client's own training left the numbers that may be posted
@@ -42,6 +43,10 @@ class UnsoundNumbers(InvalidPayload):
 
 class WrongArithmetic(LearningError):
     """A known sum, product or root comes out differently here: this machine would fork from all others."""
+
+
+class SecretMissing(LearningError):
+    """A member's secret is not there: its file is missing, or it was made for another federation."""
 
 
 class TrainingDiverged(LearningError):

@@ -6,7 +6,7 @@ nothing else: not on the process, nor on which other clients it serves, nor on t
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,19 +17,24 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.checkpoint import copy_state, load_state, restore_state, save_state
+from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
-from fedchain.learning.codec import decode, encode
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.evaluation import Evaluation, evaluate_local
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
-from fedchain.learning.method import Client, Method, Phase, Round, Tensors
-from fedchain.learning.metrics import Evaluation, evaluate_local
-from fedchain.learning.models import Model, ModelInfo, info_of
-from fedchain.learning.own import TaskFunction, open_source
+from fedchain.learning.knowledge import KnowledgeReader
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.method import Method, Phase
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.registry import info_of
+from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.registry import build_method
-from fedchain.learning.rules import KnowledgeReader
+from fedchain.learning.round import Round, Tensors
+from fedchain.learning.secrets import Secrets, no_secrets
 from fedchain.learning.seeding import derive
-from fedchain.learning.source import Source
-from fedchain.learning.training import count_steps
+from fedchain.learning.task.custom import TaskFunction, open_data_source
+from fedchain.learning.task.data_source import DataSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ class Contribution:
     steps: int
     """SGD steps taken."""
 
-    local: Evaluation
-    """The client's model after the phase."""
+    local: Evaluation | None
+    """The client's model after the phase; None for a phase that does not train it."""
 
     received: Evaluation | None
     """The shared model as received, before training; None if the method shares none, or none exists yet."""
@@ -51,16 +56,39 @@ class Contribution:
     scalars: int = 0
     """Floating-point numbers in the post: what papers count as communicated parameters. Labels and counts are none."""
 
+    @property
+    def trained(self) -> Evaluation:
+        """The client's model after a phase that is known to train it."""
+        assert self.local is not None, "the phase trains no model"
+        return self.local
+
+
+SecretsOf = Callable[[int], Secrets]
+"""secrets_of(client) -> what only this member knows."""
+
 
 class Learner:
     """Serves any of the task's clients; data and clients are built when first needed.
 
-    Where the clients' data are their own, `task` is the function that returns (model, train set, test set); without
-    it, the one that the configuration names. Without `test_local`, only a shared model is ever measured on the whole
-    test set, where the local ones would cost more than their training.
+    Args:
+        config: the task; it is validated here.
+        task: where the clients' data are their own, the function that returns (model, train set, test set); without
+            it, the one that the configuration names.
+        test_local: whether models that nobody shares may be measured on the whole test set, too, which would cost more
+            than their training.
+        members: public keys in the order of the partition, for methods that ask who is who.
+        secrets_of: where a client's secrets are; without it there are none.
     """
 
-    def __init__(self, config: LearningConfig, task: TaskFunction | None = None, *, test_local: bool = True) -> None:
+    def __init__(
+        self,
+        config: LearningConfig,
+        task: TaskFunction | None = None,
+        *,
+        test_local: bool = True,
+        members: Sequence[bytes] = (),
+        secrets_of: SecretsOf | None = None,
+    ) -> None:
         config.validate()
         self._test_local = test_local
         self._config = config
@@ -68,7 +96,8 @@ class Learner:
         self._info = info_of(config)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
         self._knowledge = KnowledgeReader(self._method, self._info)
-        self._source = open_source(config, task)
+        self._members, self._secrets_of = tuple(members), secrets_of
+        self._source = open_data_source(config, task)
         self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
         self._test_result: tuple[bytes, Evaluation | None] | None = None
@@ -80,7 +109,7 @@ class Learner:
         """
         self._clients.limit(clients_max, folder)
 
-    def replace_source(self, replacement: Callable[[Source], Source]) -> None:
+    def replace_source(self, replacement: Callable[[DataSource], DataSource]) -> None:
         """Put something between the learner and where its examples come from, before the first client is built."""
         self._source = replacement(self._source)
 
@@ -89,52 +118,50 @@ class Learner:
         self._clients.get(client)
 
     def contribute(
-        self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
+        self, index: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
     ) -> Contribution:
-        """Do the client's work of a phase: receive the knowledge (b'' before the first), train, post, measure.
+        """Do a client's work of a phase: receive the knowledge (b'' before the first), train, post, measure.
 
         With `evaluate_test` the models are also measured on the whole test set, where there is one. Raises
         `TrainingDiverged` where there is nothing that others would take, and `InvalidPayload` for damaged knowledge.
         After any error the client is as it was before the call, so that it can try again in another round.
         """
         which = self._phases[phase]
-        known = self._knowledge.read(knowledge)
-        with self._reproducible(client, which, round_number) as own, _restored_on_error(own):
-            round = Round(round_number, known, clients=self._config.clients)
-            received = self._receive(own, which, round, knowledge, evaluate_test)
-            posted = which.compute(self._method, own, round)
-            payload = self._encode(posted, which, own, round_number)
-            local = self._evaluate(own, known)
-            if evaluate_test and self._test_local:
-                local = _with_test(local, self._evaluate_on_all(own.model, known))
+        with self._reproducible(index, which, round_number) as client, _restored_on_error(client):
+            round = self._round(client, round_number, knowledge)
+            received = self._receive(client, which, round, knowledge, evaluate_test)
+            posted = self._method.compute(which, client, round)
+            payload = self._encode(posted, which, client, round_number)
+            local = self._evaluate_trained(client, round, evaluate_test) if which.trains else None
         scalars = sum(tensor.size for tensor in posted.values() if tensor.dtype.kind == "f")
-        return Contribution(payload, own.steps, local, received, scalars)
+        return Contribution(payload, client.steps, local, received, scalars)
 
     def evaluate_received(
-        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
+        self, index: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
     ) -> Evaluation | None:
-        """Measure the shared model that the knowledge is, on the client's test set; the client stays as it was.
+        """Measure the shared model that the knowledge is, on a client's test set; the client stays as it was.
 
         None if the method shares no model or there is no knowledge.
         """
-        which = self._method.phases[0]
-        with self._reproducible(client, which, round_number, changes=False) as own:
-            before = copy_state(own)
-            known = self._knowledge.read(knowledge)
-            round = Round(round_number, known, clients=self._config.clients)
+        first = self._method.phases[0]
+        with self._reproducible(index, first, round_number, changes=False) as client:
+            before = copy_state(client)
             try:
-                return self._receive(own, which, round, knowledge, evaluate_test)
+                return self._receive(
+                    client, first, self._round(client, round_number, knowledge), knowledge, evaluate_test
+                )
             finally:
-                restore_state(own, before)
+                restore_state(client, before)
 
-    def planned_steps(self, client: int) -> int:
-        """Count the SGD steps that the client's local update takes."""
-        return count_steps(self._method.schedule, len(self._source.train_labels(client)))
+    def planned_steps(self, index: int, phase: str) -> int:
+        """Count the SGD steps that a client takes in a phase; 0 where it does not train."""
+        which = self._phases[phase]
+        return self._method.planned_steps(which, len(self._source.train_labels(index))) if which.trains else 0
 
     def histogram(self) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""
-        labels = [self._source.train_labels(client) for client in range(self._config.clients)]
-        return np.stack([np.bincount(own, minlength=self._info.classes) for own in labels]).astype(np.int64)
+        of_clients = [self._source.train_labels(index) for index in range(self._config.clients)]
+        return np.stack([np.bincount(labels, minlength=self._info.classes) for labels in of_clients]).astype(np.int64)
 
     @property
     def info(self) -> ModelInfo:
@@ -147,34 +174,39 @@ class Learner:
         return self._method
 
     @contextmanager
-    def lend(self, client: int, round_number: int) -> Iterator[Client]:
+    def lend(self, index: int, round_number: int) -> Iterator[Client]:
         """Give the client itself, seeded as it would begin the round, to who measures its training step by step."""
-        with self._reproducible(client, self._method.phases[0], round_number) as own:
-            yield own
+        with self._reproducible(index, self._method.phases[0], round_number) as client:
+            yield client
 
-    def checkpoint(self, client: int) -> bytes:
-        """Return the client's model and memory as a safetensors file."""
-        return save_state(self._clients.get(client))
+    def checkpoint(self, index: int) -> bytes:
+        """Return a client's model and state as a safetensors file."""
+        return save_state(self._clients.get(index))
 
-    def restore(self, client: int, data: bytes) -> None:
-        """Put the client back to a checkpoint. Raises `ConfigurationError` if it does not fit the model."""
-        with self._clients.use(client) as own:
-            load_state(own, data)
+    def restore(self, index: int, data: bytes) -> None:
+        """Put a client back to a checkpoint. Raises `ConfigurationError` if it does not fit the model."""
+        with self._clients.use(index) as client:
+            load_state(client, data)
 
     @contextmanager
-    def _reproducible(self, client: int, phase: Phase, round_number: int, *, changes: bool = True) -> Iterator[Client]:
+    def _reproducible(self, index: int, phase: Phase, round_number: int, *, changes: bool = True) -> Iterator[Client]:
         """Give the client with its randomness freshly seeded, on one thread; leave torch's own state as it was."""
-        labels = ("client", client, "phase", phase.name, "round", round_number)
+        labels = ("client", index, "phase", phase.name, "round", round_number)
         threads = torch.get_num_threads()
-        with self._clients.use(client, changes=changes) as own, torch.random.fork_rng(devices=[]):
+        with self._clients.use(index, changes=changes) as client, torch.random.fork_rng(devices=[]):
             torch.set_num_threads(1)
             try:
                 torch.manual_seed(derive(self._config.seed, *labels, "dropout"))
-                own.generator.manual_seed(derive(self._config.seed, *labels, "batches"))
-                own.steps = 0
-                yield own
+                client.generator.manual_seed(derive(self._config.seed, *labels, "batches"))
+                client.steps = 0
+                yield client
             finally:
                 torch.set_num_threads(threads)
+
+    def _round(self, client: Client, number: int, knowledge: bytes) -> Round:
+        me = self._members[client.index] if self._members else None
+        round = Round(number, None, clients=self._config.clients, members=self._members, me=me)
+        return self._knowledge.fill(replace(round, material=dict(self._config.material)), knowledge)
 
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
@@ -189,27 +221,34 @@ class Learner:
         self, client: Client, phase: Phase, round: Round, knowledge: bytes, evaluate_test: bool
     ) -> Evaluation | None:
         """Hand the knowledge to the client at the start of a round, and measure the model if it is a shared one."""
-        if phase is not self._method.phases[0]:
+        if phase != self._method.phases[0] or not isinstance(self._method, LocalSgdMethod):
             return None
         self._method.receive(client, round)
         if not self._method.shares_model or round.knowledge is None:
             return None
-        result = self._evaluate(client, round.knowledge)
+        result = self._evaluate(client, round)
         return _with_test(result, self._evaluate_shared(client, knowledge)) if evaluate_test else result
 
     def _evaluate_shared(self, client: Client, knowledge: bytes) -> Evaluation | None:
         """Measure a shared model on the whole test set, once for all clients of this process if it is one for all."""
-        if self._method.personalizes:
+        if isinstance(self._method, LocalSgdMethod) and self._method.personalizes:
             return self._evaluate_on_all(client.model)
         digest = hashlib.sha256(knowledge).digest()
         if self._test_result is None or self._test_result[0] != digest:
             self._test_result = (digest, self._evaluate_on_all(client.model))
         return self._test_result[1]
 
-    def _evaluate(self, client: Client, known: Tensors | None) -> Evaluation:
+    def _evaluate_trained(self, client: Client, round: Round, evaluate_test: bool) -> Evaluation:
+        """Measure the client's model after a phase that trained it."""
+        local = self._evaluate(client, round)
+        if evaluate_test and self._test_local:
+            return _with_test(local, self._evaluate_on_all(client.model, round.knowledge))
+        return local
+
+    def _evaluate(self, client: Client, round: Round) -> Evaluation:
         """Measure the client's model on its own test set."""
-        prototypes, labels = self._prototypes(known, client.classes)
-        auxiliary = partial(self._method.auxiliary, memory=client.memory)
+        prototypes, labels = self._prototypes(round.knowledge, client.classes)
+        auxiliary = self._method.auxiliary(client, round) if isinstance(self._method, LocalSgdMethod) else None
         return evaluate_local(client.model, client.test_images, client.test_labels, prototypes, labels, auxiliary)
 
     def _evaluate_on_all(self, model: Model, known: Tensors | None = None) -> Evaluation | None:
@@ -236,7 +275,8 @@ class Learner:
     def _build_client(self, index: int) -> Client:
         if not 0 <= index < self._config.clients:
             raise ConfigurationError(f"client must be between 0 and {self._config.clients - 1}, not {index}")
-        owner = "shared" if self._method.shared_init else index
+        draws_own = isinstance(self._method, LocalSgdMethod) and not self._method.shared_init
+        owner = index if draws_own else "shared"
         share = self._source.share(index, derive(self._config.seed, "model", owner))
         return Client(
             index=index,
@@ -248,6 +288,7 @@ class Learner:
             test_labels=share.test_labels,
             augmentation=share.augmentation,
             classes=tuple(np.unique(share.train_labels.numpy()).tolist()),
+            open_secrets=no_secrets if self._secrets_of is None else partial(self._secrets_of, index),
         )
 
 

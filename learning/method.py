@@ -1,33 +1,24 @@
-"""The interface of a learning method: what a client computes, what it posts, and how posts become knowledge.
+"""The interface of a learning method: what members compute and post, and how posts become knowledge.
 
-A method is one frozen dataclass in one file. It states its phases, the tensors posted and left behind
-(`payload_spec`, `knowledge_spec`), its local `loss`, its `aggregate`, and what a client does with fresh
-knowledge (`receive`). B batch, C classes, D embedding, K clients.
+A method is one frozen dataclass in one file. It names its phases, states the tensors that each of them posts and leaves
+behind (`payload_spec`, `knowledge_spec`), computes a post in a method of the phase's own name, and aggregates posts.
+Methods that train a model with SGD start from `LocalSgdMethod` (`local_sgd.py`), which knows the rest. K members.
 """
+
+from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from numpy.typing import NDArray
-
-from fedchain.learning.augmentation import Augmentation
-from fedchain.learning.codec import TensorSpec
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.models import Model, ModelInfo
-from fedchain.learning.training import Schedule
 
-Tensors = Mapping[str, NDArray[Any]]
-"""Named float32 or int64 arrays: a payload, or the knowledge a phase leaves behind."""
-
-Forward = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-"""The model as the loss sees it: images (B, channels, height, width) -> embedding (B, D), logits (B, C)."""
-
-Memory = Mapping[str, torch.Tensor]
-"""What the loss knows besides the batch: tensors that `receive` derived from the knowledge, or kept."""
+if TYPE_CHECKING:
+    from fedchain.learning.client import Client
+    from fedchain.learning.models.model_info import ModelInfo
+    from fedchain.learning.payload.spec import TensorSpec
+    from fedchain.learning.round import Post, Round, Tensors
 
 
 class Contributor(enum.Enum):
@@ -40,119 +31,46 @@ class Contributor(enum.Enum):
     """The one peer that the genesis document names."""
 
 
+class Lifetime(enum.Enum):
+    """How long the chain keeps what a phase left behind."""
+
+    UNTIL_REPLACED = "until_replaced"
+    """It is the knowledge, until the next phase of this kind leaves another. If that one closes empty, it stays."""
+
+    ROUND = "round"
+    """It stands beside the knowledge while the round lasts: commitments, encrypted sums. Nobody trains on it."""
+
+    FEDERATION = "federation"
+    """It stands beside the knowledge for ever: public keys that members posted in the setup."""
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """One step of a round: its contributors each post once, and one aggregate closes it."""
 
     name: str
-    """Name on the chain, unique within the method."""
-
-    compute: "Callable[[Any, Client, Round], Tensors]"
-    """The contributor's work, called as compute(method, client, round); returns what it posts."""
+    """Name on the chain, unique within the method. The method of this name computes what a contributor posts."""
 
     by: Contributor = Contributor.PARTICIPANT
     """Who contributes."""
 
+    quorum: int = 0
+    """Fewest posts that close the phase, such as the shares that a decryption takes; 0: the federation's choice."""
 
-@dataclass(slots=True)
-class Client:
-    """The private side of a round: one client's model, data and randomness. It never leaves its peer."""
+    lifetime: Lifetime = Lifetime.UNTIL_REPLACED
+    """How long what it leaves behind is kept."""
 
-    index: int
-    """Position in the partition, 0 to K - 1."""
-
-    model: Model
-    """The local model; training changes it in place."""
-
-    info: ModelInfo
-    """The model's shapes."""
-
-    train_images: torch.Tensor
-    """(n, ...), float32: normalised images (n, channels, height, width), or whatever else the model takes."""
-
-    train_labels: torch.Tensor
-    """(n,), int64."""
-
-    test_images: torch.Tensor
-    """The client's own test set, shaped as `train_images`."""
-
-    test_labels: torch.Tensor
-    """Labels of the own test set, int64."""
-
-    classes: tuple[int, ...]
-    """Classes among the training labels, ascending."""
-
-    generator: torch.Generator = field(default_factory=torch.Generator)
-    """Order of the batches, and their augmentation; newly seeded for every phase of every round."""
-
-    augmentation: Augmentation | None = None
-    """What is done to training images each time that they are looked at; None: nothing."""
-
-    memory: dict[str, torch.Tensor] = field(default_factory=dict)
-    """What the method remembers between rounds and what the loss reads."""
-
-    steps: int = 0
-    """SGD steps taken since the phase began."""
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """What one contributor posted in a phase."""
-
-    sender: bytes
-    """Public key of the contributor."""
-
-    payload: Tensors
-    """The decoded and checked tensors."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The public side of a round: what everybody can read from the chain."""
-
-    number: int
-    """Round number, from 1."""
-
-    knowledge: Tensors | None
-    """What the previous phase left behind; None before the first aggregate."""
-
-    posts: tuple[Post, ...] = ()
-    """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
-
-    clients: int = 0
-    """Number of clients in the federation, N, whether they take part in this round or not."""
+    trains: bool = False
+    """Whether the client's model is trained: such a phase takes the time of its local steps, and is evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """A learning method. Its fields are its hyper-parameters, and their docstrings the help."""
+    """A learning method. Its fields are its hyper-parameters, and their docstrings the help.
 
-    learning_rate: float = 0.1
-    """Step size eta of local SGD."""
-
-    batch_size: int = 32
-    """Examples per minibatch, B."""
-
-    local_steps: int = 20
-    """Minibatch steps of a client per round, E."""
-
-    local_epochs: int = 0
-    """If positive, a client makes this many passes over its data per round, instead of local_steps."""
-
-    momentum: float = 0.0
-    """Momentum of local SGD; its buffer starts empty in every round."""
-
-    weight_decay: float = 0.0
-    """L2 penalty of local SGD."""
-
-    shared_init: bool = True
-    """Whether all clients start from the same random model; otherwise each draws its own."""
-
-    setup: ClassVar[tuple[Phase, ...]] = ()
-    """Phases that run once, before round 1."""
-
-    phases: ClassVar[tuple[Phase, ...]]
-    """Phases of every round, in order."""
+    For each phase there is a method `NAME(client: Client, round: Round) -> Tensors`, which does the contributor's work
+    and returns what it posts. It is looked up on the instance, so a subclass that overrides it changes the phase.
+    """
 
     exchanges: ClassVar[bool] = True
     """Whether clients learn anything from each other."""
@@ -160,23 +78,22 @@ class Method(ABC):
     uses_embedding: ClassVar[bool] = True
     """Whether anything but the logits is read; if not, a user's model may return the logits alone."""
 
-    shares_model: ClassVar[bool] = False
-    """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""
-
-    personalizes: ClassVar[bool] = False
-    """Whether what `receive` makes of a shared model differs from client to client."""
-
     def __post_init__(self) -> None:
         self.validate()
+        _validate_phases(self)
 
-    def validate(self) -> None:
+    def validate(self) -> None:  # noqa: B027 - a method without hyper-parameters has nothing to validate
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
-        validate_range("learning_rate", self.learning_rate, 0.0, 1e3, low_open=True)
-        validate_range("batch_size", self.batch_size, 1, 1 << 20)
-        validate_range("local_steps", self.local_steps, 1, 1 << 20)
-        validate_range("local_epochs", self.local_epochs, 0, 1 << 20)
-        validate_range("momentum", self.momentum, 0.0, 1.0, high_open=True)
-        validate_range("weight_decay", self.weight_decay, 0.0, 1e3)
+
+    @property
+    def setup(self) -> tuple[Phase, ...]:
+        """Phases that run once, as round 0; they may depend on hyper-parameters."""
+        return ()
+
+    @property
+    @abstractmethod
+    def phases(self) -> tuple[Phase, ...]:
+        """Phases of every round, in order; they may depend on hyper-parameters."""
 
     @abstractmethod
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
@@ -188,52 +105,33 @@ class Method(ABC):
 
     @abstractmethod
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
-        """Turn at least one post into knowledge. Same posts, same bytes, on every machine, and no post is refused.
+        """Turn at least one post into what the phase leaves. Same posts, same bytes, on every machine; none is refused.
 
-        Elements beyond the bounds of `knowledge_spec` are moved to the nearest within, which makes them part of both.
-
-        Pure numpy on the CPU: elementwise float64 in the order of `round.posts`, one rounding to float32 at
-        the end, `math.fsum` where many numbers are reduced, no BLAS, no exp or pow.
+        Floats: elementwise float64 in the order of `round.posts`, one rounding to float32 at the end, `math.fsum` where
+        many numbers are reduced, no BLAS, no exp or pow (`aggregation/` has the usual rules). Integers of any size are
+        exact (`payload/integers.py` reads and writes them). Elements beyond the bounds of `knowledge_spec` are moved to
+        the nearest within, which makes them part of both.
         """
-
-    @abstractmethod
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
-        """Return the scalar local loss of one batch: pure, and without control flow that depends on the data."""
 
     def check(self, phase: Phase, post: Post, round: Round) -> None:  # noqa: B027 - for most, the spec says it all
-        """Raise `InvalidPayload` for what the spec cannot state, such as one tensor depending on another.
+        """Raise `InvalidPayload` for what the spec cannot state: one tensor depending on another, a false proof.
 
-        `round` has its number and knowledge, and no posts. What passes here, `aggregate` must take, together with any
-        other posts that passed: a post that only `aggregate` refuses would make the chain stand still.
+        `round` is as for `aggregate`, without posts. What passes here, `aggregate` must take, together with any other
+        posts that passed: a post that only `aggregate` refuses would make the chain stand still.
         """
 
-    def receive(self, client: Client, round: Round) -> None:  # noqa: B027 - SOLO receives nothing
-        """Take in the knowledge at the start of a round (`round.knowledge` may be None)."""
+    def compute(self, phase: Phase, client: Client, round: Round) -> Tensors:
+        """Do the contributor's work of a phase, in the method of its name, and return what it posts."""
+        posted: Tensors = getattr(self, phase.name)(client, round)
+        return posted
 
-    def auxiliary(
-        self, embedding: torch.Tensor, labels: torch.Tensor, memory: Memory
-    ) -> tuple[float, torch.Tensor] | None:
-        """Return weight and value of the term beside cross-entropy, of embeddings (B, D), so that it can be reported.
-
-        None if there is none, or if more than the embeddings decides it.
-        """
-        return None
+    def planned_steps(self, phase: Phase, examples: int) -> int:
+        """Return how many local steps a client with so many training examples takes in the phase."""
+        return 0
 
     def prototypes(self, knowledge: Tensors) -> Tensors | None:
         """Return class prototypes for reports: labels (n,), prototypes (n, D), holders (n,); None without any."""
         return None
-
-    @property
-    def schedule(self) -> Schedule:
-        """How a client's local SGD runs."""
-        return Schedule(
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            steps=self.local_steps,
-            epochs=self.local_epochs,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-        )
 
 
 def validate_range(
@@ -245,3 +143,18 @@ def validate_range(
     if not (above and below):
         left, right = "(" if low_open else "[", ")" if high_open else "]"
         raise ConfigurationError(f"{name} must lie in {left}{low}, {high}{right}, not {value}")
+
+
+def _validate_phases(method: Method) -> None:
+    """Raise `ConfigurationError` unless each phase has a name of its own and a method of that name."""
+    phases = (*method.setup, *method.phases)
+    names = [phase.name for phase in phases]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"phases of {type(method).__name__} are named twice: {', '.join(names)}")
+    for phase in phases:
+        if hasattr(Method, phase.name):
+            raise ConfigurationError(f"phase '{phase.name}' has the name of something else that every method has")
+        if not callable(getattr(method, phase.name, None)):
+            raise ConfigurationError(f"phase '{phase.name}': {type(method).__name__} has no method of that name")
+        if phase.lifetime is Lifetime.FEDERATION and phase not in method.setup:
+            raise ConfigurationError(f"phase '{phase.name}' runs in every round: what it leaves cannot last for ever")

@@ -1,16 +1,17 @@
-"""The hyper-parameters with which a method lets its user choose how posts become one; see `robust_aggregation`."""
+"""The hyper-parameters with which a method lets its user choose how posts become one; see `aggregation/robust.py`."""
 
 from dataclasses import dataclass
 from typing import Literal
 
+from fedchain.learning.aggregation.robust import RobustRule
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.method import Method, validate_range
-from fedchain.learning.robust_aggregation import RobustRule
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.method import validate_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class RobustMethod(Method):
+class RobustMethod(LocalSgdMethod):
     """A method whose mean over clients may be another rule. Every rule but the plain mean weights clients alike."""
 
     aggregation_rule: Literal[

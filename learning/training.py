@@ -1,34 +1,32 @@
 """Local training: the one loop that every method shares. B batch, n examples of the client, P scalars of the model.
 
 `train` is SGD on the method's loss. A method changes it in at most three places: `correct` adds to the gradient what
-is no function of the batch (a proximal term, a control variate), `beside` gives the loss more than the batch (what
+is no function of the batch (a proximal term, a control variate), `given` gives the loss more than the batch (what
 another model makes of the same images), and `run_steps` replaces SGD's step altogether.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
+from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.vectors import flatten, trained_parameters, unflatten
+from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
 
-if TYPE_CHECKING:
-    from fedchain.learning.method import Client, Forward, Memory
-
-Loss = Callable[["Forward", torch.Tensor, torch.Tensor, "Memory"], torch.Tensor]
-"""loss(forward, images, labels, memory) -> scalar."""
+Loss = Callable[[Forward, torch.Tensor, torch.Tensor, Any], torch.Tensor]
+"""loss(forward, images, labels, given) -> scalar."""
 
 Correct = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """correct(gradient (P,), parameters (P,)) -> the gradient (P,) that SGD takes; weight decay and momentum come after."""
 
-Beside = Callable[[torch.Tensor], "Memory"]
-"""beside(batch) -> what the loss finds in memory in this step besides the client's; batch (B,) are positions among the
-client's examples. Called once a step, in the order of the steps."""
+Given = Callable[[torch.Tensor], Any]
+"""given(batch) -> what the loss is given in this step besides images and labels, by default None; batch (B,) are
+positions among the client's examples. Called once a step, in the order of the steps."""
 
-Step = Callable[[torch.Tensor, torch.Tensor, "Memory"], torch.Tensor]
-"""step(images, labels, memory) -> loss: moves the client's model by one minibatch."""
+Step = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
+"""step(images, labels, given) -> loss: moves the client's model by one minibatch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +53,14 @@ class Schedule:
 
 
 def train(
-    client: "Client",
+    client: Client,
     loss: Loss,
     schedule: Schedule,
     round_number: int,
     *,
     correct: Correct | None = None,
-    beside: Beside | None = None,
-    forward: "Forward | None" = None,
+    given: Given | None = None,
+    forward: Forward | None = None,
 ) -> None:
     """Train the client's model in place with SGD and count the steps in `client.steps`.
 
@@ -72,8 +70,8 @@ def train(
     parameters = trained_parameters(client.model)
     velocities = [torch.zeros_like(value) for value in parameters]
 
-    def step(images: torch.Tensor, labels: torch.Tensor, memory: "Memory") -> torch.Tensor:
-        value = loss(forward or client.model, images, labels, memory)
+    def step(images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        value = loss(forward or client.model, images, labels, given)
         gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
         if correct is not None:
             with torch.no_grad():
@@ -81,12 +79,10 @@ def train(
         take_step(parameters, gradients, velocities, schedule)
         return value
 
-    run_steps(client, step, schedule, round_number, beside=beside)
+    run_steps(client, step, schedule, round_number, given=given)
 
 
-def run_steps(
-    client: "Client", step: Step, schedule: Schedule, round_number: int, *, beside: Beside | None = None
-) -> None:
+def run_steps(client: Client, step: Step, schedule: Schedule, round_number: int, *, given: Given | None = None) -> None:
     """Take a round's steps on the client's model, in training mode, and count them in `client.steps`.
 
     Raises `TrainingDiverged` if any step's loss was not finite; the model is then of no use.
@@ -98,13 +94,12 @@ def run_steps(
     for number in range(steps):
         batch = next(batches)  # (B,)
         images, labels = take_batch(client, batch)
-        memory = client.memory if beside is None else {**client.memory, **beside(batch)}
-        losses[number] = step(images, labels, memory).detach()
+        losses[number] = step(images, labels, None if given is None else given(batch)).detach()
     client.steps += steps
     _validate_losses(losses, client.index, round_number)
 
 
-def take_batch(client: "Client", batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def take_batch(client: Client, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return training images and labels at these indices (B,); images augmented, where the client's task says so."""
     images = client.train_images.index_select(0, batch)
     if client.augmentation is not None:

@@ -42,8 +42,8 @@ def new_genesis(
 
         from fedchain.chain.difficulty import bits_from_attempts
         from fedchain.crypto.address import public_key_from_address
+        from fedchain.learning.application import Application
         from fedchain.learning.config import OWN, LearningConfig
-        from fedchain.learning.rules import Rules
         from fedchain.node.config import NodeConfigError
         from fedchain.node.task import found_federation, milliseconds, read_settings, with_shapes
 
@@ -63,7 +63,7 @@ def new_genesis(
         config.validate()
         genesis = found_federation(
             config,
-            Rules(config),
+            Application(config),
             [public_key_from_address(text) for text in member],
             name=name,
             created_ms=time.time_ns() // 1_000_000,

@@ -16,13 +16,14 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.learning.own import validate_choice
+from fedchain.learning.task.custom import validate_choice
 from fedchain.network.limits import BLAME_REJECTED
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks
 from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.preflight import secure_folder
+from fedchain.node.secrets_file import secrets_path
 from fedchain.node.service import Service
 from fedchain.node.status import answer_status
 from fedchain.node.task import learning_from_genesis, rules_of
@@ -109,7 +110,12 @@ async def _serve(
 
     folder = kept.folder
     training = TrainingWorker(
-        Path(config.genesis).absolute(), folder, genesis.index[key.public_key], config.data_dir, config.task
+        Path(config.genesis).absolute(),
+        folder,
+        genesis.index[key.public_key],
+        config.data_dir,
+        config.task,
+        secrets_path(Path(config.key), genesis.chain_id),
     )
     try:
         async with anyio.create_task_group() as starting:

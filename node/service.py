@@ -297,7 +297,7 @@ class Service:
             took_s = time.perf_counter() - begun
             self.activity.training = False
             self.activity.training_s += took_s
-        self.activity.accuracy = trained.measured["local_accuracy"]
+        self.activity.accuracy = trained.measured.get("local_accuracy", self.activity.accuracy)
         log.info(
             "trained round=%d steps=%d accuracy=%.4f seconds=%.3f",
             effect.round,

@@ -14,17 +14,17 @@ from typing import Any
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
 from fedchain.crypto.keys import PublicKey
+from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.own import describe_task, load_task, validate_choice
+from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.registry import build_method
-from fedchain.learning.rules import Rules
-from fedchain.learning.shapes import read_shapes, write_shapes
+from fedchain.learning.task.custom import describe_task, load_task, validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
 
-LATER_FIELDS = frozenset({"augmentation", "classes_per_client", "train_examples"})
+LATER_FIELDS = frozenset({"augmentation", "classes_per_client", "material", "train_examples"})
 """What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
 
 LATER_HYPERPARAMETERS = frozenset({"aggregation_rule", "byzantine", "clipping_norm", "neighbour_mixing"})
@@ -33,7 +33,7 @@ LATER_HYPERPARAMETERS = frozenset({"aggregation_rule", "byzantine", "clipping_no
 DURATION_MAX_S = 1e9
 """Longest duration that a genesis document is given."""
 
-OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "method", "seed", "shapes"})
+OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "material", "method", "seed", "shapes"})
 """What is agreed on where the members' data are their own: nothing is spread over them."""
 
 
@@ -45,9 +45,13 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
     method = build_method(config.method, dict(config.hyperparameters))
     unsaid = {item.name for item in fields(config) if getattr(config, item.name) == item.default} & LATER_FIELDS
     agreed = {item.name for item in fields(config)} - LOCAL_FIELDS - {"shapes"} - unsaid
-    values = {name: getattr(config, name) for name in (OWN_FIELDS if config.dataset == OWN else agreed)}
+    if config.dataset == OWN:
+        agreed &= OWN_FIELDS
+    values = {name: getattr(config, name) for name in agreed}
+    if config.material:
+        values["material"] = [(name, value.hex()) for name, value in sorted(dict(config.material).items())]
     if config.shapes is not None:
-        values["shapes"] = write_shapes(config.shapes)
+        values["shapes"] = write_model_info(config.shapes)
     values["hyperparameters"] = sorted(
         (item.name, getattr(method, item.name))
         for item in fields(method)
@@ -65,8 +69,9 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") 
     try:
         values = {name: json.loads(text) for name, text in genesis.learning}
         values["hyperparameters"] = tuple((name, value) for name, value in values.get("hyperparameters", ()))
+        values["material"] = tuple((name, bytes.fromhex(text)) for name, text in values.get("material", ()))
         if "shapes" in values:
-            values["shapes"] = read_shapes(values["shapes"])
+            values["shapes"] = read_model_info(values["shapes"])
         config = LearningConfig(data_dir=data_dir, task=task, **values)
         config.validate()
     except (TypeError, ValueError, OverflowError, RecursionError, ConfigurationError) as error:
@@ -93,23 +98,29 @@ def use_current_folder() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def rules_of(genesis: Genesis) -> Rules:
+def rules_of(genesis: Genesis) -> Application:
     """The learning method's side of validity, as the genesis document has it; raises InvalidGenesis."""
-    return Rules(learning_from_genesis(genesis))
+    return Application(learning_from_genesis(genesis), genesis.members)
 
 
-def setup_phases(rules: Rules) -> tuple[PhaseRule, ...]:
+def setup_phases(rules: Application) -> tuple[PhaseRule, ...]:
     """Phases that run once, as the genesis document writes them."""
-    return tuple(PhaseRule(name, Contributor(by)) for name, by in rules.setup_phases)
+    return tuple(PhaseRule(name, Contributor(by), quorum) for name, by, quorum in rules.setup_phases)
 
 
-def round_phases(rules: Rules) -> tuple[PhaseRule, ...]:
+def round_phases(rules: Application) -> tuple[PhaseRule, ...]:
     """Phases of every round, as the genesis document writes them."""
-    return tuple(PhaseRule(name, Contributor(by)) for name, by in rules.phases)
+    return tuple(PhaseRule(name, Contributor(by), quorum) for name, by, quorum in rules.phases)
 
 
 def found_federation(
-    config: LearningConfig, rules: Rules, members: Sequence[PublicKey], *, name: str, created_ms: int, **consensus: Any
+    config: LearningConfig,
+    rules: Application,
+    members: Sequence[PublicKey],
+    *,
+    name: str,
+    created_ms: int,
+    **consensus: Any,
 ) -> Genesis:
     """The genesis document of a federation that learns ``config``; its largest payload has room for the model.
 
@@ -124,7 +135,7 @@ def found_federation(
     Raises:
         InvalidGenesis: the values contradict each other.
     """
-    sizes = [rules.payload_size_bytes_max(phase) for phase, _ in (*rules.setup_phases, *rules.phases)]
+    sizes = [rules.payload_size_bytes_max(phase) for phase, _, _ in (*rules.setup_phases, *rules.phases)]
     consensus.setdefault("payload_size_max", max(PAYLOAD_SIZE_DEFAULT, *sizes))
     return Genesis(
         name=name,

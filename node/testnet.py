@@ -18,8 +18,8 @@ from rich.table import Table
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.rules import Rules
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import percent
 from fedchain.node.status import ask_status
@@ -121,7 +121,7 @@ def found_testnet(
     keys = [PrivateKey.generate() for _ in range(config.clients)]
     genesis = found_federation(
         config,
-        Rules(config),
+        Application(config),
         [key.public_key for key in keys],
         name="testnet",
         created_ms=time.time_ns() // 1_000_000,

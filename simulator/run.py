@@ -3,15 +3,18 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
+from fedchain.crypto.hashing import sha256
+from fedchain.learning.application import Application
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
+from fedchain.learning.secrets import Secrets
 from fedchain.node.command import free_folder
 from fedchain.simulator.adversaries.poisoners import FlippedLabels
 from fedchain.simulator.display import Display, round_table, summary
@@ -70,7 +73,8 @@ def simulate(
         chain_folder: where peer 0 keeps its chain; None: in memory.
         watch: a context that is open while the simulation runs.
     """
-    rules, keys = Rules(scenario.learning_config()), simulation_keys(scenario)
+    keys = simulation_keys(scenario)
+    rules = Application(scenario.learning_config(), [key.public_key for key in keys])
     genesis = found_federation(scenario, rules, keys)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     pool = TrainingPool(learner, min(scenario.workers, scenario.peers), clients_max)
@@ -87,9 +91,19 @@ def simulate(
             store.close()
 
 
+def simulated_secrets(seed: int, member: int) -> Secrets:
+    """Return a simulated peer's secrets: they follow from the seed, so that a run repeats, and are kept from nobody."""
+    return Secrets(member, sha256(f"fedchain simulation {seed} secrets of peer {member}".encode()))
+
+
 def load_learner(scenario: Scenario) -> Learner:
     """The scenario's data, read and spread over the peers; raises LearningError where that is impossible."""
-    learner = Learner(scenario.learning_config(), test_local=scenario.test_local)
+    learner = Learner(
+        scenario.learning_config(),
+        test_local=scenario.test_local,
+        members=[key.public_key for key in simulation_keys(scenario)],
+        secrets_of=partial(simulated_secrets, scenario.seed),
+    )
     learner.histogram()
     flippers = {number for row in scenario.adversaries if row.behaviour == "label-flipper" for number in row.peers}
     if flippers:

@@ -5,17 +5,18 @@ B batch, C classes, K clients.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.method import Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
-from fedchain.learning.training import train
+from fedchain.learning.round import Round, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,9 @@ class BladeFl(RobustMethod):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train from the last aggregate and post the parameters (steps 1 and 2)."""
-        train(client, self.loss, self.schedule, round.number)
+        self.train(client, round)
         return read_parameters(client.model)
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     uses_embedding: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
 
@@ -36,7 +36,7 @@ class BladeFl(RobustMethod):
         if round.knowledge is not None:
             load_parameters(client.model, round.knowledge)
 
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Cross-entropy."""
         _, logits = forward(images)  # (B, C)
         return F.cross_entropy(logits, labels)

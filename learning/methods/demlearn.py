@@ -14,16 +14,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import round_once
-from fedchain.learning.codec import TensorSpec, canonical
+from fedchain.learning.aggregation.mean import round_once
+from fedchain.learning.client import Client
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import PREFIX, read_parameters
-from fedchain.learning.training import train
-from fedchain.learning.vectors import flatten, read_vector, write_vector
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import PREFIX, read_parameters
+from fedchain.learning.models.vectors import flatten, read_vector, write_vector
+from fedchain.learning.payload.codec import canonical
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 
 GROUP = "group."
 """Before the names of the groups' tensors."""
@@ -37,6 +39,17 @@ class Group:
 
     children: "tuple[int | Group, ...]"
     """Clients, by their place among the posts, and smaller groups."""
+
+
+@dataclass(slots=True)
+class DemLearnState:
+    """What a client remembers."""
+
+    group: torch.Tensor | None = None
+    """(P,): the model of the group that it belonged to last."""
+
+    posted: int = -1
+    """Fingerprint of its last post; -1, which no post has, before the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,30 +93,29 @@ class DemLearn(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train near the group's model; post the parameters. Buffers, such as running means, stay local."""
-        group = client.memory.get("group", torch.zeros(0))  # (P,), or nothing before the first hierarchy
+        state = client.state(DemLearnState)
+        group = torch.zeros(0) if state.group is None else state.group  # (P,), or nothing before the first hierarchy
 
         def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
             return gradient + self.proximal_weight * (parameters - group)
 
-        train(client, self.loss, self.schedule, round.number, correct=proximal if len(group) else None)
+        self.train(client, round, correct=proximal if len(group) else None)
         posted = {name: value for name, value in read_parameters(client.model).items() if name.startswith(PREFIX)}
-        client.memory["posted"] = torch.tensor([fingerprint(canonical(posted))])
+        state.posted = fingerprint(canonical(posted))
         return posted
-
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
 
     def receive(self, client: Client, round: Round) -> None:
         """Blend the client's model with its group's, the last step of the way down. A client that is not in the
         hierarchy, because it did not post in the last round, counts as a child of the root."""
         if round.knowledge is None:
             return
-        posted = client.memory["posted"].tolist() if "posted" in client.memory else []
-        places = np.flatnonzero(np.isin(round.knowledge["fingerprints"], posted))
+        state = client.state(DemLearnState)
+        places = np.flatnonzero(round.knowledge["fingerprints"] == state.posted)
         group = int(round.knowledge["parents"][places[0]]) if len(places) else 0
         names = [GROUP + name for name, _ in client.model.named_parameters()]
         parent = flatten(torch.from_numpy(np.array(round.knowledge[name][group])) for name in names)  # (P,)
         write_vector(client.model, (1 - self.blend) * read_vector(client.model) + self.blend * parent)
-        client.memory["group"] = parent
+        state.group = parent
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """Cluster the models, average them upwards, blend them downwards; leave the groups that clients belong to."""

@@ -8,21 +8,35 @@ B batch, C classes, D embedding, K clients, n classes that one client (or the kn
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import WEIGHT_MAX, weighted_mean
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import WEIGHT_MAX, weighted_mean
+from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
-from fedchain.learning.method import Client, Forward, Memory, Phase, Post, Round, Tensors, validate_range
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.prototypes import ClassMeans, calculate_prototypes, class_means
+from fedchain.learning.local_sgd import Auxiliary
+from fedchain.learning.method import Phase, validate_range
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.prototypes import ClassMeans, calculate_prototypes, class_means
+from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
+from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.training import batches_per_pass, train
+
+
+class Known(NamedTuple):
+    """The global prototypes, spread over all classes."""
+
+    prototypes: torch.Tensor
+    """(C, D); zeros where none is known."""
+
+    is_known: torch.Tensor
+    """(C,), bool."""
+
 
 _Posted = tuple[int, NDArray[np.float32]]
 """One client's count and prototype (D,) of one class."""
@@ -57,10 +71,11 @@ class Dfpl(RobustMethod):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the class means of the client's data (Eq. 1)."""
+        known = known_prototypes(client.info, round)
         if self.prototype_source == "last_epoch":
-            means = self._train_and_record(client, round.number)
+            means = self._train_and_record(client, round, known)
         else:
-            train(client, self.loss, self.schedule, round.number)
+            self.train(client, round, given=lambda batch: known)
             means = calculate_prototypes(client.model, client.train_images, client.train_labels)
         return {
             "labels": means.labels.numpy(),  # (n,)
@@ -68,28 +83,20 @@ class Dfpl(RobustMethod):
             "prototypes": means.prototypes.numpy(),  # (n, D)
         }
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
-
-    def receive(self, client: Client, round: Round) -> None:
-        """Spread the global prototypes over all classes; without knowledge none is known. The model stays local."""
-        prototypes = torch.zeros(client.info.classes, client.info.embedding_size)  # (C, D)
-        is_known = torch.zeros(client.info.classes, dtype=torch.bool)  # (C,)
-        if round.knowledge is not None:
-            labels = torch.from_numpy(np.array(round.knowledge["labels"]))
-            prototypes[labels] = torch.from_numpy(np.array(round.knowledge["prototypes"]))
-            is_known[labels] = True
-        client.memory |= {"prototypes": prototypes, "is_known": is_known}
-
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
         """L = CE + lambda * R (Eq. 3). Where no class is known, as in round 1, R is zero."""
         embedding, logits = forward(images)  # (B, D), (B, C)
-        weight, regularizer = self.auxiliary(embedding, labels, memory)
-        return F.cross_entropy(logits, labels) + weight * regularizer
+        return F.cross_entropy(logits, labels) + self.regularizer_weight * self.pull(embedding, labels, given)
 
-    def auxiliary(self, embedding: torch.Tensor, labels: torch.Tensor, memory: Memory) -> tuple[float, torch.Tensor]:
-        """Lambda, and R of embeddings (B, D): how far they are from the global prototypes."""
-        pull = mse_to_prototypes if self.regularizer == "mse" else norm_to_prototypes
-        return self.regularizer_weight, pull(embedding, labels, memory["prototypes"], memory["is_known"])
+    def pull(self, embedding: torch.Tensor, labels: torch.Tensor, known: Known) -> torch.Tensor:
+        """R of embeddings (B, D): how far they are from the global prototypes."""
+        distance = mse_to_prototypes if self.regularizer == "mse" else norm_to_prototypes
+        return distance(embedding, labels, known.prototypes, known.is_known)
+
+    def auxiliary(self, client: Client, round: Round) -> Auxiliary:
+        """Lambda and R."""
+        known = known_prototypes(client.info, round)
+        return lambda embedding, labels: (self.regularizer_weight, self.pull(embedding, labels, known))
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """P^i = mean of the posted p_k^i (Eq. 2), or the robust rule; a class that nobody posted is absent."""
@@ -125,21 +132,21 @@ class Dfpl(RobustMethod):
             return weighted_mean(prototypes + absent, [1] * clients)
         return weighted_mean(prototypes, [1] * len(posted))
 
-    def _train_and_record(self, client: Client, round_number: int) -> ClassMeans:
+    def _train_and_record(self, client: Client, round: Round, known: Known) -> ClassMeans:
         """Train, and average the embeddings that the last pass of training saw, in training mode."""
         embeddings: list[torch.Tensor] = []
         seen: list[torch.Tensor] = []
 
-        def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
             def recording(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
                 embedding, logits = forward(images)
                 embeddings.append(embedding.detach())
                 return embedding, logits
 
             seen.append(labels)
-            return self.loss(recording, images, labels, memory)
+            return self.loss(recording, images, labels, given)
 
-        train(client, loss, self.schedule, round_number)
+        train(client, loss, self.schedule, round.number, given=lambda batch: known)
         last = batches_per_pass(len(client.train_labels), self.batch_size)
         return class_means(torch.cat(embeddings[-last:]), torch.cat(seen[-last:]), client.info.classes)
 
@@ -167,6 +174,17 @@ class Dfpl(RobustMethod):
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The known classes, the clients behind each, and the global prototypes."""
         return (*_labelled_prototypes(info), TensorSpec("holders", (-1,), "int64", free_max=info.classes, minimum=1))
+
+
+def known_prototypes(info: ModelInfo, round: Round) -> Known:
+    """Return the prototypes of the knowledge; without any, no class is known."""
+    prototypes = torch.zeros(info.classes, info.embedding_size)  # (C, D)
+    is_known = torch.zeros(info.classes, dtype=torch.bool)  # (C,)
+    if round.knowledge is not None:
+        labels = torch.from_numpy(np.array(round.knowledge["labels"]))
+        prototypes[labels] = torch.from_numpy(np.array(round.knowledge["prototypes"]))
+        is_known[labels] = True
+    return Known(prototypes, is_known)
 
 
 def mse_to_prototypes(

@@ -4,18 +4,18 @@ K clients.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import round_once, weighted_sum
-from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Phase, Round, Tensors, validate_range
-from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.numbers import MAGNITUDE_MAX
-from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, combine_parameters, parameter_spec
+from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.method import Phase, validate_range
+from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import PREFIX, combine_parameters, parameter_spec
+from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
+from fedchain.learning.round import Round, Tensors
 
 FIRST, SECOND = "first_moment.", "second_moment."
 """Before the names of the moments' tensors."""
@@ -41,7 +41,10 @@ class FedAdam(FedAvg):
     tau: float = 1e-3
     """Degree of adaptivity: what is added to the root of the second moment."""
 
-    setup: ClassVar[tuple[Phase, ...]] = (INITIAL_MODEL,)
+    @property
+    def setup(self) -> tuple[Phase, ...]:
+        """The first common model."""
+        return (INITIAL_MODEL,)
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""

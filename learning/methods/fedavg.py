@@ -11,13 +11,18 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import WEIGHT_MAX
-from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.aggregation.mean import WEIGHT_MAX
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.method import Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
+from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
-from fedchain.learning.training import train
+from fedchain.learning.round import Round, Tensors
+
+INITIAL_MODEL = Phase("initial_model")
+"""Setup phase of a rule that moves the common model by a step, and so must find the first one on the chain. All clients
+post the same; whoever posts another one shifts the plain mean, as in any round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +35,9 @@ class FedAvg(RobustMethod):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally (Algorithm 1, ClientUpdate); post the parameters and n_k."""
-        train(client, self.loss, self.schedule, round.number)
+        self.train(client, round)
         return self.post_model(client)
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     uses_embedding: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True
 
@@ -42,10 +46,14 @@ class FedAvg(RobustMethod):
         if round.knowledge is not None:
             load_parameters(client.model, round.knowledge)
 
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Cross-entropy."""
         _, logits = forward(images)  # (B, C)
         return F.cross_entropy(logits, labels)
+
+    def initial_model(self, client: Client, round: Round) -> Tensors:
+        """Post the model as it is: the setup of methods that have one (`INITIAL_MODEL`)."""
+        return read_parameters(client.model)
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """w <- sum_k n_k / n * w_k (Algorithm 1, server), or the robust rule."""

@@ -5,20 +5,19 @@ ICLR 2022), which compares with FedCurv. K clients, P scalars of the model.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 
-from fedchain.learning.aggregation import round_once, weighted_sum
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.client import Client
 from fedchain.learning.config import CLIENTS_MAX
-from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.numbers import MAGNITUDE_MAX
-from fedchain.learning.training import train
-from fedchain.learning.vectors import gradient_vector, read_vector
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.vectors import gradient_vector, read_vector
+from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
+from fedchain.learning.round import Round, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +38,17 @@ class FedCurv(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the elastic term; post the parameters, n_k, F_k and F_k theta_k (section 3.2)."""
-        fisher_sum, weighted_parameters = client.memory["fisher"], client.memory["fisher_parameters"]  # (P,), (P,)
+        fisher_sum, weighted_parameters = known_sums(client.info, round)  # (P,), (P,)
 
         def elastic(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
             return gradient + 2 * self.curvature_weight * (fisher_sum * parameters - weighted_parameters)
 
-        train(client, self.loss, self.schedule, round.number, correct=elastic)
+        self.train(client, round, correct=elastic)
         fisher = self.fisher_information(client)
         return self.post_model(client) | {
             "fisher": fisher.numpy(),
             "fisher_parameters": (fisher * read_vector(client.model)).numpy(),
         }
-
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
 
     def fisher_information(self, client: Client) -> torch.Tensor:
         """Return the diagonal F_k (P,): the mean squared gradient of single examples' losses, in evaluation mode."""
@@ -59,17 +56,9 @@ class FedCurv(FedAvg):
         total = torch.zeros(client.info.parameter_count)
         images, labels = torch.split(client.train_images, 1), torch.split(client.train_labels, 1)
         for image, label in zip(images, labels, strict=True):
-            loss = self.loss(client.model, image, label, client.memory)
+            loss = self.loss(client.model, image, label, None)
             total += gradient_vector(loss, client.model).square()
         return total / len(client.train_labels)
-
-    def receive(self, client: Client, round: Round) -> None:
-        """Start from the common model, and take in the sums over the last round's clients, zero at first."""
-        super().receive(client, round)
-        for name in ("fisher", "fisher_parameters"):
-            nothing = torch.zeros(client.info.parameter_count)
-            known = None if round.knowledge is None else torch.from_numpy(np.array(round.knowledge[name]))
-            client.memory[name] = nothing if known is None else known
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """The weighted mean of the models, sum_k F_k and sum_k F_k theta_k."""
@@ -89,6 +78,14 @@ class FedCurv(FedAvg):
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """The model's tensors and both sums."""
         return (*super().knowledge_spec(phase, info), *_fisher_spec(info, CLIENTS_MAX * MAGNITUDE_MAX))
+
+
+def known_sums(info: ModelInfo, round: Round) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return sum_j F_j and sum_j F_j theta_j over the last round's clients, (P,) each; zero at first."""
+    if round.knowledge is None:
+        return torch.zeros(info.parameter_count), torch.zeros(info.parameter_count)
+    fisher, parameters = (np.array(round.knowledge[name]) for name in ("fisher", "fisher_parameters"))
+    return torch.from_numpy(fisher), torch.from_numpy(parameters)
 
 
 def _fisher_spec(info: ModelInfo, magnitude_max: float = MAGNITUDE_MAX) -> tuple[TensorSpec, ...]:

@@ -3,17 +3,17 @@
 B batch, C classes, L layers of width D_l, n examples of the client, S scalars of the model's state.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.frozen import frozen_layers
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors
-from fedchain.learning.methods.moon import Moon
-from fedchain.learning.training import train
-from fedchain.learning.vectors import read_state
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.methods.moon import Moon, MoonState, Others
+from fedchain.learning.models.representations import training_layers
+from fedchain.learning.models.vectors import read_state
+from fedchain.learning.round import Round, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,38 +22,34 @@ class FedIntR(Moon):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrast of all layers, post the parameters and n_k, and keep the local model."""
-        common = frozen_layers(client)  # L times (n, D_l)
-        previous = frozen_layers(client, client.memory.get("previous"))  # L times (n, D_l)
-        client.memory["has_previous"] = torch.tensor(float("previous" in client.memory))
-        client.memory["widths"] = torch.tensor([layer.shape[1] for layer in common])  # (L,)
+        common = training_layers(client)  # L times (n, D_l)
+        state = client.state(MoonState)
+        previous = training_layers(client, state.previous)  # L times (n, D_l)
+        weight = 0.0 if state.previous is None else self.contrast_weight
+        widths = tuple(layer.shape[1] for layer in common)  # (L,)
 
-        def beside(batch: torch.Tensor) -> Memory:
+        def given(batch: torch.Tensor) -> Others:
             rows = torch.cat([layer[batch] for layer in common], 1), torch.cat([layer[batch] for layer in previous], 1)
-            return {"common_layers": rows[0], "previous_layers": rows[1]}
+            return Others(*rows, weight, widths)
 
         def all_layers(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             layers, logits = client.model.layers(images)
             return torch.cat(layers, 1), logits  # (B, D_1 + ... + D_L), (B, C)
 
-        train(client, self.loss, self.schedule, round.number, beside=beside, forward=all_layers)
-        client.memory["previous"] = read_state(client.model)  # (S,)
+        self.train(client, round, given=given, forward=all_layers)
+        state.previous = read_state(client.model)  # (S,)
         return self.post_model(client)
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
-
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Others) -> torch.Tensor:
         """CE + mu sum_l alpha_l l_l; `forward` gives all layers side by side. No contrast in a client's first round."""
         layers, logits = forward(images)
-        positive = self._similarity(layers, memory["common_layers"], memory)  # (L,)
-        negative = self._similarity(layers, memory["previous_layers"], memory)  # (L,)
+        positive = self._similarity(layers, given.common, given.widths)  # (L,)
+        negative = self._similarity(layers, given.previous, given.widths)  # (L,)
         contrast = F.softplus(negative - positive)  # l_l = -log(exp p / (exp p + exp n))
         alpha = torch.softmax(positive, dim=0)  # with gradient
-        return (
-            F.cross_entropy(logits, labels) + self.contrast_weight * memory["has_previous"] * (alpha * contrast).sum()
-        )
+        return F.cross_entropy(logits, labels) + given.weight * (alpha * contrast).sum()
 
-    def _similarity(self, layers: torch.Tensor, others: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def _similarity(self, layers: torch.Tensor, others: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
         """Return each layer's cosine similarity over tau, averaged over the batch, (L,)."""
-        widths = memory["widths"].tolist()
-        pairs = zip(torch.split(layers, widths, 1), torch.split(others, widths, 1), strict=True)
+        pairs = zip(torch.split(layers, list(widths), 1), torch.split(others, list(widths), 1), strict=True)
         return torch.stack([F.cosine_similarity(one, other).mean() for one, other in pairs]) / self.temperature

@@ -6,21 +6,22 @@ a_k is the vector of factors with which client k's gradients enter its model. K 
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import WEIGHT_MAX, round_once, weighted_sum
-from fedchain.learning.codec import TensorSpec
+from fedchain.learning.aggregation.mean import WEIGHT_MAX, round_once, weighted_sum
+from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
-from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import INITIAL_MODEL, PREFIX, average_parameters, parameter_spec
-from fedchain.learning.training import train
-from fedchain.learning.vectors import read_vector
+from fedchain.learning.method import Phase, validate_range
+from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import PREFIX, average_parameters, parameter_spec
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 
 _NORMALIZER_MAX = 2.0**40
 """Largest ||a_k||_1: of the most steps that count, and a momentum below 1 - 2^-16."""
@@ -33,7 +34,10 @@ class FedNova(FedAvg):
     proximal_weight: float = 0.0
     """Weight mu of FedProx's term in the local objective; 0 is plain SGD."""
 
-    setup: ClassVar[tuple[Phase, ...]] = (INITIAL_MODEL,)
+    @property
+    def setup(self) -> tuple[Phase, ...]:
+        """The first common model."""
+        return (INITIAL_MODEL,)
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
@@ -53,13 +57,11 @@ class FedNova(FedAvg):
         def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
             return gradient + self.proximal_weight * (parameters - common)
 
-        train(client, self.loss, self.schedule, round.number, correct=proximal if self.proximal_weight > 0 else None)
+        self.train(client, round, correct=proximal if self.proximal_weight > 0 else None)
         return self.post_model(client) | {
             "steps": np.array([client.steps], dtype=np.int64),
             "normalizer": np.array([self.normalizer(client.steps)], dtype=np.float32),
         }
-
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
 
     def normalizer(self, steps: int) -> float:
         """Return ||a||_1 of SGD with momentum rho (section 4): sum_j (1 - rho^j)/(1 - rho); with mu as in the code."""

@@ -5,26 +5,40 @@ B batch, C classes, D embedding.
 """
 
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Forward, Memory, Phase, Post, Round, Tensors, validate_range
-from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.method import Phase, validate_range
+from fedchain.learning.methods.dfpl import Dfpl, known_prototypes
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.prototypes import calculate_prototypes
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.prototypes import calculate_prototypes
+from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
-from fedchain.learning.training import train
+from fedchain.learning.round import Post, Round, Tensors
 
 _PROTOTYPES = Dfpl(aggregation="samples")
 """What clients do with prototypes, and what they post."""
 
 _NEVER = -1e9
 """Similarity to a class without prototype: its exponential is zero, and its gradient is finite."""
+
+
+class Contrast(NamedTuple):
+    """What the loss contrasts embeddings with."""
+
+    alpha: torch.Tensor
+    """(), weight of cross-entropy."""
+
+    prototypes: torch.Tensor
+    """(C, D); zeros where none is known."""
+
+    is_known: torch.Tensor
+    """(C,), bool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +55,8 @@ class FedProc(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train; post the parameters, n_k and the class means of the client's data."""
-        train(client, self.loss, self.schedule, round.number)
+        contrast = Contrast(torch.tensor(self.alpha(round)), *known_prototypes(client.info, round))
+        self.train(client, round, given=lambda batch: contrast)
         means = calculate_prototypes(client.model, client.train_images, client.train_labels)
         return self.post_model(client) | {
             "labels": means.labels.numpy(),
@@ -49,24 +64,20 @@ class FedProc(FedAvg):
             "prototypes": means.prototypes.numpy(),
         }
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     uses_embedding: ClassVar[bool] = True
 
-    def receive(self, client: Client, round: Round) -> None:
-        """Start from the common model; spread the prototypes over all classes. Without any, alpha is 1."""
-        super().receive(client, round)
-        _PROTOTYPES.receive(client, round)
-        progress = min((round.number - 1) / self.contrast_rounds, 1.0)
-        client.memory["alpha"] = torch.tensor(1.0 if round.knowledge is None else progress)
+    def alpha(self, round: Round) -> float:
+        """Return the weight of cross-entropy; without prototypes there is nothing else."""
+        return 1.0 if round.knowledge is None else min((round.number - 1) / self.contrast_rounds, 1.0)
 
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Contrast) -> torch.Tensor:
         """alpha * CE + (1 - alpha) * L_gpc, the contrast with the unit prototypes of all classes."""
         embedding, logits = forward(images)  # z, (B, D), (B, C)
-        similarity = embedding @ F.normalize(memory["prototypes"], dim=1).T  # z . c_j, (B, C)
-        log_share = F.log_softmax(similarity.masked_fill(~memory["is_known"], _NEVER), dim=1)  # (B, C)
+        similarity = embedding @ F.normalize(given.prototypes, dim=1).T  # z . c_j, (B, C)
+        log_share = F.log_softmax(similarity.masked_fill(~given.is_known, _NEVER), dim=1)  # (B, C)
         own = log_share.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B,)
-        contrast = -(own * memory["is_known"][labels]).mean()  # L_gpc; an example of an unknown class counts nothing
-        return memory["alpha"] * F.cross_entropy(logits, labels) + (1 - memory["alpha"]) * contrast
+        contrast = -(own * given.is_known[labels]).mean()  # L_gpc; an example of an unknown class counts nothing
+        return given.alpha * F.cross_entropy(logits, labels) + (1 - given.alpha) * contrast
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """The weighted mean of the models, and each class's mean embedding over all examples of the round.

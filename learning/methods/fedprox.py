@@ -4,14 +4,14 @@ P scalars of the model.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from fedchain.learning.method import Client, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client
+from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.training import train
-from fedchain.learning.vectors import read_vector
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.round import Round, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,5 @@ class FedProx(FedAvg):
         def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
             return gradient + self.proximal_weight * (parameters - common)  # the gradient of h_k
 
-        train(client, self.loss, self.schedule, round.number, correct=proximal)
+        self.train(client, round, correct=proximal)
         return self.post_model(client)
-
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)

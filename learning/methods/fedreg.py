@@ -7,19 +7,40 @@ B batch, C classes, P scalars of the model; o is the common model theta^(t-1). E
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
-from typing import ClassVar, Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client
+from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import Model
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.vectors import gradient_vector, read_vector, trained_parameters, unflatten, write_vector
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import Step, batches_per_pass, draw_batches, run_steps, take_step
-from fedchain.learning.vectors import gradient_vector, read_vector, trained_parameters, unflatten, write_vector
 
 _LOG_FLOOR, _NORM_FLOOR = 1e-12, 1e-30
 """As in the published code: what keeps the logarithm of a probability, and a division by a gradient, finite."""
+
+
+class Generated(NamedTuple):
+    """Data that stand for what the common model knows, generated from one batch."""
+
+    pseudo_images: torch.Tensor
+    """x^s, (B, ...)."""
+
+    pseudo_labels: torch.Tensor
+    """y^s = f_o(x^s), (B, C)."""
+
+    perturbed_images: torch.Tensor
+    """x^p, (B, ...)."""
+
+    perturbed_labels: torch.Tensor
+    """y^p = y, (B,)."""
+
+    own_pseudo_images: torch.Tensor
+    """The pseudo images of the step's own batch (MG)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +81,13 @@ class FedReg(FedAvg):
         generated = cycle(list(self.generate(client)))
         own = self.generate_for_all(client) if self.modified_gradient else client.train_images  # rows as the examples
 
-        def beside(batch: torch.Tensor) -> Memory:
-            return {**next(generated), "own_pseudo_images": own[batch]}
+        def given(batch: torch.Tensor) -> Generated:
+            return next(generated)._replace(own_pseudo_images=own[batch])
 
-        run_steps(client, self.step(client), self.schedule, round.number, beside=beside)
+        run_steps(client, self.step(client), self.schedule, round.number, given=given)
         return self.post_model(client)
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
-
-    def generate(self, client: Client) -> Iterator[Memory]:
+    def generate(self, client: Client) -> Iterator[Generated]:
         """Yield pseudo and perturbed data for each batch of one shuffled pass, under the common model."""
         generator = torch.Generator().manual_seed(client.generator.initial_seed())
         batches = draw_batches(len(client.train_labels), self.batch_size, generator)
@@ -77,12 +96,13 @@ class FedReg(FedAvg):
             batch = next(batches)
             images, labels = client.train_images[batch], client.train_labels[batch]
             pseudo = self.ascend(model, images, labels, self.pseudo_rate)  # x^s
-            yield {
-                "pseudo_images": pseudo,
-                "pseudo_labels": torch.softmax(model(pseudo)[1], dim=1).detach(),  # y^s = f_o(x^s), (B, C)
-                "perturbed_images": self.ascend(model, images, labels, self.pseudo_rate * self.perturbed_ratio),  # x^p
-                "perturbed_labels": labels,  # y^p = y, (B,)
-            }
+            yield Generated(
+                pseudo_images=pseudo,
+                pseudo_labels=torch.softmax(model(pseudo)[1], dim=1).detach(),
+                perturbed_images=self.ascend(model, images, labels, self.pseudo_rate * self.perturbed_ratio),
+                perturbed_labels=labels,
+                own_pseudo_images=images,
+            )
 
     def generate_for_all(self, client: Client) -> torch.Tensor:
         """Return each example's pseudo image; in evaluation mode it does not depend on the batch."""
@@ -105,13 +125,13 @@ class FedReg(FedAvg):
         parameters = trained_parameters(model)
         velocities = [torch.zeros_like(value) for value in parameters]
 
-        def step(images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        def step(images: torch.Tensor, labels: torch.Tensor, given: Generated) -> torch.Tensor:
             theta = read_vector(model)
             write_vector(model, self.slowness * theta + (1 - self.slowness) * common)  # theta_gamma
-            loss = self.loss(model, images, labels, memory)
+            loss = self.loss(model, images, labels, None)
             gradient = gradient_vector(loss, model)  # g_gamma(D)
             if self.modified_gradient:
-                _, logits = model(memory["own_pseudo_images"])
+                _, logits = model(given.own_pseudo_images)
                 uniform = torch.full_like(logits, 1.0 / client.info.classes)
                 semantic = gradient_vector(soft_cross_entropy(logits, uniform), model)  # g_gamma(D^s'), section 3.3
                 gradient = gradient - projection(gradient, semantic)
@@ -120,10 +140,10 @@ class FedReg(FedAvg):
             theta = read_vector(model)
 
             write_vector(model, 0.5 * (theta + common))  # theta_beta, of Eqs. 6 and 7
-            _, logits = model(memory["pseudo_images"])
-            pseudo = gradient_vector(soft_cross_entropy(logits, memory["pseudo_labels"]), model)  # g_beta(D^s)
-            _, logits = model(memory["perturbed_images"])
-            perturbed = gradient_vector(F.cross_entropy(logits, memory["perturbed_labels"]), model)  # g_beta(D^p)
+            _, logits = model(given.pseudo_images)
+            pseudo = gradient_vector(soft_cross_entropy(logits, given.pseudo_labels), model)  # g_beta(D^s)
+            _, logits = model(given.perturbed_images)
+            perturbed = gradient_vector(F.cross_entropy(logits, given.perturbed_labels), model)  # g_beta(D^p)
             w_s = excess(theta - common, pseudo)  # Eq. 10
             w_p = excess(theta - w_s * pseudo - common, perturbed)
             write_vector(model, theta - w_s * pseudo - w_p * perturbed)

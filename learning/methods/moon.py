@@ -4,16 +4,41 @@ B batch, C classes, D embedding, n examples of the client, S scalars of the mode
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.frozen import frozen_embeddings
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.training import train
-from fedchain.learning.vectors import read_state
+from fedchain.learning.models.representations import training_embeddings
+from fedchain.learning.models.vectors import read_state
+from fedchain.learning.round import Round, Tensors
+
+
+@dataclass(slots=True)
+class MoonState:
+    """What a client remembers."""
+
+    previous: torch.Tensor | None = None
+    """(S,): the state of its last local model."""
+
+
+class Others(NamedTuple):
+    """What two models that stand still make of a batch."""
+
+    common: torch.Tensor
+    """(B, D): the common model."""
+
+    previous: torch.Tensor
+    """(B, D): the client's own last model."""
+
+    weight: float
+    """Weight mu of the contrast; 0 in a client's first round, when there is no last model."""
+
+    widths: tuple[int, ...] = ()
+    """(L,): where all layers lie side by side (FedIntR), the width of each; D is their sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +59,20 @@ class Moon(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term (Algorithm 1), post the parameters and n_k, and keep the local model."""
-        common = frozen_embeddings(client)  # (n, D)
-        previous = frozen_embeddings(client, client.memory.get("previous"))  # (n, D)
-        client.memory["has_previous"] = torch.tensor(float("previous" in client.memory))
-
-        def beside(batch: torch.Tensor) -> Memory:
-            return {"common_embedding": common[batch], "previous_embedding": previous[batch]}
-
-        train(client, self.loss, self.schedule, round.number, beside=beside)
-        client.memory["previous"] = read_state(client.model)  # (S,)
+        common = training_embeddings(client)  # (n, D)
+        state = client.state(MoonState)
+        previous = training_embeddings(client, state.previous)  # (n, D)
+        weight = 0.0 if state.previous is None else self.contrast_weight
+        self.train(client, round, given=lambda batch: Others(common[batch], previous[batch], weight))
+        state.previous = read_state(client.model)  # (S,)
         return self.post_model(client)
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     uses_embedding: ClassVar[bool] = True
 
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Others) -> torch.Tensor:
         """l = l_sup + mu * l_con (Eq. 4). In a client's first round there is no previous model, and l_con is zero."""
         embedding, logits = forward(images)  # z, (B, D), (B, C)
-        positive = F.cosine_similarity(embedding, memory["common_embedding"]) / self.temperature  # (B,)
-        negative = F.cosine_similarity(embedding, memory["previous_embedding"]) / self.temperature  # (B,)
+        positive = F.cosine_similarity(embedding, given.common) / self.temperature  # (B,)
+        negative = F.cosine_similarity(embedding, given.previous) / self.temperature  # (B,)
         contrast = F.softplus(negative - positive).mean()  # -log(exp p / (exp p + exp n)), Eq. 3
-        return F.cross_entropy(logits, labels) + self.contrast_weight * memory["has_previous"] * contrast
+        return F.cross_entropy(logits, labels) + given.weight * contrast

@@ -5,12 +5,13 @@ Transactions on Parallel and Distributed Systems 33(3), 2022 (arXiv:2007.09236).
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.client import Client
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.parameters import wire_name
-from fedchain.learning.training import train
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import wire_name
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +24,10 @@ class Mtfl(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train all parameters; post the public ones and n_k (Algorithm 1)."""
-        train(client, self.loss, self.schedule, round.number)
+        self.train(client, round)
         private = self.private_names(client.info)
         return {name: value for name, value in self.post_model(client).items() if name not in private}
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     personalizes: ClassVar[bool] = True
 
     def private_names(self, info: ModelInfo) -> set[str]:

@@ -5,18 +5,28 @@ clients.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.aggregation import round_once, weighted_sum
-from fedchain.learning.method import Client, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.client import Client
+from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.parameters import PREFIX, combine_parameters
+from fedchain.learning.models.parameters import PREFIX, combine_parameters
+from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
+from fedchain.learning.round import Round, Tensors
 from fedchain.learning.training import Step, run_steps
-from fedchain.learning.vectors import gradient_vector, read_vector, write_vector
+
+
+@dataclass(slots=True)
+class PFedMeState:
+    """What a client remembers."""
+
+    personal: torch.Tensor | None = None
+    """theta, (P,), as its last round left it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,24 +66,23 @@ class PFedMe(FedAvg):
     def update(self, client: Client, round: Round) -> Tensors:
         """Train theta and w (Algorithm 1); post w and n_k; the client's model is theta from here on."""
         local = read_vector(client.model)  # w, (P,)
-        if self.start == "personal" and "personal" in client.memory:
-            write_vector(client.model, client.memory["personal"])
+        state = client.state(PFedMeState)
+        if self.start == "personal" and state.personal is not None:
+            write_vector(client.model, state.personal)
         run_steps(client, self.step(client, local), self.schedule, round.number)
-        client.memory["personal"] = personal = read_vector(client.model)  # theta, (P,)
+        state.personal = personal = read_vector(client.model)  # theta, (P,)
         write_vector(client.model, local)
         posted = self.post_model(client)
         write_vector(client.model, personal)
         return posted
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
-
     def step(self, client: Client, local: torch.Tensor) -> Step:
         """Build the local iteration; it moves the client's model, theta, and `local`, which is w."""
 
-        def step(images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+        def step(images: torch.Tensor, labels: torch.Tensor, given: None) -> torch.Tensor:
             for _ in range(self.personal_steps):
                 theta = read_vector(client.model)
-                loss = self.loss(client.model, images, labels, memory)
+                loss = self.loss(client.model, images, labels, given)
                 gradient = gradient_vector(loss, client.model)
                 pull = self.proximal_weight * (theta - local) + self.weight_decay * theta
                 write_vector(client.model, theta - self.personal_learning_rate * (gradient + pull))  # Eq. 7

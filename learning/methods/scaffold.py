@@ -5,18 +5,26 @@ Line numbers are those of Algorithm 1. K clients of the round, N clients in all,
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 
-from fedchain.learning.aggregation import round_once, weighted_sum
-from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Phase, Round, Tensors
+from fedchain.learning.aggregation.mean import round_once, weighted_sum
+from fedchain.learning.client import Client
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.training import train
-from fedchain.learning.vectors import read_vector
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
+
+
+@dataclass(slots=True)
+class ScaffoldState:
+    """What a client remembers."""
+
+    control: torch.Tensor | None = None
+    """c_i, (P,), of its last round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,27 +34,20 @@ class Scaffold(FedAvg):
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""
         common = read_vector(client.model)  # x, (P,)
-        server = client.memory["server_control"]  # c, (P,)
-        own = client.memory.get("control", torch.zeros_like(common))  # c_i, (P,), of the client's last round
+        state = client.state(ScaffoldState)
+        server = torch.zeros_like(common)  # c, (P,), zero at first
+        if round.knowledge is not None:
+            server = torch.from_numpy(np.array(round.knowledge["control"]))
+        own = torch.zeros_like(common) if state.control is None else state.control  # c_i, (P,)
 
         def correct(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
             return gradient - own + server  # line 10
 
-        train(client, self.loss, self.schedule, round.number, correct=correct)
+        self.train(client, round, correct=correct)
         drift = (common - read_vector(client.model)) / (client.steps * self.learning_rate)
         renewed = own - server + drift  # line 12, (ii)
-        client.memory["control"] = renewed
+        state.control = renewed
         return self.post_model(client) | {"control_change": (renewed - own).numpy()}  # line 13
-
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
-
-    def receive(self, client: Client, round: Round) -> None:
-        """Start from the common model, and take in c, which is zero at first."""
-        super().receive(client, round)
-        if round.knowledge is None:
-            client.memory["server_control"] = torch.zeros(client.info.parameter_count)
-        else:
-            client.memory["server_control"] = torch.from_numpy(np.array(round.knowledge["control"]))
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """x <- weighted mean of y_i; c <- c + 1/N sum_i (c_i+ - c_i), a client that did not post changing nothing

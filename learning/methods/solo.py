@@ -4,31 +4,32 @@ It runs on the same chain with empty posts, so that it differs from a method by 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.codec import TensorSpec
-from fedchain.learning.method import Client, Forward, Memory, Method, Phase, Round, Tensors
-from fedchain.learning.models import ModelInfo
-from fedchain.learning.training import train
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.method import Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solo(Method):
+class Solo(LocalSgdMethod):
     """No exchange: local training only."""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally; post nothing."""
-        train(client, self.loss, self.schedule, round.number)
+        self.train(client, round)
         return {}
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     exchanges: ClassVar[bool] = False
     uses_embedding: ClassVar[bool] = False
 
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Cross-entropy."""
         _, logits = forward(images)  # (B, C)
         return F.cross_entropy(logits, labels)

@@ -6,15 +6,40 @@ B batch, C classes, D embedding, W models (or batches) in the window, n examples
 
 from collections import deque
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.frozen import frozen_embeddings
-from fedchain.learning.method import Client, Forward, Memory, Phase, Round, Tensors, validate_range
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.training import train
+from fedchain.learning.models.representations import training_embeddings
+from fedchain.learning.round import Round, Tensors
+
+
+@dataclass(slots=True)
+class SwimState:
+    """What a client remembers."""
+
+    earlier: tuple[torch.Tensor, ...] = ()
+    """W or fewer times (n, D): what its last local models made of its images, the newest last."""
+
+
+class Window(NamedTuple):
+    """What the loss contrasts embeddings with."""
+
+    common: torch.Tensor
+    """(B, D): the batch under the common model."""
+
+    earlier: torch.Tensor
+    """(W, B, D): the window; zeros where it is not filled yet."""
+
+    is_filled: torch.Tensor
+    """(W,), bool."""
+
+    mu: torch.Tensor
+    """(), weight of the contrast."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,41 +68,42 @@ class Swim(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term, post the parameters and n_k, and let the window slide."""
-        common = frozen_embeddings(client)  # (n, D)
-        earlier = list(client.memory.get("earlier", ()))  # W or fewer times (n, D), the newest last
-        client.memory["mu"] = torch.tensor(max(0.5 - round.number / (2 * self.rounds), 0.0))
+        common = training_embeddings(client)  # (n, D)
+        state = client.state(SwimState)
+        earlier = list(state.earlier)  # W or fewer times (n, D), the newest last
+        mu = torch.tensor(self.mu(round.number))
         latest: deque[torch.Tensor] = deque(maxlen=self.window)
 
-        def beside(batch: torch.Tensor) -> Memory:
+        def given(batch: torch.Tensor) -> Window:
             if self.window_of == "models" or not earlier:
                 rows = [embeddings[batch] for embeddings in earlier]
             else:
                 latest.append(earlier[-1][batch])
                 rows = list(latest)
             missing = [torch.zeros_like(common[batch])] * (self.window - len(rows))
-            return {
-                "common_embedding": common[batch],  # (B, D)
-                "window": torch.stack([*rows, *missing]),  # (W, B, D)
-                "is_filled": torch.arange(self.window) < len(rows),  # (W,)
-            }
+            is_filled = torch.arange(self.window) < len(rows)  # (W,)
+            return Window(common[batch], torch.stack([*rows, *missing]), is_filled, mu)
 
-        train(client, self.loss, self.schedule, round.number, beside=beside)
+        self.train(client, round, given=given)
         kept = self.window if self.window_of == "models" else 1
         # A model that stands still makes the same of an image in every round: what it makes is kept, and not the model.
-        client.memory["earlier"] = torch.stack([*earlier, frozen_embeddings(client)][-kept:])  # (W or fewer, n, D)
+        state.earlier = tuple([*earlier, training_embeddings(client)][-kept:])
         return self.post_model(client)
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
     uses_embedding: ClassVar[bool] = True
 
-    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def mu(self, number: int) -> float:
+        """Return the weight of the contrast in a round."""
+        return max(0.5 - number / (2 * self.rounds), 0.0)
+
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Window) -> torch.Tensor:
         """(1 - mu) CE - mu log(P / (P + N)), P and N the sums over near and far representations."""
         embedding, logits = forward(images)  # z, (B, D), (B, C)
-        to_common = F.cosine_similarity(embedding, memory["common_embedding"]).mean()
-        to_earlier = F.cosine_similarity(embedding.unsqueeze(0), memory["window"], dim=2).mean(dim=1)  # (W,)
-        terms = torch.exp(to_earlier / self.temperature) * memory["is_filled"]  # (W,)
+        to_common = F.cosine_similarity(embedding, given.common).mean()
+        to_earlier = F.cosine_similarity(embedding.unsqueeze(0), given.earlier, dim=2).mean(dim=1)  # (W,)
+        terms = torch.exp(to_earlier / self.temperature) * given.is_filled  # (W,)
         is_near = to_earlier >= 0.5  # (W,)
         near = torch.exp(to_common / self.temperature) + (terms * is_near).sum()  # P
         far = (terms * ~is_near).sum()  # N
         contrast = -torch.log(near / (near + far))
-        return (1 - memory["mu"]) * F.cross_entropy(logits, labels) + memory["mu"] * contrast
+        return (1 - given.mu) * F.cross_entropy(logits, labels) + given.mu * contrast

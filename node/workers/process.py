@@ -1,8 +1,8 @@
 """Worker processes: one trains, one mines, so that the node's loop always answers.
 
-``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK`` and ``… mine FUNCTION``. They
-read frames from standard input and answer on standard output. A trainer stores each contribution before it answers:
-started again, it gives the same bytes for the same phase.
+``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK SECRETS`` and ``… mine FUNCTION``.
+They read frames from standard input and answer on standard output. A trainer stores each contribution before it
+answers: started again, it gives the same bytes for the same phase.
 """
 
 import os
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import Any, BinaryIO
@@ -53,18 +54,26 @@ class Trainer:
         member: this peer's place among the members, which is its place in the partition.
         data_dir: folder of the data set.
         task: the user's function, where the members' data are their own. It runs in this process alone.
+        secrets: file of this member's private randomness, read when the method first asks; empty: it has none.
 
     Raises:
         LearningError: the data cannot be used.
         PipeBroken: the kept file cannot be read.
     """
 
-    def __init__(self, genesis: Genesis, folder: Path, member: int, data_dir: str, task: str = "") -> None:
+    def __init__(
+        self, genesis: Genesis, folder: Path, member: int, data_dir: str, task: str = "", secrets: str = ""
+    ) -> None:
         from fedchain.learning.learner import Learner
+        from fedchain.node.secrets_file import open_secrets
         from fedchain.node.task import learning_from_genesis, use_current_folder
 
         use_current_folder()
-        self._learner = Learner(learning_from_genesis(genesis, data_dir, task))
+        self._learner = Learner(
+            learning_from_genesis(genesis, data_dir, task),
+            members=genesis.members,
+            secrets_of=partial(open_secrets, Path(secrets)) if secrets else None,
+        )
         self._learner.prepare(member)
         self._identity = [genesis.chain_id, member]
         self._member = member
@@ -82,13 +91,14 @@ class Trainer:
         """Payload, local steps and measurements as JSON of one contribution; the same again if asked again."""
         if self._asked != [phase, round_number]:
             made = self._learner.contribute(self._member, phase, round_number, knowledge)
-            asked, answer = [phase, round_number], [made.payload, made.steps, json.dumps(asdict(made.local))]
+            measured = {} if made.local is None else asdict(made.local)
+            asked, answer = [phase, round_number], [made.payload, made.steps, json.dumps(measured)]
             _replace(self._path, to_frame([self._identity, asked, answer, self._learner.checkpoint(self._member)]))
             self._asked, self._answer = asked, answer
         return self._answer
 
 
-def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str = "") -> None:
+def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str = "", secrets: str = "") -> None:
     """Say whether the data can be used, then serve contributions until the node closes the pipe."""
     os.nice(TRAIN_NICE)
     answers, orders = _take_stdout(), _orders()
@@ -96,7 +106,8 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
 
     torch.set_num_threads(1)
     try:
-        trainer = Trainer(Genesis.decode(Path(genesis_path).read_bytes()), Path(folder), int(member), data_dir, task)
+        genesis = Genesis.decode(Path(genesis_path).read_bytes())
+        trainer = Trainer(genesis, Path(folder), int(member), data_dir, task, secrets)
     except (LearningError, ChainError, PipeBroken, OSError) as error:
         write_frame(answers, ["failed", str(error)])
         return

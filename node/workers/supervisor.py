@@ -38,14 +38,16 @@ class Trained:
     steps: int
     """Local steps taken."""
     measured: dict[str, Any]
-    """What was measured of the trained model, as :class:`fedchain.learning.metrics.Evaluation` has it."""
+    """What was measured of the trained model, as :class:`fedchain.learning.evaluation.Evaluation` has it."""
 
 
 class TrainingWorker:
     """A long-lived process that trains; one contribution at a time."""
 
-    def __init__(self, genesis_path: Path, folder: Path, member: int, data_dir: str, task: str = "") -> None:
-        self._command = ["train", str(genesis_path), str(folder), str(member), data_dir, task]
+    def __init__(
+        self, genesis_path: Path, folder: Path, member: int, data_dir: str, task: str = "", secrets: Path | None = None
+    ) -> None:
+        self._command = ["train", str(genesis_path), str(folder), str(member), data_dir, task, str(secrets or "")]
         self._process: WorkerProcess | None = None
         self._lock = anyio.Lock()
 

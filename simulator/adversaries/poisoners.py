@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.chain.state import phase_rule
-from fedchain.learning.aggregation import WEIGHT_MAX
-from fedchain.learning.codec import decode, encode, settle
-from fedchain.learning.method import Tensors
-from fedchain.learning.parameters import BUFFER_PREFIX, PREFIX
-from fedchain.learning.rules import Rules
-from fedchain.learning.source import Share, Source
+from fedchain.learning.aggregation.mean import WEIGHT_MAX
+from fedchain.learning.application import Application
+from fedchain.learning.models.parameters import BUFFER_PREFIX, PREFIX
+from fedchain.learning.payload.codec import decode, encode, settle
+from fedchain.learning.round import Tensors
+from fedchain.learning.task.data_source import DataSource, Share
 from fedchain.node.core.events import Contributed, Event
 from fedchain.simulator.adversaries.adversary import Adversary
 
@@ -64,12 +64,12 @@ class Poisoner(Adversary):
             self.peer.handle(self._made_up)
 
     def _poisoned(self, payload: bytes) -> bytes:
-        rules = self.coalition.rules
-        assert isinstance(rules, Rules), "the posts of a learning method are poisoned, of which this is none"
+        application = self.coalition.rules
+        assert isinstance(application, Application), "only the posts of a learning method are poisoned"
         name = phase_rule(self.genesis, self.node.head).name
-        phase = next(phase for phase in (*rules.method.setup, *rules.method.phases) if phase.name == name)
-        specs = rules.method.payload_spec(phase, rules.info)
-        known = rules.read_knowledge(self.node.knowledge() or b"") or {}
+        phase = next(phase for phase in (*application.method.setup, *application.method.phases) if phase.name == name)
+        specs = application.method.payload_spec(phase, application.info)
+        known = application.read_knowledge(self.node.knowledge() or b"") or {}
         own = decode(payload, specs)
         others = [_take_apart(decode(data, specs), known) for data in self._honest_payloads()]
         lie = _put_together(own, known, self.lie(_take_apart(own, known), others))
@@ -152,22 +152,22 @@ class FlippedLabels:
         classes: number of classes C.
     """
 
-    def __init__(self, source: Source, clients: frozenset[int], classes: int) -> None:
+    def __init__(self, source: DataSource, clients: frozenset[int], classes: int) -> None:
         self._source, self._clients, self._classes = source, clients, classes
 
     def share(self, client: int, seed: int) -> Share:
-        """See :class:`Source`."""
+        """See :class:`DataSource`."""
         share = self._source.share(client, seed)
         if client not in self._clients:
             return share
         return replace(share, train_labels=self._classes - 1 - share.train_labels)
 
     def train_labels(self, client: int) -> NDArray[np.int64]:
-        """See :class:`Source`: the true ones."""
+        """See :class:`DataSource`: the true ones."""
         return self._source.train_labels(client)
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """See :class:`Source`."""
+        """See :class:`DataSource`."""
         return self._source.test_set()
 
 

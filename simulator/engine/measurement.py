@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedchain.learning.evaluation import Evaluation, calculate_taa, calculate_tal
 from fedchain.learning.learner import Contribution
-from fedchain.learning.metrics import Evaluation, calculate_taa, calculate_tal
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +110,8 @@ class EvaluationLog:
 
     def add(self, peer: int, round_number: int, contribution: Contribution) -> None:
         """Note what a peer measured while it contributed to a round."""
-        self.of_round(round_number).local[peer] = contribution.local
+        if contribution.local is not None:
+            self.of_round(round_number).local[peer] = contribution.local
         self.of_round(round_number).scalars += contribution.scalars
         self.add_received(peer, round_number, contribution.received)
 

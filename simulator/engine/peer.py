@@ -325,7 +325,9 @@ class SimulatedPeer:
             effect.knowledge,
             evaluate_test=around.evaluates(effect.round),
         )
-        duration_s = around.pace.iteration_s * around.compute.planned_steps(self.number) * self.slowness
+        duration_s = (
+            around.pace.iteration_s * around.compute.planned_steps(self.number, effect.phase_name) * self.slowness
+        )
         around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
 
     def _contributed(self, life: int, effect: Contribute, job: Job[Contribution]) -> None:

@@ -18,9 +18,9 @@ from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.application import Application
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.learner import Contribution
-from fedchain.learning.rules import Rules
 from fedchain.learning.seeding import derive
 from fedchain.node import task
 from fedchain.node.core.checks import Checks
@@ -89,7 +89,7 @@ class Outcome:
     """Blocks, attempts, bans, bytes and the like."""
 
 
-def found_federation(scenario: Scenario, rules: Rules, keys: list[PrivateKey]) -> Genesis:
+def found_federation(scenario: Scenario, rules: Application, keys: list[PrivateKey]) -> Genesis:
     """The genesis document of a scenario. The federation was founded when virtual time begins."""
     return task.found_federation(
         scenario.learning_config(),

@@ -19,9 +19,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.metrics import Evaluation
 
 POLL_S = 1.0
 """How often a wait for a result looks whether its process is still alive."""
@@ -49,8 +49,8 @@ class Job(Protocol[Result]):
 class Compute(Protocol):
     """What trains the simulated peers' models. Jobs of one client are done in the order in which they were given."""
 
-    def planned_steps(self, client: int) -> int:
-        """Local steps that a contribution takes, known before it is made."""
+    def planned_steps(self, client: int, phase: str) -> int:
+        """Local steps that a contribution takes, known before it is made; 0 in a phase that does not train."""
 
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
@@ -107,9 +107,9 @@ class TrainingPool:
         for process in self._processes:
             process.start()
 
-    def planned_steps(self, client: int) -> int:
+    def planned_steps(self, client: int, phase: str) -> int:
         """See :class:`Compute`."""
-        return self._learner.planned_steps(client)
+        return self._learner.planned_steps(client, phase)
 
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool

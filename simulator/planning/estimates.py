@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedchain.learning.theory import Budget
+from fedchain.learning.convergence.theory import Budget
 from fedchain.node.config import read_toml
 from fedchain.simulator.planning.search import CRITERIA, Trial, best_trial, draw_trials, search
 from fedchain.simulator.scenario import Scenario, ScenarioError, build, scenario_from_dict

@@ -16,12 +16,8 @@ from fedchain.chain.block import BLOCK_VERSION, Header
 from fedchain.chain.difficulty import bits_from_attempts, bits_from_target, work_from_bits
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.crypto.hashing import ZERO_HASH
-from fedchain.learning.estimates import estimate_constants
-from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
-from fedchain.learning.method import Round
-from fedchain.learning.methods.dfpl import Dfpl
-from fedchain.learning.theory import (
+from fedchain.learning.convergence.estimates import estimate_constants
+from fedchain.learning.convergence.theory import (
     Budget,
     Constants,
     learning_rate_max,
@@ -31,6 +27,10 @@ from fedchain.learning.theory import (
     variation_bound,
     weight_max,
 )
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.learner import Learner
+from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.round import Round
 from fedchain.simulator.scenario import Scenario
 
 Clock = Callable[[], float]
@@ -131,10 +131,10 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
             if model.training:
                 starts.append(clock())
 
+        method = learner.method
         with learner.lend(0, number) as client:
-            learner.method.receive(client, Round(number, None))
             hook = client.model.register_forward_pre_hook(note)
-            learner.method.phases[0].compute(learner.method, client, Round(number, None))
+            method.compute(method.phases[0], client, Round(number, None))
             hook.remove()
         if len(starts) < 2:
             raise ConfigurationError(f"{scenario.method} does not train its model step by step; state alpha")

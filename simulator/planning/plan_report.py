@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fedchain.learning.convergence.theory import Budget, Constants
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.registry import build_method
-from fedchain.learning.theory import Budget, Constants
 from fedchain.simulator.planning.plan import (
     PlannedRounds,
     Theory,

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedchain.learning.theory import Budget
+from fedchain.learning.convergence.theory import Budget
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.reproduction.parallel import run_all, write_result
 from fedchain.simulator.reproduction.table import read_result

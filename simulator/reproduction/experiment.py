@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.learning.datasets.catalogue import DATASETS
-from fedchain.learning.partition import class_range
+from fedchain.learning.partition.split import class_range
 from fedchain.node.config import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError, build, nearest, scenario_from_dict

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from fedchain.learning.application import Application
+from fedchain.learning.evaluation import evaluate
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Round
+from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.metrics import evaluate
-from fedchain.learning.rules import Rules
+from fedchain.learning.round import Round
 from fedchain.learning.seeding import derive
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
 from fedchain.simulator.reproduction.parallel import OnRound
@@ -30,11 +31,11 @@ from fedchain.simulator.scenario import Scenario
 def run_forgetting(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Train round by round and measure; rows as :func:`fedchain.simulator.reproduction.parallel.run_one` gives them."""
     config = scenario.learning_config()
-    rules, learner = Rules(config), Learner(config)
+    rules, learner = Application(config), Learner(config)
     plain = {item.name for item in fields(FedAvg)} & set(scenario.hyperparameters)
     settings = {name: scenario.hyperparameters[name] for name in plain}
     fedavg = Learner(replace(config, method="fedavg", hyperparameters=settings))
-    fedavg_rules = Rules(replace(config, method="fedavg", hyperparameters=settings))
+    fedavg_rules = Application(replace(config, method="fedavg", hyperparameters=settings))
     rows: list[dict[str, Any]] = []
     knowledge, earlier = b"", list[int]()
     for number in range(1, scenario.rounds + 1):
@@ -67,15 +68,16 @@ def _train(learner: Learner, clients: list[int], number: int, knowledge: bytes) 
 
 
 def _loss_after(
-    learner: Learner, rules: Rules, earlier: list[int], posts: Mapping[int, bytes], knowledge: bytes
+    learner: Learner, rules: Application, earlier: list[int], posts: Mapping[int, bytes], knowledge: bytes
 ) -> float:
     """Mean over i and j of L(theta(t, j); D_i). The aggregate of one post is the model that was posted."""
     models = [rules.aggregate("update", 1, knowledge, [(b"", post)]) for post in posts.values()]
     return statistics.mean(_loss(learner, rules, client, model) for model in models for client in earlier)
 
 
-def _loss(learner: Learner, rules: Rules, client: int, knowledge: bytes) -> float:
+def _loss(learner: Learner, rules: Application, index: int, knowledge: bytes) -> float:
     """The loss of a shared model on a client's training data, in nats."""
-    with learner.lend(client, 1) as own:
-        learner.method.receive(own, Round(2, rules.read_knowledge(knowledge)))
-        return evaluate(own.model, own.train_images, own.train_labels)[1]
+    assert isinstance(learner.method, LocalSgdMethod), "forgetting is about models that are trained"
+    with learner.lend(index, 1) as client:
+        learner.method.receive(client, Round(2, rules.read_knowledge(knowledge)))
+        return evaluate(client.model, client.train_images, client.train_labels)[1]

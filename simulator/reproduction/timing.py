@@ -7,8 +7,8 @@ import statistics
 import time
 from typing import Any
 
+from fedchain.learning.application import Application
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
 from fedchain.simulator.reproduction.parallel import OnRound
 from fedchain.simulator.scenario import Scenario
 
@@ -20,8 +20,8 @@ def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     measurements, which are the same for all methods. The first round is warm-up, in which contrasts have no past.
     """
     config = scenario.learning_config()
-    learner, rules = Learner(config), Rules(config)
-    (phase, _), *_ = rules.phases
+    learner, rules = Learner(config), Application(config)
+    (phase, _, _), *_ = rules.phases
     knowledge, rows = b"", []
     for number in range(1, scenario.rounds + 1):
         posts, seconds = [], []

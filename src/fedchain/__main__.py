@@ -16,7 +16,7 @@ from fedchain.simulator.cli import plan, reproduce, simulate_command
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import Genesis
-    from fedchain.learning.rules import Rules
+    from fedchain.learning.application import Application
 
 app = typer.Typer(
     name="fedchain",
@@ -35,7 +35,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
         raise typer.Exit()
 
 
-def rules_of(genesis: "Genesis") -> "Rules":
+def rules_of(genesis: "Genesis") -> "Application":
     """What the explorer needs to know about learning; imports torch, so only when it is asked for."""
     from fedchain.node.task import rules_of as read_rules
 

@@ -112,6 +112,22 @@ def bench_idle(table: Table, *, quick: bool) -> None:
         table.add_row(label, f"{seconds:.2f} s", target, f"{seconds / means[0]:.2f}")
 
 
+def bench_payload(table: Table, *, quick: bool) -> None:
+    """CPU time of decoding, encoding and aggregating ResNet-18's payload, and the memory that an aggregate takes."""
+    found = measure("payload", {"rounds": 3 if quick else 11}).printed
+    size = f"{found['payload_mb']:.0f} MB"
+    for label, key, target in (
+        ("decode and check", "decode_and_check_ms", 12),
+        ("encode", "encode_ms", 40),
+        ("aggregate 8 posts", "aggregate_ms", 250),
+    ):
+        table.add_row(
+            f"payload of {size}: {label}", f"{found[key]:.1f} ms", f"≤ {target} ms", f"{found[key] / target:.3f}"
+        )
+    memory = found["memory_payloads"]
+    table.add_row(f"payload of {size}: memory of it", f"{memory:.2f} payloads", "≤ 2", f"{memory / 2:.3f}")
+
+
 def bench_local_steps(*, quick: bool) -> Table:
     """CPU time of a local step in every method against FedAvg's."""
     table = Table("method", "ms a step", "÷ FedAvg", "ms an update", "÷ FedAvg", title="local update, CPU", box=None)
@@ -159,6 +175,7 @@ def main() -> None:
         f"{peers:,} peers, 3 rounds: wall", f"{cost.wall_s:.1f} s, {rate}", "< 120 s", f"{cost.wall_s / 120:.3f}"
     )
     table.add_row(f"{peers:,} peers, 3 rounds: memory", f"{cost.rss_gib:.2f} GiB", "< 4 GiB", f"{cost.rss_gib / 4:.3f}")
+    bench_payload(table, quick=arguments.quick)
     bench_idle(table, quick=arguments.quick)
     if arguments.data_dir:
         bench_training(table, arguments.data_dir, quick=arguments.quick)

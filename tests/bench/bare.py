@@ -13,8 +13,10 @@ import torch.nn.functional as F
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import load_dataset
-from fedchain.learning.models import Model, build_model
-from fedchain.learning.partition import split
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.registry import build_model
+from fedchain.learning.partition.split import split
 from fedchain.learning.registry import build_method
 from fedchain.learning.training import Schedule
 from fedchain.simulator.scenario import Scenario
@@ -46,7 +48,9 @@ def run(scenario: Scenario) -> float:
     assert scenario.test_every == 0, "nothing is measured on the whole test set here"
     torch.set_num_threads(1)
     config = scenario.learning_config()
-    schedule = build_method(config.method, dict(config.hyperparameters)).schedule
+    method = build_method(config.method, dict(config.hyperparameters))
+    assert isinstance(method, LocalSgdMethod), "the loop is SGD's"
+    schedule = method.schedule
     peers, classes = load_peers(config, scenario.seed)
     known = Known(torch.zeros(classes, peers[0].model.embedding_size), torch.zeros(classes, dtype=torch.bool))
     accuracies: list[float] = []

@@ -11,14 +11,16 @@ from typing import Any
 
 import torch
 
+from fedchain.learning.application import Application
 from fedchain.learning.checkpoint import copy_state, restore_state
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Contributor, Round
-from fedchain.learning.models import build_model
-from fedchain.learning.own import describe_task
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.method import Contributor
+from fedchain.learning.models.registry import build_model
 from fedchain.learning.registry import METHODS
-from fedchain.learning.rules import Rules
+from fedchain.learning.round import Round
+from fedchain.learning.task.custom import describe_task
 
 CLIENTS = 4
 EXAMPLES, CLASSES_OF_CLIENT = 300, 3
@@ -67,7 +69,8 @@ class Update:
         few = {} if method == "sgd" else {"local_steps": STEPS, "local_epochs": 0}
         chosen = LearningConfig(method=method, clients=CLIENTS, hyperparameters={"batch_size": BATCH_SIZE, **few})
         config = describe_task(chosen, random_task)
-        self._learner, rules, knowledge = Learner(config, random_task), Rules(config), b""
+        self._learner, rules, knowledge = Learner(config, random_task), Application(config), b""
+        assert isinstance(self._learner.method, LocalSgdMethod)
         self._method = self._learner.method
         for phase in (*self._method.setup, *self._method.phases):
             senders = range(CLIENTS if phase.by is Contributor.PARTICIPANT else 1)
@@ -86,16 +89,16 @@ class Update:
 
     def _cpu_ms(self, steps: int) -> float:
         """Receive, train and make the post of the first phase; then the client is put back as it was."""
-        method, phase = self._method, self._method.phases[0]
+        method = self._method
         if method.local_steps != 1:
             method = replace(method, local_steps=steps)
-        with self._learner.lend(0, self._round.number) as own:
-            before = copy_state(own)
+        with self._learner.lend(0, self._round.number) as client:
+            before = copy_state(client)
             begun = time.process_time()
-            method.receive(own, self._round)
-            phase.compute(method, own, self._round)
+            method.receive(client, self._round)
+            method.update(client, self._round)
             spent_s = time.process_time() - begun
-            restore_state(own, before)
+            restore_state(client, before)
         return 1000 * spent_s
 
 

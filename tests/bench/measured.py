@@ -67,6 +67,13 @@ def encryption(scenario: Scenario) -> dict[str, float]:
     return run(scenario.rounds)
 
 
+def payload(scenario: Scenario) -> dict[str, float]:
+    """The cost of ResNet-18's payload; ``rounds`` are the repetitions."""
+    from tests.bench.payload import run
+
+    return run(scenario.rounds)
+
+
 def scrypt(scenario: Scenario) -> dict[str, float]:
     """Hashes per second through ``search_nonce`` and in a bare loop, in turns; the median of the ratios."""
     from fedchain.chain.proof_of_work import search_nonce

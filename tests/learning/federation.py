@@ -7,14 +7,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.codec import decode
+from fedchain.learning.application import Application
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.method import Client, Method, Phase, Post, Round, Tensors
-from fedchain.learning.models import build_model, describe_model
+from fedchain.learning.method import Method, Phase
+from fedchain.learning.models.registry import build_model, describe_model
+from fedchain.learning.models.vectors import gradient_vector, write_vector
+from fedchain.learning.payload.codec import decode
 from fedchain.learning.registry import HyperparameterValue
-from fedchain.learning.rules import Rules
-from fedchain.learning.vectors import gradient_vector, write_vector
+from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.secrets import ROOT_SIZE, Secrets
 
 CLIENTS = 3
 
@@ -29,9 +32,11 @@ class Federation:
     """Plays rounds; `sender(client)` is in ascending order of client."""
 
     def __init__(self, config: LearningConfig, learner: Learner | None = None) -> None:
-        self.config, self.rules, self.learner = config, Rules(config), learner or Learner(config)
+        self.members = [bytes([client]) for client in range(config.clients)]
+        self.config, self.rules = config, Application(config, self.members)
+        self.learner = learner or Learner(config, members=self.members, secrets_of=secrets_of)
         self.knowledge, self.round = b"", 0
-        for phase, _ in self.rules.setup_phases:
+        for phase, _, _ in self.rules.setup_phases:
             self._phase(phase, range(config.clients))
 
     def play(self, rounds: int = 1, participants: Sequence[int] | None = None) -> list[Contribution]:
@@ -39,7 +44,7 @@ class Federation:
         made: list[Contribution] = []
         for _ in range(rounds):
             self.round += 1
-            for phase, _ in self.rules.phases:
+            for phase, _, _ in self.rules.phases:
                 made = self._phase(phase, range(self.config.clients) if participants is None else participants)
         return made
 
@@ -49,9 +54,9 @@ class Federation:
         assert tensors is not None
         return tensors
 
-    def memory(self, client: int) -> dict[str, torch.Tensor]:
-        """What a client remembers."""
-        return self.learner._clients.get(client).memory
+    def client(self, client: int) -> Client:
+        """A client as it is now."""
+        return self.learner._clients.get(client)
 
     def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
         made = [self.learner.contribute(client, phase, self.round, self.knowledge) for client in participants]
@@ -62,12 +67,17 @@ class Federation:
         return made
 
 
-def read_payload(rules: Rules, payload: bytes) -> Tensors:
+def secrets_of(client: int) -> Secrets:
+    """What each client keeps to itself."""
+    return Secrets(client, bytes([client] * ROOT_SIZE), {"share": bytes([client, 7])})
+
+
+def read_payload(rules: Application, payload: bytes) -> Tensors:
     """A post of the last phase of a round, decoded."""
     return decode(payload, rules.method.payload_spec(rules.method.phases[-1], rules.info))
 
 
-def check(rules: Rules, payload: bytes, phase: str = "update") -> None:
+def check(rules: Application, payload: bytes, phase: str = "update") -> None:
     """Check a post of the first round, before which nothing is known."""
     rules.check(phase, b"sender", 1, b"", payload)
 
@@ -103,7 +113,7 @@ def aggregate(
 
 def last_phase(method: Method) -> Phase:
     """The phase that closes a round."""
-    return type(method).phases[-1]
+    return method.phases[-1]
 
 
 def posts(payloads: Sequence[Tensors]) -> tuple[Post, ...]:

@@ -1,13 +1,13 @@
 """Clients that are set aside come back as they were, to the byte, and no more are held than allowed."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
-from fedchain.learning.method import Client
 from tests.learning.federation import Federation, config, new_client
 
 
@@ -22,14 +22,21 @@ class Building:
         return new_client()
 
 
+@dataclass(slots=True)
+class Remembered:
+    """What a client remembers."""
+
+    value: torch.Tensor | None = None
+
+
 @pytest.fixture
 def building() -> Building:
     return Building()
 
 
 def remember(clients: Clients, index: int, value: float) -> None:
-    with clients.use(index) as own:
-        own.memory["value"] = torch.tensor(value)
+    with clients.use(index) as client:
+        client.state(Remembered).value = torch.tensor(value)
 
 
 def test_without_a_limit_each_client_is_built_once(building: Building) -> None:
@@ -39,7 +46,7 @@ def test_without_a_limit_each_client_is_built_once(building: Building) -> None:
     assert first[:3] == first[3:]
 
 
-def test_the_least_recently_used_goes_and_comes_back_with_its_memory(building: Building, tmp_path: Path) -> None:
+def test_the_least_recently_used_goes_and_comes_back_with_its_state(building: Building, tmp_path: Path) -> None:
     clients = Clients(building)
     clients.limit(2, tmp_path)
     remember(clients, 0, 7.0)
@@ -47,9 +54,9 @@ def test_the_least_recently_used_goes_and_comes_back_with_its_memory(building: B
     clients.get(0)
     clients.get(2)  # sets 1 aside
     assert [path.name for path in tmp_path.iterdir()] == ["client-1.safetensors"]
-    assert clients.get(0).memory["value"] == 7.0
+    assert clients.get(0).state(Remembered).value == 7.0
     assert building.built == [0, 1, 2]
-    assert clients.get(1).memory["value"] == 8.0
+    assert clients.get(1).state(Remembered).value == 8.0
     assert building.built == [0, 1, 2, 1]
 
 
@@ -72,7 +79,7 @@ def test_only_what_changed_is_written(building: Building, tmp_path: Path) -> Non
     file.write_bytes(written)
     remember(clients, 2, 2.0)
     clients.get(0)
-    assert clients.get(2).memory["value"] == 2.0
+    assert clients.get(2).state(Remembered).value == 2.0
 
 
 def test_a_client_in_use_is_not_set_aside(building: Building, tmp_path: Path) -> None:
@@ -81,10 +88,10 @@ def test_a_client_in_use_is_not_set_aside(building: Building, tmp_path: Path) ->
     with clients.use(0) as own:
         clients.get(1)
         clients.get(2)
-        own.memory["value"] = torch.tensor(3.0)
+        own.state(Remembered).value = torch.tensor(3.0)
         assert clients.get(0) is own
     clients.get(1)
-    assert clients.get(0).memory["value"] == 3.0
+    assert clients.get(0).state(Remembered).value == 3.0
     assert building.built == [0, 1, 2, 1, 0]
 
 
@@ -92,7 +99,7 @@ def test_files_of_somebody_else_are_not_read(building: Building, tmp_path: Path)
     (tmp_path / "client-0.safetensors").write_bytes(b"junk")
     clients = Clients(building)
     clients.limit(1, tmp_path)
-    assert clients.get(0).memory == {}
+    assert clients.get(0).state(Remembered).value is None
 
 
 @pytest.mark.parametrize("method", ["scaffold", "moon", "swim", "pfedme", "demlearn", "dfpl"])

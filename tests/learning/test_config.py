@@ -8,6 +8,7 @@ import pytest
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.registry import METHODS, build_method, load_method
 
@@ -86,8 +87,8 @@ def test_hyperparameters_are_sorted_pairs_whatever_they_came_as() -> None:
 
 
 def test_an_integer_serves_as_a_float() -> None:
-    assert type(build_method("dfpl", {"regularizer_weight": 2}).learning_rate) is float
     method = build_method("dfpl", {"learning_rate": 1})
+    assert isinstance(method, LocalSgdMethod)
     assert method.learning_rate == 1.0
     assert type(method.learning_rate) is float
 

@@ -4,18 +4,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.codec import encode
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.method import Client, Phase, Round, Tensors
 from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.learning.methods.demlearn import DemLearnState
+from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS
+from fedchain.learning.round import Round, Tensors
 from tests.learning.federation import Federation, config, read_payload
 
 EVERY = sorted(METHODS)
@@ -71,6 +72,13 @@ def test_knowledge_of_the_largest_numbers_does_no_lasting_harm(method: str) -> N
     )
 
 
+@dataclass(slots=True)
+class Rounds:
+    """Counts updates, so that a checkpoint shows one that was taken back."""
+
+    played: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Breaking(BladeFl):
     """Something goes wrong in round 2, at the very end of client 1's training."""
@@ -79,14 +87,12 @@ class Breaking(BladeFl):
 
     def update(self, client: Client, round: Round) -> Tensors:
         posted = BladeFl.update(self, client, round)
-        client.memory.setdefault("rounds", torch.zeros(1)).add_(1)
+        client.state(Rounds).played += 1
         if (client.index, round.number) != (1, 2):
             return posted
         if self.kind == "error":
             raise RuntimeError("out of memory")
         return {**posted, "model.fc3.bias": np.full(10, float(self.kind), np.float32)}
-
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
 
 
 BREAKING = {
@@ -140,4 +146,4 @@ def test_a_client_finds_its_group_by_what_was_sent_and_not_by_what_it_has() -> N
     federation.play()
     with federation.learner.lend(0, 2) as own:
         assert (own.model.get_parameter("fc1.weight")[:, 0] != 0).all()
-    assert federation.memory(0)["posted"].tolist()[0] in federation.known()["fingerprints"].tolist()
+    assert federation.client(0).state(DemLearnState).posted in federation.known()["fingerprints"].tolist()

@@ -9,12 +9,12 @@ import pytest
 import safetensors.torch
 import torch
 
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.evaluation import calculate_taa
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.metrics import calculate_taa
 from fedchain.learning.registry import HyperparameterValue
-from fedchain.learning.rules import Rules
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
 
@@ -27,7 +27,7 @@ def play(
     config: LearningConfig, rounds: int, learners: Iterable[Learner] = (), order: Iterable[int] | None = None
 ) -> tuple[list[list[Contribution]], bytes]:
     """Run rounds in one process, client i on learner i modulo their number; return contributions and knowledge."""
-    rules, knowledge, history = Rules(config), b"", []
+    rules, knowledge, history = Application(config), b"", []
     serving = list(learners) or [Learner(config)]
     for number in range(1, rounds + 1):
         made = {}
@@ -55,8 +55,8 @@ def play(
 )
 def test_clients_learn_the_digits(chosen: LearningConfig) -> None:
     history, _ = play(chosen, rounds=6)
-    assert calculate_taa([contribution.local for contribution in history[-1]]) > 0.93
-    losses = [np.mean([contribution.local.local_loss for contribution in made]) for made in history]
+    assert calculate_taa([contribution.trained for contribution in history[-1]]) > 0.93
+    losses = [np.mean([contribution.trained.local_loss for contribution in made]) for made in history]
     assert losses[-1] < losses[0]
 
 
@@ -153,7 +153,7 @@ def test_the_whole_test_set_may_be_kept_for_the_shared_model() -> None:
     chosen = config("fedavg")
     _, knowledge = play(chosen, 1)
     measured = Learner(chosen, test_local=False).contribute(0, "update", 2, knowledge, evaluate_test=True)
-    assert measured.local.test_accuracy is None
+    assert measured.trained.test_accuracy is None
     assert measured.received is not None
     assert measured.received.test_accuracy is not None
 
@@ -171,13 +171,13 @@ def test_numbers_in_a_post_are_counted_without_labels_and_counts() -> None:
 
 def test_what_is_measured_is_what_the_method_has() -> None:
     (first, second), _ = play(config("dfpl"), 2)
-    assert first[0].local.prototype_accuracy is None
-    assert 0.5 < (second[0].local.prototype_accuracy or 0) <= 1
+    assert first[0].trained.prototype_accuracy is None
+    assert 0.5 < (second[0].trained.prototype_accuracy or 0) <= 1
     assert second[0].received is None
     assert first[0].steps == 20
-    assert first[0].local.test_accuracy is None
-    measured = Learner(config("dfpl")).contribute(0, "update", 1, b"", evaluate_test=True).local
-    assert measured.local_accuracy == first[0].local.local_accuracy
+    assert first[0].trained.test_accuracy is None
+    measured = Learner(config("dfpl")).contribute(0, "update", 1, b"", evaluate_test=True).trained
+    assert measured.local_accuracy == first[0].trained.local_accuracy
     assert 0 < (measured.test_accuracy or 0) < measured.local_accuracy
     assert (measured.test_loss or 0) > 0
     assert measured.test_accuracy_prototype is None, "no prototype is known in round 1"
@@ -186,7 +186,7 @@ def test_what_is_measured_is_what_the_method_has() -> None:
 def test_prototypes_of_all_classes_predict_the_whole_test_set() -> None:
     task = LearningConfig(method="dfpl", clients=5, partition="iid")
     _, knowledge = play(task, 1)
-    found = Learner(task).contribute(0, "update", 2, knowledge, evaluate_test=True).local
+    found = Learner(task).contribute(0, "update", 2, knowledge, evaluate_test=True).trained
     assert found.test_accuracy_prototype is not None
     assert 0.5 < found.test_accuracy_prototype < 1
 
@@ -198,14 +198,14 @@ def test_a_contribution_travels_between_processes() -> None:
 
 def test_solo_and_dfpl_share_their_first_round() -> None:
     dfpl, solo = (Learner(config(method)).contribute(0, "update", 1, b"") for method in ("dfpl", "solo"))
-    assert dfpl.local == replace(solo.local, auxiliary_loss=0.0, local_objective=solo.local.local_loss)
+    assert dfpl.trained == replace(solo.trained, auxiliary_loss=0.0, local_objective=solo.trained.local_loss)
 
 
 def test_dfpl_without_weight_trains_as_solo_does() -> None:
     dfpl, _ = play(config("dfpl", regularizer_weight=0.0), 3)
     solo, _ = play(config("solo"), 3)
     for ours, theirs in zip(dfpl[-1], solo[-1], strict=True):
-        assert ours.local.local_loss == theirs.local.local_loss
+        assert ours.trained.local_loss == theirs.trained.local_loss
 
 
 def test_clients_start_from_one_model_or_each_from_its_own() -> None:

@@ -8,12 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Method, Post, Round, Tensors
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.method import Method
 from fedchain.learning.methods.blade_fl import BladeFl
-from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.methods.dfpl import Dfpl, Known
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.solo import Solo
-from fedchain.learning.prototypes import class_means
+from fedchain.learning.models.prototypes import class_means
+from fedchain.learning.round import Post, Round, Tensors
 
 B, C, D = 6, 4, 3
 GENERATOR = torch.Generator().manual_seed(0)
@@ -28,14 +30,13 @@ def forward(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return EMBEDDING, LOGITS
 
 
-def loss_of(method: Method, is_known: torch.Tensor = IS_KNOWN) -> float:
-    memory = {"prototypes": PROTOTYPES, "is_known": is_known}
-    return float(method.loss(forward, torch.zeros(B, 1), LABELS, memory))
+def loss_of(method: LocalSgdMethod, is_known: torch.Tensor = IS_KNOWN) -> float:
+    return float(method.loss(forward, torch.zeros(B, 1), LABELS, Known(PROTOTYPES, is_known)))
 
 
 def aggregate(method: Method, payloads: Sequence[Tensors]) -> Tensors:
     posts = tuple(Post(bytes([index]), payload) for index, payload in enumerate(payloads))
-    return method.aggregate(type(method).phases[0], Round(1, None, posts))
+    return method.aggregate(method.phases[0], Round(1, None, posts))
 
 
 def posted(labels: list[int], counts: list[int], prototypes: Any) -> Tensors:
@@ -46,7 +47,7 @@ CROSS_ENTROPY = float(F.cross_entropy(LOGITS, LABELS))
 
 
 @pytest.mark.parametrize("method", [FedAvg(), BladeFl(), Solo(), Dfpl(regularizer_weight=0.0)])
-def test_the_loss_without_a_regularizer_is_cross_entropy(method: Method) -> None:
+def test_the_loss_without_a_regularizer_is_cross_entropy(method: LocalSgdMethod) -> None:
     assert loss_of(method) == pytest.approx(CROSS_ENTROPY, rel=1e-12)
 
 
@@ -73,16 +74,16 @@ def test_dfpl_norm_is_equation_4() -> None:
 @pytest.mark.parametrize("regularizer", ["mse", "norm"])
 def test_dfpl_gradients_are_finite_where_a_class_sits_on_its_prototype(regularizer: Any) -> None:
     embedding = PROTOTYPES[LABELS].clone().requires_grad_()
-    memory = {"prototypes": PROTOTYPES, "is_known": IS_KNOWN}
-    loss = Dfpl(regularizer=regularizer).loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, memory)
+    given = Known(PROTOTYPES, IS_KNOWN)
+    loss = Dfpl(regularizer=regularizer).loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, given)
     (gradient,) = torch.autograd.grad(loss, embedding)
     assert torch.isfinite(gradient).all()
 
 
 def test_the_regularizer_pulls_towards_the_prototype() -> None:
     embedding = EMBEDDING.clone().requires_grad_()
-    memory = {"prototypes": PROTOTYPES, "is_known": IS_KNOWN}
-    Dfpl().loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, memory).backward()  # type: ignore[no-untyped-call]
+    given = Known(PROTOTYPES, IS_KNOWN)
+    Dfpl().loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, given).backward()  # type: ignore[no-untyped-call]
     assert embedding.grad is not None
     expected = 2 / (B * D) * (EMBEDDING - PROTOTYPES[LABELS]) * IS_KNOWN[LABELS].unsqueeze(1)
     torch.testing.assert_close(embedding.grad, expected)

@@ -7,12 +7,12 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from fedchain.learning.aggregation.robust import RobustRule, RuleName
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method
-from fedchain.learning.robust_aggregation import RobustRule, RuleName
 from fedchain.node.task import LATER_HYPERPARAMETERS, learning_to_genesis
 from tests.learning.federation import Federation, aggregate, common_model, config, examples, model_of
 

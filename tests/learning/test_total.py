@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import nn
 
-from fedchain.learning.codec import TensorSpec, encode
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Tensors
-from fedchain.learning.own import describe_task
+from fedchain.learning.payload.codec import encode
+from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS, HyperparameterValue
-from fedchain.learning.rules import Rules
+from fedchain.learning.round import Tensors
+from fedchain.learning.task.custom import describe_task
 
 CLIENTS = 4
 EXAMPLES = 8
@@ -80,8 +81,8 @@ def configuration(case: str) -> LearningConfig:
 
 
 @cache
-def rules_of(case: str) -> Rules:
-    return Rules(configuration(case))
+def rules_of(case: str) -> Application:
+    return Application(configuration(case))
 
 
 @cache
@@ -131,7 +132,7 @@ def payloads(draw: st.DrawFn, case: str, phase: str, count: int) -> list[bytes]:
 
 
 def passing(
-    rules: Rules, phase: str, number: int, knowledge: bytes, made: Sequence[bytes]
+    rules: Application, phase: str, number: int, knowledge: bytes, made: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
     """Those that `check` lets pass, each from a sender of its own."""
     found = []
@@ -150,8 +151,8 @@ def passing(
 @given(data=st.data())
 def test_what_passes_is_aggregated_to_knowledge_that_all_can_use(case: str, data: st.DataObject) -> None:
     rules, knowledge = rules_of(case), b""
-    schedule = [(phase, 0) for phase, _ in rules.setup_phases if data.draw(st.booleans())]
-    schedule += [(phase, number) for number in (1, 2, 3) for phase, _ in rules.phases]
+    schedule = [(phase, 0) for phase, _, _ in rules.setup_phases if data.draw(st.booleans())]
+    schedule += [(phase, number) for number in (1, 2, 3) for phase, _, _ in rules.phases]
     for phase, number in schedule:
         count = data.draw(st.integers(1, CLIENTS))
         posts = passing(rules, phase, number, knowledge, data.draw(payloads(case, phase, count)))
@@ -159,7 +160,7 @@ def test_what_passes_is_aggregated_to_knowledge_that_all_can_use(case: str, data
         assert (left == knowledge) or posts
         assert rules.aggregate(phase, number, bytes(bytearray(knowledge)), posts) == left, "aggregated twice"
         knowledge = left
-        assert knowledge == b"" or encode(rules.read_knowledge(knowledge) or {}) == knowledge
+        assert knowledge == b"" or knowledge.endswith(encode(rules.read_knowledge(knowledge) or {}))
     assert_honest_clients_go_on(case, knowledge, 4)
 
 
@@ -218,5 +219,5 @@ def test_posts_at_the_edges_of_their_specs_are_aggregated(case: str) -> None:
             left = rules.aggregate("update", 2, knowledge, posts)
             known = rules.read_knowledge(left)
             assert known is not None
-            assert encode(known) == left
+            assert left.endswith(encode(known))
     assert_honest_clients_go_on(case, left, 3)

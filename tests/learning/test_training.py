@@ -1,14 +1,15 @@
 import math
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.method import Client, Forward, Memory
-from fedchain.learning.models import build_model, describe_model
+from fedchain.learning.models.registry import build_model, describe_model
+from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.training import Schedule, count_steps, draw_batches, run_steps, train
-from fedchain.learning.vectors import read_vector
 
 
 def schedule(**changes: float) -> Schedule:
@@ -32,7 +33,7 @@ def new_client(examples: int = 10) -> Client:
     )
 
 
-def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
     return F.cross_entropy(forward(images)[1], labels)
 
 
@@ -78,9 +79,9 @@ def test_epochs_replace_steps(epochs: int, examples: int, steps: int) -> None:
 def test_a_loss_that_is_not_finite_is_reported_with_its_step() -> None:
     calls = iter(range(100))
 
-    def breaking(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def breaking(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         factor = math.nan if next(calls) >= 3 else 1.0
-        return cross_entropy(forward, images, labels, memory) * factor
+        return cross_entropy(forward, images, labels, given) * factor
 
     with pytest.raises(TrainingDiverged) as caught:
         train(new_client(), breaking, schedule(), round_number=9)
@@ -94,9 +95,9 @@ def test_a_correction_is_added_to_the_gradient_before_decay_and_momentum() -> No
     anchor = read_vector(client.model)
     train(client, cross_entropy, schedule(**changes), 1, correct=lambda g, w: g + 0.5 * (w - anchor))
 
-    def penalised(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def penalised(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         parameters = torch.cat([value.reshape(-1) for value in other.model.parameters()])
-        return cross_entropy(forward, images, labels, memory) + 0.25 * (parameters - anchor).square().sum()
+        return cross_entropy(forward, images, labels, given) + 0.25 * (parameters - anchor).square().sum()
 
     train(other, penalised, schedule(**changes), 1)
     torch.testing.assert_close(read_vector(client.model), read_vector(other.model))
@@ -109,19 +110,17 @@ def test_an_idle_correction_changes_no_bit() -> None:
     assert torch.equal(read_vector(client.model), read_vector(other.model))
 
 
-def test_the_loss_finds_beside_the_batch_the_rows_of_the_same_examples() -> None:
+def test_the_loss_is_given_the_rows_of_the_same_examples() -> None:
     client = new_client()
-    client.memory = {"kept": torch.tensor(1.0)}
     seen = []
 
-    def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
-        assert torch.equal(memory["rows"], images)
-        seen.append(float(memory["kept"]))
-        return cross_entropy(forward, images, labels, memory)
+    def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        assert torch.equal(given, images)
+        seen.append(len(given))
+        return cross_entropy(forward, images, labels, given)
 
-    train(client, loss, schedule(), 1, beside=lambda batch: {"rows": client.train_images[batch]})
-    assert seen == [1.0] * 6
-    assert client.memory.keys() == {"kept"}
+    train(client, loss, schedule(), 1, given=lambda batch: client.train_images[batch])
+    assert seen == [4] * 6
 
 
 def test_a_method_may_take_its_own_steps() -> None:
@@ -129,7 +128,7 @@ def test_a_method_may_take_its_own_steps() -> None:
     before = read_vector(client.model)
     shapes = []
 
-    def step(images: torch.Tensor, labels: torch.Tensor, memory: Memory) -> torch.Tensor:
+    def step(images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         shapes.append(tuple(images.shape))
         assert client.model.training
         return torch.tensor(math.nan if len(shapes) == 5 else 0.0)

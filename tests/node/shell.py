@@ -10,8 +10,8 @@ from typing import Any, ParamSpec
 
 import anyio
 
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.rules import Rules
 from fedchain.node.task import found_federation
 from tests.chain.builders import CREATED_MS, EASY_BITS, keys
 
@@ -90,7 +90,7 @@ def write_genesis(path: Path, config: LearningConfig = DIGITS, **consensus: Any)
     members = [key.public_key for key in keys(config.clients)]
     fields: dict[str, Any] = {"initial_bits": EASY_BITS, "proof_function": "sha256d"}
     genesis = found_federation(
-        config, Rules(config), members, name="test", created_ms=CREATED_MS, **(fields | consensus)
+        config, Application(config), members, name="test", created_ms=CREATED_MS, **(fields | consensus)
     )
     path.write_bytes(genesis.encode())
     return path

@@ -12,10 +12,10 @@ from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
+from fedchain.learning.application import Application
 from fedchain.learning.config import OWN
 from fedchain.learning.learner import Learner
-from fedchain.learning.own import load_task
-from fedchain.learning.rules import Rules
+from fedchain.learning.task.custom import load_task
 from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
 from fedchain.node.task import learning_from_genesis, learning_to_genesis
@@ -59,7 +59,7 @@ def test_three_nodes_train_on_their_own_data_and_anybody_can_verify(here: Path) 
 def knowledge_of_learner(genesis: Genesis, rounds: int) -> bytes:
     """What the same members learn in one process, all of them posting in every round."""
     config = learning_from_genesis(genesis)
-    rules, learner, knowledge = Rules(config), Learner(config, load_task("mytask:load")), b""
+    rules, learner, knowledge = Application(config), Learner(config, load_task("mytask:load")), b""
     for number in range(1, rounds + 1):
         payloads = [learner.contribute(k, "update", number, knowledge).payload for k in range(config.clients)]
         posts = sorted(zip(genesis.members, payloads, strict=True))

@@ -34,10 +34,12 @@ def test_what_each_peer_chooses_is_left_out() -> None:
 def test_what_came_later_is_said_only_where_it_differs_so_that_chain_ids_stay() -> None:
     assert not LATER_FIELDS & dict(learning_to_genesis(CONFIG)).keys()
     changed = replace(CONFIG, partition="by-class", classes_per_client=2, augmentation="crop-flip", train_examples=900)
+    changed = replace(changed, material={"verification key": b"\0\xff"})
     document = genesis(4, learning=learning_to_genesis(changed))
     assert dict(document.learning).keys() >= LATER_FIELDS
     config = learning_from_genesis(document)
     assert (config.classes_per_client, config.augmentation, config.train_examples) == (2, "crop-flip", 900)
+    assert config.material == (("verification key", b"\0\xff"),)
 
 
 def test_a_task_is_written_as_it_always_was() -> None:

@@ -17,8 +17,8 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.application import Application
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
 from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
 from fedchain.node.status import ask_status
@@ -70,7 +70,7 @@ def knowledge_of_simulation(folder: Path) -> list[Hash]:
     pool = TrainingPool(learner, 1)
     scenario = replace(Scenario(), peers=len(keys), rounds=genesis.rounds, max_virtual_s=10_000.0)
     try:
-        simulation = Simulation(scenario, genesis, keys, Rules(config), pool)
+        simulation = Simulation(scenario, genesis, keys, Application(config), pool)
         outcome = simulation.run()
     finally:
         pool.close()

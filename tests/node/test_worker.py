@@ -18,9 +18,9 @@ from fedchain.chain.block import Header
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
-from fedchain.learning.codec import encode
+from fedchain.learning.application import Application
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
+from fedchain.learning.payload.codec import encode
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, TRAINING
@@ -104,7 +104,7 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
     tmp_path: Path,
 ) -> None:
     chosen = replace(DIGITS, method="fedavg")
-    rules, learner = Rules(chosen), Learner(chosen)
+    rules, learner = Application(chosen), Learner(chosen)
     sound = rules.aggregate("update", 1, b"", [(b"a", learner.contribute(1, "update", 1, b"").payload)])
     known = rules.read_knowledge(sound)
     assert known is not None

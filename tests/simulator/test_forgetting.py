@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
-from fedchain.learning.rules import Rules
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
 from fedchain.simulator.reproduction.forgetting import draw_clients, run_forgetting
 from fedchain.simulator.scenario import Scenario
@@ -26,7 +26,7 @@ SCENARIO = Scenario(
 
 def _losses(config: LearningConfig, knowledge: bytes, clients: list[int]) -> list[float]:
     """The loss of a model on each client's training data, by loading it and asking the model."""
-    learner, rules, losses = Learner(config), Rules(config), []
+    learner, rules, losses = Learner(config), Application(config), []
     tensors = rules.read_knowledge(knowledge)
     assert tensors is not None
     for client in clients:
@@ -47,7 +47,7 @@ def test_the_rise_of_the_loss_is_the_formula_s() -> None:
 
     config = SCENARIO.learning_config()
     first, second = draw_clients(SCENARIO, 1), draw_clients(SCENARIO, 2)
-    learner, rules = Learner(config), Rules(config)
+    learner, rules = Learner(config), Application(config)
     posts = [(bytes([client]), learner.contribute(client, "update", 1, b"").payload) for client in first]
     knowledge = rules.aggregate("update", 1, b"", posts)
     before = sum(_losses(config, knowledge, first)) / 2
@@ -58,7 +58,7 @@ def test_the_rise_of_the_loss_is_the_formula_s() -> None:
         ("forgetting", config),
         ("forgetting_fedavg", replace(config, method="fedavg", hyperparameters=plain)),
     ):
-        trained, of_method = Learner(other), Rules(other)
+        trained, of_method = Learner(other), Application(other)
         rises = []
         for client in second:
             post = trained.contribute(client, "update", 2, knowledge).payload

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.learner import Contribution
-from fedchain.learning.metrics import Evaluation
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from fedchain.simulator.engine.training_pool import Job
 from tests.simulator.trivial import Done, TrivialCompute, contribution, trivial_scenario, trivial_simulation

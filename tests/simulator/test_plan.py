@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
+from fedchain.learning.convergence.theory import Budget, Constants
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.theory import Budget, Constants
 from fedchain.simulator.planning.plan import (
     Theory,
     expected_mining_s,

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedchain.learning.aggregation import WEIGHT_MAX
-from fedchain.learning.codec import decode
+from fedchain.learning.aggregation.mean import WEIGHT_MAX
+from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.method import Tensors
-from fedchain.learning.rules import Rules
+from fedchain.learning.payload.codec import decode
+from fedchain.learning.round import Tensors
 from fedchain.simulator.adversaries import poisoners
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, _put_together, _take_apart
 from fedchain.simulator.engine.simulation import Outcome
@@ -120,7 +120,7 @@ def test_flipped_labels_are_one_members_alone() -> None:
 
 def test_inflated_counts_are_the_largest_that_may_be_said() -> None:
     made = scenario("count-inflater", method="dfpl", partition="n-way")
-    learner, rules = load_learner(made), Rules(made.learning_config())
+    learner, rules = load_learner(made), Application(made.learning_config())
     payload = learner.contribute(0, "update", 1, b"").payload
     counts = decode(payload, rules.method.payload_spec(rules.method.phases[0], rules.info))["counts"]
     inflated = poisoners.CountInflater(None, None, {}).claim(counts)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.learning.convergence.theory import Budget
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.theory import Budget
 from fedchain.simulator.planning.search import best_trial, search, trial_scenario, write_trials
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.scenario import Scenario, ScenarioError

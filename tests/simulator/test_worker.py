@@ -7,17 +7,17 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from fedchain.chain.storage.sqlite import Store
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
-from fedchain.learning.method import Client, Phase, Round, Tensors
 from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.learning.round import Round, Tensors
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
 from fedchain.simulator.run import load_learner, simulate
@@ -40,7 +40,8 @@ def test_the_pool_computes_what_a_learner_computes(pool: TrainingPool) -> None:
     found = [job.result() for job in reversed(jobs)][::-1]
     here = Learner(CONFIG)
     assert found == [here.contribute(client, "update", 1, b"") for client in range(4)]
-    assert [pool.planned_steps(client) for client in range(4)] == [here.planned_steps(client) for client in range(4)]
+    planned = [here.planned_steps(client, "update") for client in range(4)]
+    assert [pool.planned_steps(client, "update") for client in range(4)] == planned
 
 
 def test_a_restarted_peer_gets_the_same_contribution_again(pool: TrainingPool) -> None:
@@ -127,8 +128,6 @@ class Breaking(BladeFl):
 
     def _breaks(self, client: Client, round: Round) -> bool:
         return client.index > 0 and round.number == 2
-
-    phases: ClassVar[tuple[Phase, ...]] = (Phase("update", update),)
 
 
 def test_training_that_diverges_ends_the_run_and_keeps_what_came_before(

@@ -14,9 +14,9 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.learning.application import Application
+from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.learner import Contribution
-from fedchain.learning.metrics import Evaluation
-from fedchain.learning.rules import Rules
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import (
     Outcome,
@@ -74,7 +74,7 @@ class TrivialCompute:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
 
-    def planned_steps(self, client: int) -> int:
+    def planned_steps(self, client: int, phase: str) -> int:
         return LOCAL_STEPS
 
     def contribute(
@@ -138,7 +138,7 @@ def trivial_simulation(
 def _founded() -> Genesis:
     """A genesis document of the default task: to look for methods on the disk takes longer than a simulation."""
     scenario = Scenario()
-    return found_federation(scenario, Rules(scenario.learning_config()), simulation_keys(scenario))
+    return found_federation(scenario, Application(scenario.learning_config()), simulation_keys(scenario))
 
 
 def run_trivial(scenario: Scenario, **arguments: Any) -> Outcome:

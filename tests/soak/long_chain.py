@@ -21,7 +21,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.rules import Rules
+from fedchain.learning.application import Application
 from fedchain.network.messages import Message, decode_message, encode_message
 from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.core.effects import Send
@@ -47,7 +47,7 @@ def found(members: int) -> Genesis:
     config = replace(DIGITS, clients=members)
     return found_federation(
         config,
-        Rules(config),
+        Application(config),
         [key.public_key for key in keys(members)],
         name="long",
         created_ms=CREATED_MS,

@@ -11,7 +11,7 @@ from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.datasets.files import DATA_DIR_VARIABLE
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.exceptions import ConfigurationError, DatasetError
-from fedchain.learning.models import build_model
+from fedchain.learning.models.registry import build_model
 from tests.learning.datasets.official import idx, pictures, write_idx_files
 
 FASHION = "fashion-mnist"

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy.cluster.hierarchy import linkage
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.demlearn import (
     DemLearn,
+    DemLearnState,
     Group,
     average_upwards,
     build_hierarchy,
@@ -18,7 +18,8 @@ from fedchain.learning.methods.demlearn import (
     fingerprint,
     link,
 )
-from fedchain.learning.vectors import read_vector
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.round import Round
 from tests.learning.federation import Federation, aggregate, common_model, config, model_of, new_client, read_payload
 
 
@@ -124,7 +125,7 @@ def test_demlearn_trains_near_the_group() -> None:
     method, client = DemLearn(proximal_weight=2.0, local_steps=1, batch_size=12), new_client()
     plain, start = new_client(), read_vector(client.model)
     group = torch.zeros_like(start)
-    client.memory["group"] = group
+    client.state(DemLearnState).group = group
     method.update(client, Round(2, None))
     method.update(plain, Round(1, None))
     torch.testing.assert_close(read_vector(client.model), read_vector(plain.model) - 0.1 * 2.0 * (start - group))
@@ -133,7 +134,7 @@ def test_demlearn_trains_near_the_group() -> None:
 def test_demlearn_without_blending_up_is_solo() -> None:
     ours, solo = Federation(config("demlearn", blend=0.0, proximal_weight=0.0)), Federation(config("solo"))
     made, alone = ours.play(3), solo.play(3)
-    assert [one.local.local_loss for one in made] == [one.local.local_loss for one in alone]
+    assert [one.trained.local_loss for one in made] == [one.trained.local_loss for one in alone]
 
 
 def test_demlearn_with_full_blending_is_fedavg_with_equal_weights() -> None:
@@ -149,4 +150,6 @@ def test_a_fingerprint_is_that_of_the_posted_bytes() -> None:
     federation = Federation(config("demlearn"))
     made = federation.play()
     read = [read_payload(federation.rules, one.payload) for one in made]
-    assert [int(federation.memory(client)["posted"]) for client in range(3)] == [fingerprint(one) for one in read]
+    assert [federation.client(client).state(DemLearnState).posted for client in range(3)] == [
+        fingerprint(one) for one in read
+    ]

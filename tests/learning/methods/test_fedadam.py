@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedchain.learning.method import Round, Tensors
 from fedchain.learning.methods.fedadam import FedAdam
-from fedchain.learning.parameters import INITIAL_MODEL
+from fedchain.learning.methods.fedavg import INITIAL_MODEL
+from fedchain.learning.round import Round, Tensors
 from tests.learning.federation import aggregate, examples, model_of, posts
 
 FIRST = Round(1, None, clients=3)

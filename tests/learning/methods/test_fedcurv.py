@@ -4,9 +4,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.fedcurv import FedCurv
-from fedchain.learning.vectors import gradient_vector, read_vector
+from fedchain.learning.models.vectors import gradient_vector, read_vector
+from fedchain.learning.round import Round
 from tests.learning.federation import (
     Federation,
     aggregate,
@@ -18,19 +18,17 @@ from tests.learning.federation import (
     new_client,
 )
 
-FIRST = Round(1, None, clients=3)
-
 
 def test_fedcurv_pulls_towards_the_last_rounds_models() -> None:
     method = FedCurv(curvature_weight=0.05, local_steps=1, batch_size=12)
     client = new_client()
     size = client.info.parameter_count
     fisher, anchor = torch.rand(size, generator=torch.Generator().manual_seed(5)), torch.linspace(-1, 1, size)
-    client.memory = {"fisher": fisher, "fisher_parameters": fisher * anchor}
+    known = Round(2, {"fisher": fisher.numpy(), "fisher_parameters": (fisher * anchor).numpy()}, clients=3)
     start = read_vector(client.model).requires_grad_()
     elastic = 0.05 * (fisher * start.square() - 2 * start * fisher * anchor).sum()
     (pull,) = torch.autograd.grad(elastic, start)
-    method.update(client, FIRST)
+    method.update(client, known)
     expected = start.detach() - 0.1 * (gradient_at(start.detach(), torch.arange(12)) + pull)
     torch.testing.assert_close(read_vector(client.model), expected, atol=1e-6, rtol=1e-5)
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.methods.fedintr import FedIntR
-from fedchain.learning.models import build_model
+from fedchain.learning.methods.moon import Others
+from fedchain.learning.models.registry import build_model
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, loss_of
 
 
@@ -15,12 +16,6 @@ def test_fedintrs_loss_weights_the_layers_by_their_similarity() -> None:
     layers, common, previous = (
         torch.cat([tensor, tensor.square()[:, :2]], 1) for tensor in (EMBEDDING, COMMON, PREVIOUS)
     )
-    memory = {
-        "common_layers": common,
-        "previous_layers": previous,
-        "widths": torch.tensor([3, 2]),
-        "has_previous": torch.tensor(1.0, dtype=torch.float64),
-    }
     positive, terms = [], []
     for part in (slice(0, 3), slice(3, 5)):
         p = float(F.cosine_similarity(layers[:, part], common[:, part]).mean()) / 0.5
@@ -29,9 +24,8 @@ def test_fedintrs_loss_weights_the_layers_by_their_similarity() -> None:
         terms.append(-math.log(math.exp(p) / (math.exp(p) + math.exp(n))))
     alphas = [share / sum(positive) for share in positive]
     expected = CROSS_ENTROPY + 0.7 * sum(a * term for a, term in zip(alphas, terms, strict=True))
-    assert loss_of(FedIntR(contrast_weight=0.7), memory, layers) == pytest.approx(expected, rel=1e-12)
-    memory["has_previous"] = torch.tensor(0.0)
-    assert loss_of(FedIntR(), memory, layers) == pytest.approx(CROSS_ENTROPY, rel=1e-12)
+    assert loss_of(FedIntR(), Others(common, previous, 0.7, (3, 2)), layers) == pytest.approx(expected, rel=1e-12)
+    assert loss_of(FedIntR(), Others(common, previous, 0.0, (3, 2)), layers) == pytest.approx(CROSS_ENTROPY, rel=1e-12)
 
 
 def test_the_cnns_layers_are_its_convolutions_and_its_embedding() -> None:

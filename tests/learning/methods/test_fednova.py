@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.method import Round
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.fednova import FedNova
-from fedchain.learning.vectors import read_vector
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.round import Round
 from tests.learning.federation import Federation, aggregate, common_model, config, examples, model_of, vector_of
 
 FIRST = Round(1, None, clients=3)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.methods.fedproc import FedProc
-from tests.learning.federation import Federation, aggregate, config, model_of
+from fedchain.learning.methods.fedproc import Contrast, FedProc
+from fedchain.learning.round import Round
+from tests.learning.federation import Federation, aggregate, common_model, config, model_of
 from tests.learning.methods.toy import CROSS_ENTROPY, EMBEDDING, GENERATOR, LABELS, LOGITS, B, C, D, loss_of
 
 PROTOTYPES = torch.randn(C, D, generator=GENERATOR, dtype=torch.float64)
@@ -25,25 +26,28 @@ def fedproc_loss(known: list[int], alpha: float) -> float:
 @pytest.mark.parametrize("known", [[0, 1, 2, 3], [0, 2], [3]])
 def test_fedprocs_loss_contrasts_with_unit_prototypes(known: list[int]) -> None:
     is_known = torch.tensor([label in known for label in range(C)])
-    memory = {"prototypes": PROTOTYPES, "is_known": is_known, "alpha": torch.tensor(0.4, dtype=torch.float64)}
-    assert loss_of(FedProc(), memory) == pytest.approx(fedproc_loss(known, 0.4), rel=1e-9)
+    given = Contrast(torch.tensor(0.4, dtype=torch.float64), PROTOTYPES, is_known)
+    assert loss_of(FedProc(), given) == pytest.approx(fedproc_loss(known, 0.4), rel=1e-9)
 
 
 def test_fedprocs_gradient_is_finite_where_nothing_is_known() -> None:
     embedding = EMBEDDING.clone().requires_grad_()
-    memory = {"prototypes": torch.zeros(C, D).double(), "is_known": torch.zeros(C, dtype=torch.bool)}
-    memory["alpha"] = torch.tensor(0.0)
-    loss = FedProc().loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, memory)
+    given = Contrast(torch.tensor(0.0), torch.zeros(C, D).double(), torch.zeros(C, dtype=torch.bool))
+    loss = FedProc().loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, given)
     assert torch.isfinite(torch.autograd.grad(loss, embedding)[0]).all()
 
 
 def test_fedprocs_cross_entropy_takes_over() -> None:
-    federation = Federation(config("fedproc", contrast_rounds=4))
-    found = []
-    for _ in range(7):
-        federation.play()
-        found.append(float(federation.memory(0)["alpha"]))
-    assert found == [1.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    method = FedProc(contrast_rounds=4)
+    assert method.alpha(Round(1, None)) == 1.0
+    assert [method.alpha(Round(number, {})) for number in range(2, 8)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+def test_fedprocs_first_round_is_fedavgs() -> None:
+    ours, fedavg = Federation(config("fedproc")), Federation(config("fedavg"))
+    ours.play()
+    fedavg.play()
+    assert common_model(ours.known()) == common_model(fedavg.known())
 
 
 def test_fedproc_averages_models_and_prototypes() -> None:
@@ -62,4 +66,5 @@ def test_fedproc_shows_its_prototypes() -> None:
     federation = Federation(config("fedproc"))
     made = federation.play(2)
     assert federation.rules.summary(federation.knowledge) is not None
-    assert made[0].local.prototype_accuracy is not None
+    assert made[0].trained is not None
+    assert made[0].trained.prototype_accuracy is not None

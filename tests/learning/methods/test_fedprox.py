@@ -2,10 +2,10 @@
 
 import torch
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.fedprox import FedProx
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.round import Round
 from fedchain.learning.training import draw_batches
-from fedchain.learning.vectors import read_vector
 from tests.learning.federation import gradient_at, new_client
 
 FIRST = Round(1, None, clients=3)

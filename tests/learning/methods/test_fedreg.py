@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods import fedreg
 from fedchain.learning.methods.fedreg import FedReg, excess, projection, soft_cross_entropy
+from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
+from fedchain.learning.round import Round
 from fedchain.learning.training import draw_batches
-from fedchain.learning.vectors import gradient_vector, read_vector, write_vector
 from tests.learning.federation import Federation, common_model, config, new_client
 
 FIRST = Round(1, None)
@@ -45,14 +45,14 @@ def test_pseudo_data_climb_the_common_models_loss_and_leave_the_originals_alone(
     for one in generated:
         batch = next(batches)
         images, labels = client.train_images[batch], client.train_labels[batch]
-        assert torch.equal(one["perturbed_labels"], labels)
-        torch.testing.assert_close(one["pseudo_labels"], torch.softmax(client.model(one["pseudo_images"])[1], 1))
-        assert one["pseudo_images"].data_ptr() != one["perturbed_images"].data_ptr()
-        assert float((one["pseudo_images"] - images).abs().max()) <= 10 * 0.2 + 1e-5
-        assert 0 < float((one["perturbed_images"] - images).abs().max()) <= 10 * 0.002 + 1e-5
+        assert torch.equal(one.perturbed_labels, labels)
+        torch.testing.assert_close(one.pseudo_labels, torch.softmax(client.model(one.pseudo_images)[1], 1))
+        assert one.pseudo_images.data_ptr() != one.perturbed_images.data_ptr()
+        assert float((one.pseudo_images - images).abs().max()) <= 10 * 0.2 + 1e-5
+        assert 0 < float((one.perturbed_images - images).abs().max()) <= 10 * 0.002 + 1e-5
         losses = [
             float(F.cross_entropy(client.model(shown)[1], labels))
-            for shown in (images, one["perturbed_images"], one["pseudo_images"])
+            for shown in (images, one.perturbed_images, one.pseudo_images)
         ]
         assert losses == sorted(losses)
         assert losses[0] < losses[1] < losses[2]
@@ -87,8 +87,8 @@ def test_a_step_is_equation_11(modified: bool) -> None:
             assert abs(float(gradient @ semantic)) < 1e-4
         theta = theta - 0.1 * gradient
         at_beta = 0.5 * (theta + common)
-        pseudo = gradient_at(at_beta, data["pseudo_images"], data["pseudo_labels"])
-        perturbed = gradient_at(at_beta, data["perturbed_images"], data["perturbed_labels"])
+        pseudo = gradient_at(at_beta, data.pseudo_images, data.pseudo_labels)
+        perturbed = gradient_at(at_beta, data.perturbed_images, data.perturbed_labels)
         w_s = max(float((theta - common) @ pseudo / (pseudo @ pseudo)), 0.0)
         w_p = max(float((theta - w_s * pseudo - common) @ perturbed / (perturbed @ perturbed)), 0.0)
         theta = theta - w_s * pseudo - w_p * perturbed

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.method import Round
 from fedchain.learning.methods.mtfl import Mtfl
+from fedchain.learning.round import Round
 from tests.learning.federation import Federation, config
 
 WITH_NORM = "digits-mlp-bn"

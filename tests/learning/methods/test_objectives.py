@@ -6,14 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Client, Method, Round
+from fedchain.learning.client import Client
+from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.demlearn import DemLearn
 from fedchain.learning.methods.fedcurv import FedCurv
 from fedchain.learning.methods.fednova import FedNova
 from fedchain.learning.methods.fedprox import FedProx
 from fedchain.learning.methods.pfedme import PFedMe
 from fedchain.learning.methods.scaffold import Scaffold
-from fedchain.learning.vectors import read_vector, trained_parameters, unflatten
+from fedchain.learning.models.vectors import read_vector, trained_parameters, unflatten
+from fedchain.learning.round import Round
 from tests.learning.federation import new_client
 
 STEPS, EXAMPLES, RATE = 3, 12, 0.1
@@ -55,29 +57,37 @@ def descend(client: Client, term: Term, rate: float = RATE, steps: int = STEPS) 
 
 FEW = {"local_steps": STEPS, "batch_size": EXAMPLES, "learning_rate": RATE}
 
-CASES: dict[str, tuple[Method, dict[str, torch.Tensor], Term]] = {
+Given = dict[str, torch.Tensor]
+"""Tensors of the knowledge, or of what the client remembers, by name."""
+
+CASES: dict[str, tuple[LocalSgdMethod, Given, Given, Term]] = {
     "fedprox: mu/2 ||w - w^t||^2": (
         FedProx(proximal_weight=0.3, **FEW),  # type: ignore[arg-type]
+        {},
         {},
         lambda w, start: 0.3 / 2 * (w - start).square().sum(),
     ),
     "fednova: the same": (
         FedNova(proximal_weight=0.3, **FEW),  # type: ignore[arg-type]
         {},
+        {},
         lambda w, start: 0.3 / 2 * (w - start).square().sum(),
     ),
     "fedcurv: lambda sum_j (w - w_j)' F_j (w - w_j)": (
         FedCurv(curvature_weight=0.05, **FEW),  # type: ignore[arg-type]
         {"fisher": FISHER, "fisher_parameters": FISHER * ANCHOR},
+        {},
         lambda w, start: 0.05 * (FISHER * (w - ANCHOR).square()).sum(),
     ),
     "scaffold: (c - c_i) w": (
         Scaffold(**FEW),  # type: ignore[arg-type]
-        {"control": OWN, "server_control": SERVER},
+        {"control": SERVER},
+        {"control": OWN},
         lambda w, start: ((SERVER - OWN) * w).sum(),
     ),
     "demlearn: mu/2 ||w - w of the group||^2": (
         DemLearn(proximal_weight=0.3, **FEW),  # type: ignore[arg-type]
+        {},
         {"group": ANCHOR},
         lambda w, start: 0.3 / 2 * (w - ANCHOR).square().sum(),
     ),
@@ -86,10 +96,11 @@ CASES: dict[str, tuple[Method, dict[str, torch.Tensor], Term]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_training_descends_the_written_objective(case: str) -> None:
-    method, memory, term = CASES[case]
+    method, known, remembered, term = CASES[case]
     client, expected = double_client(), descend(double_client(), term)
-    client.memory = dict(memory)
-    type(method).phases[-1].compute(method, client, Round(2, None, clients=3))
+    client.saved = {f"{type(method).__name__}State": remembered}
+    knowledge = {name: value.numpy() for name, value in known.items()}
+    method.update(client, Round(2, knowledge or None, clients=3))
     torch.testing.assert_close(read_vector(client.model), expected, atol=1e-12, rtol=1e-10)
     assert not torch.allclose(expected, descend(double_client(), lambda w, start: w.sum() * 0))
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.method import Round
-from fedchain.learning.methods.pfedme import PFedMe
+from fedchain.learning.methods.pfedme import PFedMe, PFedMeState
+from fedchain.learning.models.vectors import read_vector, write_vector
+from fedchain.learning.round import Round
 from fedchain.learning.training import draw_batches
-from fedchain.learning.vectors import read_vector, write_vector
 from tests.learning.federation import aggregate, examples, gradient_at, model_of, new_client, vector_of
 
 FIRST = Round(1, None, clients=3)
@@ -34,7 +34,8 @@ def test_pfedme_may_go_on_from_the_personal_model() -> None:
     method = PFedMe(start="personal", local_steps=1, personal_steps=1)
     client = new_client()
     method.update(client, FIRST)
-    theta, w = client.memory["personal"].clone(), torch.zeros(client.info.parameter_count)
+    theta, w = client.state(PFedMeState).personal, torch.zeros(client.info.parameter_count)
+    assert theta is not None
     write_vector(client.model, w)  # the next common model
     client.generator.manual_seed(7)
     method.update(client, Round(2, None))

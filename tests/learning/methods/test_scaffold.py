@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from fedchain.learning.method import Round
-from fedchain.learning.methods.scaffold import Scaffold
+from fedchain.learning.methods.scaffold import Scaffold, ScaffoldState
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.round import Round
 from fedchain.learning.training import draw_batches
-from fedchain.learning.vectors import read_vector
 from tests.learning.federation import (
     Federation,
     aggregate,
@@ -17,8 +17,6 @@ from tests.learning.federation import (
     model_of,
     new_client,
 )
-
-FIRST = Round(1, None, clients=3)
 
 
 def test_scaffolds_first_round_is_fedavgs() -> None:
@@ -33,16 +31,17 @@ def test_scaffold_follows_algorithm_1() -> None:
     client = new_client()
     size = client.info.parameter_count
     server, own = torch.linspace(-0.1, 0.1, size), torch.linspace(0.2, -0.1, size)
-    client.memory = {"control": own, "server_control": server}
+    client.state(ScaffoldState).control = own
+    known = Round(2, {"control": server.numpy()}, clients=3)
     start = read_vector(client.model)
-    posted = method.update(client, FIRST)
+    posted = method.update(client, known)
     batches = draw_batches(12, 4, torch.Generator().manual_seed(2))
     point = start.clone()
     for _ in range(3):
         point = point - 0.1 * (gradient_at(point, next(batches)) - own + server)
     torch.testing.assert_close(read_vector(client.model), point)
     renewed = own - server + (start - read_vector(client.model)) / (3 * 0.1)
-    torch.testing.assert_close(client.memory["control"], renewed)
+    torch.testing.assert_close(client.state(ScaffoldState).control, renewed)
     torch.testing.assert_close(torch.from_numpy(posted["control_change"]), renewed - own)
 
 
@@ -58,7 +57,7 @@ def test_scaffolds_c_is_the_mean_of_all_c_i_though_clients_skip_rounds() -> None
     federation = Federation(config("scaffold"))
     for participants in ([0, 1], [2], [0], [1, 2], [0, 2]):
         federation.play(1, participants)
-        controls = [federation.memory(client).get("control") for client in range(3)]
+        controls = [federation.client(client).state(ScaffoldState).control for client in range(3)]
         known = [control for control in controls if control is not None]
         mean = torch.stack(known).double().sum(0) / 3
         torch.testing.assert_close(

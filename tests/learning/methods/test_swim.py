@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.frozen import frozen_embeddings
-from fedchain.learning.method import Round
-from fedchain.learning.methods.swim import Swim
+from fedchain.learning.methods.swim import Swim, SwimState, Window
+from fedchain.learning.models.representations import training_embeddings
+from fedchain.learning.round import Round
 from tests.learning.federation import new_client
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, W, loss_of
 
@@ -27,13 +27,8 @@ def swim_loss(window: torch.Tensor, filled: int, mu: float) -> float:
 @pytest.mark.parametrize("filled", [0, 1, 3])
 def test_swims_loss_sums_near_and_far_representations(filled: int) -> None:
     window = torch.stack([PREVIOUS, EMBEDDING + 0.1 * PREVIOUS, -EMBEDDING])  # (W, B, D): far, near, far
-    memory = {
-        "common_embedding": COMMON,
-        "window": window,
-        "is_filled": torch.arange(W) < filled,
-        "mu": torch.tensor(0.3, dtype=torch.float64),
-    }
-    assert loss_of(Swim(window=W), memory) == pytest.approx(swim_loss(window, filled, 0.3), rel=1e-12)
+    given = Window(COMMON, window, torch.arange(W) < filled, torch.tensor(0.3, dtype=torch.float64))
+    assert loss_of(Swim(window=W), given) == pytest.approx(swim_loss(window, filled, 0.3), rel=1e-12)
 
 
 def test_the_lowest_temperature_is_finite_in_the_models_precision() -> None:
@@ -44,12 +39,7 @@ def test_the_lowest_temperature_is_finite_in_the_models_precision() -> None:
 
 
 def test_swims_weight_falls_from_a_half_to_zero() -> None:
-    method, found = Swim(rounds=4, local_steps=1), []
-    for number in range(1, 7):
-        client = new_client()
-        method.update(client, Round(number, None))
-        found.append(float(client.memory["mu"]))
-    assert found == [0.375, 0.25, 0.125, 0.0, 0.0, 0.0]
+    assert [Swim(rounds=4).mu(number) for number in range(1, 7)] == [0.375, 0.25, 0.125, 0.0, 0.0, 0.0]
 
 
 def test_swims_window_holds_the_last_local_models() -> None:
@@ -57,26 +47,27 @@ def test_swims_window_holds_the_last_local_models() -> None:
     for number in range(1, 5):
         client.generator.manual_seed(number)
         method.update(client, Round(number, None))
-        made.append(frozen_embeddings(client))
-        assert torch.equal(client.memory["earlier"], torch.stack(made[-2:]))
+        made.append(training_embeddings(client))
+        assert all(map(torch.equal, client.state(SwimState).earlier, made[-2:]))
+        assert len(client.state(SwimState).earlier) == min(number, 2)
 
 
 def test_swims_published_window_slides_over_batches() -> None:
     client, method = new_client(), Swim(window=2, window_of="batches", local_steps=3, batch_size=4)
     method.update(client, Round(1, None))
-    last = frozen_embeddings(client)
+    last = training_embeddings(client)
     seen = []
 
-    def recording(forward, images, labels, memory):  # type: ignore[no-untyped-def]
+    def recording(forward, images, labels, given):  # type: ignore[no-untyped-def]
         places = [int((client.train_images == image).flatten(1).all(1).nonzero()) for image in images]
-        seen.append((torch.tensor(places), dict(memory)))
-        return Swim.loss(method, forward, images, labels, memory)
+        seen.append((torch.tensor(places), given))
+        return Swim.loss(method, forward, images, labels, given)
 
     object.__setattr__(method, "loss", recording)
     method.update(client, Round(2, None))
-    filled = [memory["is_filled"].tolist() for _, memory in seen]
+    filled = [given.is_filled.tolist() for _, given in seen]
     assert filled == [[True, False], [True, True], [True, True]]
     for step in (1, 2):
         expected = torch.stack([last[seen[step - 1][0]], last[seen[step][0]]])
-        torch.testing.assert_close(seen[step][1]["window"], expected)
-    assert client.memory["earlier"].shape == (1, *last.shape)
+        torch.testing.assert_close(seen[step][1].earlier, expected)
+    assert [kept.shape for kept in client.state(SwimState).earlier] == [last.shape]

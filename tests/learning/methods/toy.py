@@ -1,11 +1,11 @@
 """A batch small enough to follow: B examples, C classes, D embedding, W models."""
 
-from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.method import Method
+from fedchain.learning.local_sgd import LocalSgdMethod
 
 B, C, D, W = 6, 4, 3, 3
 GENERATOR = torch.Generator().manual_seed(0)
@@ -17,9 +17,9 @@ LABELS = torch.tensor([0, 2, 2, 1, 0, 2])
 CROSS_ENTROPY = float(F.cross_entropy(LOGITS, LABELS))
 
 
-def loss_of(method: Method, memory: Mapping[str, torch.Tensor], embedding: torch.Tensor = EMBEDDING) -> float:
+def loss_of(method: LocalSgdMethod, given: Any, embedding: torch.Tensor = EMBEDDING) -> float:
     """The method's loss where the model makes these embeddings and logits of the batch."""
-    return float(method.loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, memory))
+    return float(method.loss(lambda _: (embedding, LOGITS), torch.zeros(B, 1), LABELS, given))
 
 
 def cosine(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -1,0 +1,1 @@
+"""Aggregation, to the bit the same on every machine, and the test that this machine computes so."""

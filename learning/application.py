@@ -1,0 +1,171 @@
+"""What the chain needs to know about learning: phases, and what may be posted and what it aggregates to, as bytes.
+
+Everything here is public and repeatable: no data set, no private model, no randomness.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedchain.learning.aggregation.arithmetic import check_arithmetic
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
+from fedchain.learning.method import Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.registry import info_of
+from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
+from fedchain.learning.registry import build_method
+from fedchain.learning.round import Post, Round, Tensors
+
+PHASES_KEPT = 2
+"""Phases whose decoded posts are kept: simulated peers share them, and some are a phase behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrototypeSummary:
+    """The global prototypes at a glance; all tuples follow `labels`."""
+
+    labels: tuple[int, ...]
+    """Classes with a prototype, ascending, n of them."""
+
+    holders: tuple[int, ...]
+    """Number of clients behind each prototype."""
+
+    norms: tuple[float, ...]
+    """L2 norm of each prototype."""
+
+    cosines: tuple[tuple[float, ...], ...]
+    """(n, n) cosine similarities; 0 where a norm is 0."""
+
+
+class Application:
+    """The public side of a learning task: what the chain asks of it.
+
+    Args:
+        config: the task; it is validated here.
+        members: public keys in the order of the partition, which methods may ask for. Whoever judges a chain gives
+            them; who founds one knows none yet.
+    """
+
+    def __init__(self, config: LearningConfig, members: Sequence[bytes] = ()) -> None:
+        config.validate()
+        check_arithmetic()
+        self.method = build_method(config.method, dict(config.hyperparameters))
+        self.info: ModelInfo = info_of(config)
+        self._knowledge = KnowledgeReader(self.method, self.info)
+        self._public = Round(
+            0, None, clients=config.clients, members=tuple(members), material=MappingProxyType(dict(config.material))
+        )
+        self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
+        self._payload_specs = {name: self.method.payload_spec(phase, self.info) for name, phase in self._phases.items()}
+        self._knowledge_specs = {
+            name: self.method.knowledge_spec(phase, self.info) for name, phase in self._phases.items()
+        }
+        self._decoded = _DecodedPosts()
+
+    @property
+    def phases(self) -> tuple[tuple[str, str, int], ...]:
+        """Name, contributor ('participant' or 'aggregator') and quorum of every round's phases, in order."""
+        return tuple((phase.name, phase.by.value, phase.quorum) for phase in self.method.phases)
+
+    @property
+    def setup_phases(self) -> tuple[tuple[str, str, int], ...]:
+        """The same for the phases that run once, before round 1."""
+        return tuple((phase.name, phase.by.value, phase.quorum) for phase in self.method.setup)
+
+    def payload_size_bytes_max(self, phase: str) -> int:
+        """Return the size that no valid payload of the phase exceeds."""
+        return size_bytes_max(self._payload_specs[phase])
+
+    def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
+        """Raise `InvalidPayload` unless the bytes are a valid post of the sender's in the phase of the round.
+
+        `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes.
+        """
+        self._read(self._phases[phase], sender, payload, self._round(round_number, knowledge))
+
+    def aggregate(self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Return the knowledge that (sender, payload) posts, in ascending order of sender, leave behind.
+
+        Without posts the knowledge stays as it is. Raises `InvalidPayload` for a payload that `check` refuses, and for
+        no other.
+        """
+        assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
+        if not posts:
+            return knowledge
+        closed, round = self._phases[phase], self._round(round_number, knowledge)
+        read = tuple(self._read(closed, sender, payload, round) for sender, payload in posts)
+        left = settle(self.method.aggregate(closed, replace(round, posts=read)), self._knowledge_specs[phase])
+        is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])
+        kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, round_number, is_last=is_last)
+        parts = [(part.phase, part.round, (part.document,)) for part in kept]
+        return write_knowledge(sorted([*parts, (phase, round_number, pieces(left))], key=self._knowledge.place))
+
+    def read_knowledge(self, knowledge: bytes) -> Tensors | None:
+        """Decode knowledge; b'' is None. Raises `InvalidPayload` for bytes that no phase leaves behind."""
+        return self._round(0, knowledge).knowledge
+
+    def summary(self, knowledge: bytes) -> PrototypeSummary | None:
+        """Describe the class prototypes in the knowledge; None for a method without any, or before the first."""
+        tensors = self.read_knowledge(knowledge)
+        found = None if tensors is None else self.method.prototypes(tensors)
+        if found is None:
+            return None
+        rows = found["prototypes"].astype(np.float64)  # (n, D)
+        norms = tuple(math.sqrt(_inner(row, row)) for row in rows)
+        return PrototypeSummary(
+            labels=tuple(found["labels"].tolist()),
+            holders=tuple(found["holders"].tolist()),
+            norms=norms,
+            cosines=tuple(
+                tuple(_inner(a, b) / (p * q) if p * q > 0 else 0.0 for b, q in zip(rows, norms, strict=True))
+                for a, p in zip(rows, norms, strict=True)
+            ),
+        )
+
+    def safetensors(self, knowledge: bytes) -> bytes:
+        """Return the knowledge as a safetensors file; without knowledge, one without tensors."""
+        return to_safetensors(self.read_knowledge(knowledge) or {})
+
+    def _round(self, number: int, knowledge: bytes) -> Round:
+        return self._knowledge.fill(replace(self._public, number=number), knowledge)
+
+    def _read(self, phase: Phase, sender: bytes, payload: bytes, round: Round) -> Post:
+        tensors = self._decoded.find(phase.name, round.number, payload)
+        if tensors is None:
+            tensors = decode(payload, self._payload_specs[phase.name])
+            self._decoded.keep(phase.name, round.number, payload, tensors)
+        post = Post(sender, tensors)
+        self.method.check(phase, post, round)
+        return post
+
+
+class _DecodedPosts:
+    """Payloads of the phases that are open somewhere: a post is checked when it comes and read when its phase closes.
+
+    What is kept are views of bytes that the caller holds until then, too, one post of each member.
+    """
+
+    def __init__(self) -> None:
+        self._phases: dict[tuple[str, int], dict[int, tuple[bytes, Tensors]]] = {}  # the newest last
+
+    def find(self, phase: str, round_number: int, payload: bytes) -> Tensors | None:
+        """Return what these very bytes were decoded to in this phase."""
+        known = self._phases.get((phase, round_number), {}).get(id(payload))
+        return None if known is None else known[1]
+
+    def keep(self, phase: str, round_number: int, payload: bytes, tensors: Tensors) -> None:
+        """Remember what bytes were decoded to, and hold them, so that no others come to lie there."""
+        self._phases.setdefault((phase, round_number), {})[id(payload)] = payload, tensors
+        while len(self._phases) > PHASES_KEPT:
+            del self._phases[next(iter(self._phases))]
+
+
+def _inner(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """Inner product with one rounding per product and a correctly rounded sum."""
+    return math.fsum((a * b).tolist())

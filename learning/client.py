@@ -1,0 +1,88 @@
+"""The private side of a round: one client's model, data, state and secrets. B batch, C classes, D embedding, K clients.
+
+None of it leaves the peer but what the method posts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.secrets import Secrets, no_secrets
+from fedchain.learning.state import read_record
+from fedchain.learning.task.augmentation import Augmentation
+
+Forward = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""The model as the loss sees it: images (B, channels, height, width) -> embedding (B, D), logits (B, C)."""
+
+Record = TypeVar("Record")
+
+
+@dataclass(slots=True)
+class Client:
+    """One client. It is the same object in every round."""
+
+    index: int
+    """Position in the partition, 0 to K - 1."""
+
+    model: Model
+    """The local model; training changes it in place."""
+
+    info: ModelInfo
+    """The model's shapes."""
+
+    train_images: torch.Tensor
+    """(n, ...), float32: normalised images (n, channels, height, width), or whatever else the model takes."""
+
+    train_labels: torch.Tensor
+    """(n,), int64."""
+
+    test_images: torch.Tensor
+    """The client's own test set, shaped as `train_images`."""
+
+    test_labels: torch.Tensor
+    """Labels of the own test set, int64."""
+
+    classes: tuple[int, ...]
+    """Classes among the training labels, ascending."""
+
+    generator: torch.Generator = field(default_factory=torch.Generator)
+    """Order of the batches, and their augmentation; newly seeded for every phase of every round. Others can repeat it:
+    what must stay private draws from `secrets`."""
+
+    augmentation: Augmentation | None = None
+    """What is done to training images each time that they are looked at; None: nothing."""
+
+    open_secrets: Callable[[], Secrets] = field(default=no_secrets, repr=False)
+    """Where its secrets are; opened when a method first asks for them."""
+
+    steps: int = 0
+    """SGD steps taken since the phase began."""
+
+    states: dict[str, Any] = field(default_factory=dict)
+    """By the name of their class: the records that `state` gave."""
+
+    saved: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    """By the name of their class: records of a checkpoint that nobody has asked for yet, as tensors."""
+
+    @property
+    def secrets(self) -> Secrets:
+        """What only this member knows. It is in no checkpoint and in no log."""
+        return self.open_secrets()
+
+    def state(self, kind: type[Record]) -> Record:
+        """Return what a method remembers of this client between rounds: a dataclass of its own, at first as it is made.
+
+        Fields are of the types that `fedchain.learning.state` lists; all of them are checkpointed.
+        """
+        name = kind.__name__
+        if name not in self.states:
+            self.states[name] = read_record(kind, self.saved.pop(name)) if name in self.saved else kind()
+        record = self.states[name]
+        assert isinstance(record, kind), f"two records of client {self.index} are called {name}"
+        return record

@@ -1,0 +1,1 @@
+"""DFPL's convergence bounds, and estimates of the constants in them."""

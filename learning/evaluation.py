@@ -1,0 +1,90 @@
+"""How good a model is: accuracy (a fraction in [0, 1]) and mean cross-entropy. D embedding, N examples."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.prototypes import forward_all, nearest_prototype
+
+Auxiliary = Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor]]
+"""auxiliary(embeddings (N, D), labels (N,)) -> weight and value; see `LocalSgdMethod.auxiliary`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One model, measured."""
+
+    local_accuracy: float
+    """Fraction of the client's own test set that the model's head gets right, over all C outputs."""
+
+    local_loss: float
+    """Mean cross-entropy on the client's own test set, in nats."""
+
+    prototype_accuracy: float | None = None
+    """Fraction right if each embedding takes the nearest global prototype among the client's classes."""
+
+    auxiliary_loss: float | None = None
+    """The method's term beside cross-entropy, unweighted, on the client's own test set; None without one."""
+
+    local_objective: float | None = None
+    """What the method minimises, on the client's own test set: cross-entropy and the weighted term."""
+
+    test_accuracy: float | None = None
+    """Fraction of the whole test set that the head gets right; None if not measured."""
+
+    test_accuracy_prototype: float | None = None
+    """Fraction of it right if each embedding takes the nearest global prototype of all; None if not measured."""
+
+    test_loss: float | None = None
+    """Mean cross-entropy on the whole test set, in nats; None if not measured."""
+
+
+def evaluate(model: Model, images: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
+    """Return accuracy and mean cross-entropy on N labelled images."""
+    result = evaluate_local(model, images, labels)
+    return result.local_accuracy, result.local_loss
+
+
+def evaluate_local(
+    model: Model,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    prototypes: torch.Tensor | None = None,
+    prototype_labels: torch.Tensor | None = None,
+    auxiliary: Auxiliary | None = None,
+) -> Evaluation:
+    """Measure a model on N labelled images; with prototypes (n, D) and their labels (n,), their prediction too.
+
+    `auxiliary` gives weight and value of the method's term beside cross-entropy.
+    """
+    embeddings, logits = forward_all(model, images)  # (N, D), (N, C)
+    by_prototype = None
+    if prototypes is not None and prototype_labels is not None:
+        by_prototype = accuracy(nearest_prototype(embeddings, prototype_labels, prototypes), labels)
+    loss = float(F.cross_entropy(logits, labels))
+    term = None if auxiliary is None else auxiliary(embeddings, labels)
+    return Evaluation(
+        local_accuracy=accuracy(logits.argmax(dim=1), labels),
+        local_loss=loss,
+        prototype_accuracy=by_prototype,
+        auxiliary_loss=None if term is None else float(term[1]),
+        local_objective=None if term is None else loss + term[0] * float(term[1]),
+    )
+
+
+def accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:
+    """Return the fraction of equal labels."""
+    return int((predicted == labels).sum()) / len(labels)
+
+
+def calculate_taa(evaluations: Sequence[Evaluation]) -> float:
+    """TAA: the plain mean over clients of the accuracy on their own test sets (DFPL, section V)."""
+    return sum(evaluation.local_accuracy for evaluation in evaluations) / len(evaluations)
+
+
+def calculate_tal(evaluations: Sequence[Evaluation]) -> float:
+    """TAL: the plain mean over clients of the loss on their own test sets (DFPL, section V)."""
+    return sum(evaluation.local_loss for evaluation in evaluations) / len(evaluations)

@@ -1,0 +1,64 @@
+"""What every model is: images in, the embedding, from which prototypes are made, and the logits out.
+
+B batch, C classes, D embedding.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class Model(nn.Module):
+    """Base of the built-in models: images -> (embedding, logits). A user's own model need not state its sizes."""
+
+    embedding_size: int
+    """Width D of the embedding."""
+
+    classes: int
+    """Number of classes C."""
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embedding (B, D) and logits (B, C) of images (B, channels, height, width)."""
+        raise NotImplementedError
+
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the outputs (B, D_l) of the layers that can be compared, the embedding last, and the logits (B, C)."""
+        embedding, logits = self(images)
+        return (embedding,), logits
+
+
+class LayeredModel(Model):
+    """A model whose layers can be compared. What only the comparison needs is made where it is asked for."""
+
+    pools: ClassVar[bool] = False
+    """Whether the layers' outputs are averaged over the pixels to be compared, or else flattened."""
+
+    def outputs(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the layers' outputs as they come, the embedding last, and the logits."""
+        raise NotImplementedError
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embedding (B, D) and logits (B, C) of images (B, channels, height, width)."""
+        outputs, logits = self.outputs(images)
+        return outputs[-1], logits
+
+    def layers(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """See `Model.layers`."""
+        outputs, logits = self.outputs(images)
+        return tuple(self._comparable(output) for output in outputs), logits
+
+    def _comparable(self, output: torch.Tensor) -> torch.Tensor:
+        return output.mean(dim=(2, 3)) if self.pools and output.ndim == 4 else output.flatten(1)
+
+
+def trainable_names(model: nn.Module) -> frozenset[str]:
+    """Return the names of the tensors that training moves: parameters that are not frozen."""
+    return frozenset(key for key, value in model.named_parameters() if value.requires_grad)
+
+
+def normalization_names(model: nn.Module) -> frozenset[str]:
+    """Return the names of the tensors of batch normalization."""
+    norms = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _BatchNorm)]
+    return frozenset(f"{prefix}.{key}" for prefix, module in norms for key in module.state_dict())

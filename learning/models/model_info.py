@@ -1,0 +1,106 @@
+"""The shapes of a model: what payloads are judged by. As a genesis document has them: read, bounded, compared."""
+
+import math
+from dataclasses import dataclass, fields
+from itertools import zip_longest
+from typing import Any
+
+from fedchain.learning.exceptions import ConfigurationError
+
+PARAMETERS_MAX = 1 << 28
+"""Scalars of a model, at most: as float32 they fill the largest payload that a genesis document can allow."""
+
+PARAMETER_NAME_BYTES_MAX = 150
+"""Payloads bound their names, and methods write their own words before them."""
+
+DIMENSIONS_MAX = 16
+"""Dimensions of one tensor."""
+
+NAME_SETS = ("trainable", "normalization")
+"""Fields of :class:`ModelInfo` that a document holds as sorted lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The shapes of a model, as the specs of payloads need them."""
+
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+    """Name and shape of every tensor of the model's state, in the model's order."""
+
+    embedding_size: int
+    """Width D of the embedding."""
+
+    classes: int
+    """Number of classes C."""
+
+    trainable: frozenset[str]
+    """Names of the tensors that training moves; the others are frozen, or buffers such as running means."""
+
+    normalization: frozenset[str]
+    """Names of the tensors of batch normalization, trainable or not."""
+
+    input_shape: tuple[int, ...] | None = None
+    """Shape of one example; None: as the built-in data set has it."""
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of scalars that training moves, P."""
+        return sum(math.prod(shape) for name, shape in self.parameters if name in self.trainable)
+
+
+def write_model_info(info: ModelInfo) -> dict[str, Any]:
+    """Return the shapes as plain values, as a genesis document has them."""
+    values = {item.name: getattr(info, item.name) for item in fields(info)}
+    return values | {name: sorted(values[name]) for name in NAME_SETS}
+
+
+def read_model_info(value: Any) -> ModelInfo:
+    """Read what a genesis document says about a model. Raises `ConfigurationError`, TypeError or ValueError."""
+    expected = [item.name for item in fields(ModelInfo)]
+    if not isinstance(value, dict) or sorted(value) != sorted(expected):
+        raise ConfigurationError(f"shapes must hold {', '.join(expected)}")
+    parameters = tuple((name, tuple(shape)) for name, shape in value["parameters"])
+    names = {name: frozenset(value[name]) for name in NAME_SETS}
+    if any(sorted(names[name]) != value[name] for name in NAME_SETS):
+        raise ConfigurationError(f"{' and '.join(NAME_SETS)} must be sorted and without repetition")
+    info = ModelInfo(**(value | names | {"parameters": parameters, "input_shape": tuple(value["input_shape"])}))
+    validate_bounds(info)
+    return info
+
+
+def validate_same(info: ModelInfo, agreed: ModelInfo) -> None:
+    """Raise `ConfigurationError`, which names the first difference, unless the model is the one agreed on."""
+    for place, (ours, theirs) in enumerate(zip_longest(info.parameters, agreed.parameters, fillvalue=("nothing", ""))):
+        if ours != theirs:
+            found, expected = (f"{name} {shape}".strip() for name, shape in (ours, theirs))
+            raise ConfigurationError(f"tensor {place} of the model is {found}, but in the genesis it is {expected}")
+    for name in NAME_SETS:
+        if different := getattr(info, name) ^ getattr(agreed, name):
+            raise ConfigurationError(f"{min(different)} is {name} in the model or in the genesis, but not in both")
+    for name in ("embedding_size", "classes", "input_shape"):
+        found, expected = getattr(info, name), getattr(agreed, name)
+        if found != expected:
+            raise ConfigurationError(f"{name} of the model is {found}, but in the genesis it is {expected}")
+
+
+def validate_bounds(info: ModelInfo) -> None:
+    """Raise `ConfigurationError` for shapes that no payload could have; they may come from a document."""
+    names = [name for name, _ in info.parameters]
+    if not all(isinstance(name, str) and len(name.encode()) <= PARAMETER_NAME_BYTES_MAX for name in names):
+        raise ConfigurationError(f"a tensor's name must be text of at most {PARAMETER_NAME_BYTES_MAX} bytes")
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"{len(names)} tensors have {len(set(names))} different names")
+    shapes = (*(shape for _, shape in info.parameters), info.input_shape or ())
+    if any(len(shape) > DIMENSIONS_MAX for shape in shapes):
+        raise ConfigurationError(f"a tensor must have at most {DIMENSIONS_MAX} dimensions")
+    sizes = (info.embedding_size, info.classes, *(size for shape in shapes for size in shape))
+    if not all(type(size) is int and 0 <= size <= PARAMETERS_MAX for size in sizes):
+        raise ConfigurationError(f"a tensor's sizes must be integers from 0 to {PARAMETERS_MAX}")
+    total = sum(math.prod(shape) for _, shape in info.parameters)
+    largest = max(total, info.embedding_size * info.classes)
+    if largest > PARAMETERS_MAX:
+        raise ConfigurationError(f"the model has {largest:,} scalars, at most {PARAMETERS_MAX:,} can be exchanged")
+    if info.embedding_size < 1 or info.classes < 1:
+        raise ConfigurationError(f"embedding_size is {info.embedding_size}, classes is {info.classes}, less than 1")
+    if not (info.trainable | info.normalization) <= {*names}:
+        raise ConfigurationError("a name is trainable or of normalization, but there is no such tensor")

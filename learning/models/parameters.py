@@ -1,0 +1,86 @@
+"""A model's parameters as a payload: how the methods that average models post, load and average them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedchain.learning.aggregation.mean import weighted_mean
+from fedchain.learning.aggregation.robust import RobustRule
+from fedchain.learning.models.base import Model, trainable_names
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Post, Round, Tensors
+
+PREFIX = "model."
+"""Before the name of each tensor that training moves, so that a method's own tensors cannot clash with them."""
+
+BUFFER_PREFIX = "buffer."
+"""Before the name of each other tensor of the model's state, such as running means: averaged, but never stepped."""
+
+BUFFER_MAGNITUDE_MAX = 1e12
+"""Largest absolute value of those: the running variance of data that nobody scaled is large, and so may counters be."""
+
+_POSITIVE = ("running_var", "num_batches_tracked")
+"""Ends of the names of what batch normalization would make NaN of, were it negative."""
+
+
+def parameter_spec(info: ModelInfo) -> tuple[TensorSpec, ...]:
+    """State the tensors of the model's state."""
+    return tuple(_tensor_spec(name, shape, info) for name, shape in info.parameters)
+
+
+def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
+    """Return copies of the model's tensors as float32 arrays."""
+    return {name: value.numpy().astype(np.float32, copy=True) for name, value in _named_tensors(model)}
+
+
+def load_parameters(model: Model, tensors: Tensors) -> None:
+    """Overwrite those of the model's tensors that are given."""
+    with torch.no_grad():
+        for name, value in _named_tensors(model):
+            if name in tensors:
+                value.copy_(torch.from_numpy(np.array(tensors[name])))
+
+
+def average_parameters(posts: Sequence[Post], weights: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """Return the weighted mean of the posted models, tensor by tensor."""
+    names = [name for name in posts[0].payload if name.startswith((PREFIX, BUFFER_PREFIX))]
+    return {name: weighted_mean([post.payload[name] for post in posts], weights) for name in names}
+
+
+def combine_parameters(rule: RobustRule | None, round: Round, weights: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """Return the posted models' combination by the rule, which looks at no weights; None: their weighted mean.
+
+    Parameters are one vector to the rule and buffers another: the scale of running statistics would hide parameters.
+    """
+    if rule is None:
+        return average_parameters(round.posts, weights)
+    combined: dict[str, NDArray[Any]] = {}
+    for prefix in (PREFIX, BUFFER_PREFIX):
+        names = [name for name in round.posts[0].payload if name.startswith(prefix)]
+        if names:
+            posted = [{name: post.payload[name] for name in names} for post in round.posts]
+            combined |= rule.combine(posted, round.knowledge)
+    return combined
+
+
+def wire_name(name: str, is_trainable: bool) -> str:
+    """Return the name under which one of the model's tensors is posted."""
+    return (PREFIX if is_trainable else BUFFER_PREFIX) + name
+
+
+def _tensor_spec(name: str, shape: tuple[int, ...], info: ModelInfo) -> TensorSpec:
+    if name in info.trainable:
+        return TensorSpec(wire_name(name, True), shape)
+    is_positive = name in info.normalization and name.endswith(_POSITIVE)
+    return TensorSpec(
+        wire_name(name, False), shape, minimum=0 if is_positive else None, magnitude_max=BUFFER_MAGNITUDE_MAX
+    )
+
+
+def _named_tensors(model: Model) -> list[tuple[str, torch.Tensor]]:
+    trainable = trainable_names(model)
+    return [(wire_name(name, name in trainable), value) for name, value in model.state_dict().items()]

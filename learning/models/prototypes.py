@@ -1,0 +1,56 @@
+"""Class prototypes: the mean embedding of each class (Snell et al., Prototypical Networks, NeurIPS 2017).
+
+B batch, C classes, D embedding, n classes present.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from fedchain.learning.models.base import Model
+
+EVALUATION_BATCH = 256
+"""Images per forward pass outside training; bounds the memory, not the result."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassMeans:
+    """The mean embedding of each class that has examples."""
+
+    labels: torch.Tensor
+    """(n,) int64, ascending."""
+
+    counts: torch.Tensor
+    """(n,) int64, examples behind each mean."""
+
+    prototypes: torch.Tensor
+    """(n, D) float32."""
+
+
+def class_means(embeddings: torch.Tensor, labels: torch.Tensor, classes: int) -> ClassMeans:
+    """Average embeddings (N, D) by label (N,); accumulated in float64."""
+    sums = torch.zeros(classes, embeddings.shape[1], dtype=torch.float64)
+    sums.index_add_(0, labels, embeddings.double())  # (C, D)
+    counts = torch.bincount(labels, minlength=classes)  # (C,)
+    present = counts.nonzero().squeeze(1)  # (n,)
+    means = sums[present] / counts[present].unsqueeze(1)
+    return ClassMeans(labels=present, counts=counts[present], prototypes=means.float())
+
+
+def calculate_prototypes(model: Model, images: torch.Tensor, labels: torch.Tensor) -> ClassMeans:
+    """Return the class means of a data set under the model in evaluation mode (DFPL Eq. 1)."""
+    embeddings, logits = forward_all(model, images)  # (N, D), (N, C)
+    return class_means(embeddings, labels, logits.shape[1])
+
+
+def forward_all(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return embeddings (N, D) and logits (N, C) in evaluation mode, batch after batch."""
+    model.eval()
+    with torch.inference_mode():
+        parts = [model(batch) for batch in torch.split(images, EVALUATION_BATCH)]
+    return torch.cat([embedding for embedding, _ in parts]), torch.cat([logits for _, logits in parts])
+
+
+def nearest_prototype(embeddings: torch.Tensor, labels: torch.Tensor, prototypes: torch.Tensor) -> torch.Tensor:
+    """Predict (N,) labels: for each embedding (N, D) the label (n,) of the nearest prototype (n, D), by L2."""
+    return labels[torch.cdist(embeddings, prototypes).argmin(dim=1)]

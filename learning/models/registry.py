@@ -1,0 +1,65 @@
+"""The models by their names."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from inspect import signature
+from types import MappingProxyType
+
+import torch
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.exceptions import unknown_name
+from fedchain.learning.models.base import Model, normalization_names, trainable_names
+from fedchain.learning.models.large import CovidCnn, FedRegCnn, FixupResNet9, Mlp, PlainResNet18, ResNet18
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.small import Cnn, DigitsMlp
+
+MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
+    {
+        "cnn": Cnn,
+        "covid-cnn": CovidCnn,
+        "digits-mlp": DigitsMlp,
+        "digits-mlp-bn": partial(Mlp, (64, 32), size=8, norm=True),
+        "fedreg-cnn": FedRegCnn,
+        "fixup-resnet9": FixupResNet9,
+        "mlp": partial(Mlp, (200, 200)),
+        "mlp-bn": partial(Mlp, (200, 200), norm=True),
+        "mlp-linear": partial(Mlp, (32,), linear=True),
+        "resnet18": ResNet18,
+        "resnet18-200": partial(ResNet18, embedding=200),
+        "resnet18-plain": PlainResNet18,
+    }
+)
+"""Name of each model, and what builds it from classes, channels and, where it matters, size."""
+
+
+def build_model(name: str, seed: int, **shape: int) -> Model:
+    """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was.
+
+    `shape` is what is known about its examples: classes, channels, size. Of these a model takes what it does not fix.
+    """
+    if name not in MODELS:
+        raise unknown_name("model", name, MODELS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MODELS[name](**{key: shape[key] for key in signature(MODELS[name]).parameters if key in shape})
+    # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def info_of(config: LearningConfig) -> ModelInfo:
+    """Return the shapes that a task's payloads follow."""
+    return config.shapes or describe_model(config.model_name, **DATASETS[config.dataset].model_shape)
+
+
+def describe_model(name: str, **shape: int) -> ModelInfo:
+    """Return the shapes of the named model."""
+    model = build_model(name, seed=0, **shape)
+    return ModelInfo(
+        parameters=tuple((key, tuple(value.shape)) for key, value in model.state_dict().items()),
+        embedding_size=model.embedding_size,
+        classes=model.classes,
+        trainable=trainable_names(model),
+        normalization=normalization_names(model),
+    )

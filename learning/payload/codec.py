@@ -1,0 +1,165 @@
+"""Tensors to bytes and back: the form in which payloads and knowledge are hashed, signed and sent.
+
+A document is a msgpack array of `[name, dtype, shape, data]`, sorted by name; `data` is the array in C order,
+little-endian. Exactly one encoding is valid: a decoder refuses every other spelling of the same tensors. Everything is
+bounded by the receiver's own specs before any array exists, and then the numbers are (`payload/numbers.py`).
+
+What is decoded are views of the bytes: nothing is copied, whoever reads a payload next shares them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.payload.document import (
+    Buffer,
+    Entry,
+    entry_header,
+    read_entries,
+    write_array,
+    write_entries,
+)
+from fedchain.learning.payload.numbers import clip_elements, replace_tiny, validate_elements
+from fedchain.learning.payload.spec import ENTRY_OVERHEAD_BYTES_MAX, WIRE_DTYPES, TensorSpec
+
+LAYOUTS_MAX = 64
+"""Sets of specs whose layout is remembered: a task has one or two for each phase."""
+
+
+def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the one valid encoding of arrays of the spec's types; -0 and subnormal numbers are written as 0.
+
+    That the arrays are finite and within the bounds of their specs is ours to know.
+    """
+    return b"".join(pieces(canonical(tensors)))
+
+
+def pieces(tensors: Mapping[str, NDArray[Any]]) -> list[Buffer]:
+    """Return the document of canonical arrays piece by piece, so that who joins them copies them once."""
+    return list(write_entries([_entry(name, tensor) for name, tensor in sorted(tensors.items())]))
+
+
+def canonical(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays as who decodes them finds them."""
+    return {name: replace_tiny(tensor) if tensor.dtype.kind == "f" else tensor for name, tensor in tensors.items()}
+
+
+def decode(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
+    """Return the named arrays as read-only views of the bytes, or raise `InvalidPayload` if they break any rule.
+
+    For numbers that a training may come to by itself, such as too large ones, that is `UnsoundNumbers`. A view begins
+    where its data do, which may be at an address that no element has by itself.
+    """
+    limit = size_bytes_max(specs)
+    if len(data) > limit:
+        raise InvalidPayload(f"size: at most {limit} bytes expected, found {len(data)}")
+    layout = _layout(tuple(specs))
+    tensors = layout.views(data)
+    if tensors is None:
+        tensors = _read_tensors(data, layout.specs)
+    for spec in layout.specs:
+        validate_elements(spec, tensors[spec.name])
+    return tensors
+
+
+def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
+    """Return an aggregate in canonical form, with every element within the bounds of its spec.
+
+    Its names and shapes must fit already.
+    """
+    by_name = {spec.name: spec for spec in specs}
+    assert tensors.keys() == by_name.keys(), f"{sorted(tensors)} aggregated, {sorted(by_name)} stated"
+    settled = dict(tensors)
+    for name, tensor in tensors.items():
+        try:
+            validate_elements(by_name[name], tensor)
+        except InvalidPayload:
+            settled[name] = clip_elements(by_name[name], tensor)
+    return settled
+
+
+def size_bytes_max(specs: Sequence[TensorSpec]) -> int:
+    """Return a size in bytes that no valid document of these specs exceeds."""
+    return sum(spec.size_bytes_max for spec in specs) + ENTRY_OVERHEAD_BYTES_MAX
+
+
+def to_safetensors(tensors: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the tensors as a safetensors file, to be opened by other tools."""
+    return safetensors.numpy.save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+
+
+class Layout:
+    """Where each tensor stands in a document of given specs, worked out once."""
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self.specs = sorted(specs, key=lambda spec: spec.name)
+        self.size_bytes = 0
+        """Bytes of a document; 0 where a dimension is free."""
+        self._places: list[tuple[str, bytes, np.dtype[Any], tuple[int, ...], int, int]] = []
+        self._begin = write_array(len(self.specs))
+        if all(-1 not in spec.shape for spec in specs):
+            self._place_tensors()
+
+    def _place_tensors(self) -> None:
+        position = len(self._begin)
+        for spec in self.specs:
+            wire, count = WIRE_DTYPES[spec.dtype], math.prod(spec.shape)
+            header = entry_header(spec.name, spec.dtype, spec.shape, count * wire.itemsize)
+            position += len(header)
+            self._places.append((spec.name, header, wire, spec.shape, count, position))
+            position += count * wire.itemsize
+        self.size_bytes = position
+
+    def views(self, data: Buffer) -> dict[str, NDArray[Any]] | None:
+        """Return the tensors of a document without looking at their elements; None unless all stands in its place."""
+        if len(data) != self.size_bytes or data[: len(self._begin)] != self._begin:
+            return None
+        tensors = {}
+        for name, header, wire, shape, count, position in self._places:
+            if data[position - len(header) : position] != header:
+                return None
+            tensors[name] = np.frombuffer(data, wire, count, position).reshape(shape)
+        return tensors
+
+
+@lru_cache(maxsize=LAYOUTS_MAX)
+def _layout(specs: tuple[TensorSpec, ...]) -> Layout:
+    return Layout(specs)
+
+
+def _read_tensors(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
+    """Read a document entry by entry, because it has free dimensions, or to say what is wrong with it."""
+    entries = read_entries(data, len(specs))
+    names, expected = [entry.name for entry in entries], [spec.name for spec in specs]
+    if names != expected:
+        raise InvalidPayload(f"names: {expected} expected in this order, found {names}")
+    return {entry.name: _view(spec, entry) for spec, entry in zip(specs, entries, strict=True)}
+
+
+def _view(spec: TensorSpec, entry: Entry) -> NDArray[Any]:
+    if entry.dtype != spec.dtype:
+        raise InvalidPayload(f"dtype of {spec.name}: {spec.dtype} expected, found {entry.dtype!r:.40}")
+    shape = entry.shape
+    fits = len(shape) == len(spec.shape) and all(
+        1 <= size <= spec.free_max if wanted == -1 else size == wanted
+        for size, wanted in zip(shape, spec.shape, strict=True)
+    )
+    if not fits:
+        wanted_shape = tuple(f"1..{spec.free_max}" if size == -1 else size for size in spec.shape)
+        raise InvalidPayload(f"shape of {spec.name}: {wanted_shape} expected, found {shape}")
+    wire = WIRE_DTYPES[spec.dtype]
+    size_bytes = math.prod(shape) * wire.itemsize
+    if len(entry.data) != size_bytes:
+        raise InvalidPayload(f"data of {spec.name}: {size_bytes} bytes expected, found {len(entry.data)}")
+    return np.frombuffer(entry.data.toreadonly(), wire).reshape(shape)
+
+
+def _entry(name: str, tensor: NDArray[Any]) -> Entry:
+    flat = np.ascontiguousarray(tensor, dtype=WIRE_DTYPES[tensor.dtype.name]).reshape(-1)
+    return Entry(name, tensor.dtype.name, tensor.shape, flat.view(np.uint8).data)

@@ -1,0 +1,60 @@
+"""The public side of a round: what everybody can read from the chain."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+Tensors = Mapping[str, NDArray[Any]]
+"""Named arrays of the types that a payload may have: a payload, or the knowledge a phase leaves behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What one contributor posted in a phase."""
+
+    sender: bytes
+    """Public key of the contributor."""
+
+    payload: Tensors
+    """The decoded and checked tensors, read-only. They may lie unaligned in memory: torch wants a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round looks like while one of its phases is open."""
+
+    number: int
+    """Round number, from 1; 0 during the setup."""
+
+    knowledge: Tensors | None
+    """What the federation knows; None before the first aggregate. A phase that closes empty leaves it as it was."""
+
+    posts: tuple[Post, ...] = ()
+    """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
+
+    clients: int = 0
+    """Number of clients in the federation, N, whether they take part in this round or not."""
+
+    knowledge_phase: str = ""
+    """Name of the phase that left the knowledge; empty where there is none."""
+
+    beside: Mapping[str, Tensors] = field(default_factory=dict)
+    """By phase: what earlier phases of this round, and of the setup, left beside the knowledge (`Phase.lifetime`)."""
+
+    members: tuple[bytes, ...] = ()
+    """Public keys of the N members, in the order of the partition."""
+
+    me: bytes | None = None
+    """Public key of the member that computes; None where a post is checked or aggregated, which is the same for all."""
+
+    material: Mapping[str, bytes] = field(default_factory=dict)
+    """Public material of the method in the genesis document, such as keys that shares are verified with."""
+
+    def place_of(self, sender: bytes) -> int:
+        """Return the place of a member among the members, from 0; `LookupError` if it is none."""
+        try:
+            return self.members.index(sender)
+        except ValueError:
+            raise LookupError(f"{sender.hex()} is none of {len(self.members)} members") from None

@@ -1,0 +1,65 @@
+"""What a method remembers of a client, as tensors: a dataclass of its own becomes part of a checkpoint, and comes back.
+
+A field is a tensor, an int, a float, a bool, a tuple of tensors or a dict of them by name, or None in place of any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import torch
+
+Record = TypeVar("Record")
+
+_SCALARS = {int: torch.int64, float: torch.float64, bool: torch.bool}
+
+
+def write_record(record: Any) -> dict[str, torch.Tensor]:
+    """Return copies of a record's fields as tensors; those that are None, or hold no tensor, are left out.
+
+    Raises `TypeError` for a field of a type that none of them has.
+    """
+    written: dict[str, torch.Tensor] = {}
+    for name, kind in _kinds(type(record)).items():
+        value = getattr(record, name)
+        if value is None:
+            continue
+        if kind in _SCALARS:
+            written[name] = torch.tensor(value, dtype=_SCALARS[kind])
+        elif kind is torch.Tensor:
+            written[name] = value.detach().clone()
+        else:
+            items = value.items() if kind is dict else enumerate(value)
+            written |= {f"{name}.{key}": item.detach().clone() for key, item in items}
+    return written
+
+
+def read_record(kind: type[Record], written: Mapping[str, torch.Tensor]) -> Record:
+    """Return the record that `write_record` wrote."""
+    values: dict[str, Any] = {}
+    for name, field_kind in _kinds(kind).items():
+        if field_kind in (tuple, dict):
+            prefix = name + "."
+            found = {key.removeprefix(prefix): value for key, value in written.items() if key.startswith(prefix)}
+            if found:
+                values[name] = found if field_kind is dict else tuple(found[str(place)] for place in range(len(found)))
+        elif name in written:
+            values[name] = written[name] if field_kind is torch.Tensor else written[name].item()
+    return kind(**values)
+
+
+def _kinds(record: type) -> dict[str, Any]:
+    """Name of each field -> torch.Tensor, int, float, bool, tuple or dict."""
+    hints = get_type_hints(record)
+    kinds = {}
+    for item in fields(record):
+        hint = hints[item.name]
+        choices = [choice for choice in get_args(hint) if choice is not type(None)]
+        chosen = choices[0] if type(None) in get_args(hint) and len(choices) == 1 else hint
+        kind = get_origin(chosen) or chosen
+        if kind not in (torch.Tensor, tuple, dict, *_SCALARS):
+            raise TypeError(f"{record.__name__}.{item.name} is {hint}, which no checkpoint can hold")
+        kinds[item.name] = kind
+    return kinds

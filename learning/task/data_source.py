@@ -1,0 +1,92 @@
+"""Where a task's models and examples come from: a learner asks here and nowhere else."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.dataset import Dataset
+from fedchain.learning.datasets.load import load_dataset
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.registry import build_model
+from fedchain.learning.partition.split import Partition, split
+from fedchain.learning.task.augmentation import Augmentation, CropFlip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """What one client begins with."""
+
+    model: Model
+    """Untrained."""
+
+    train_images: torch.Tensor
+    """(n, ...), float32: images (n, channels, height, width), or whatever else the model takes."""
+
+    train_labels: torch.Tensor
+    """(n,), int64, 0 to C - 1."""
+
+    test_images: torch.Tensor
+    """The client's own test set, shaped as `train_images`."""
+
+    test_labels: torch.Tensor
+    """Labels of the own test set, int64, 0 to C - 1."""
+
+    augmentation: Augmentation | None = None
+    """What is done to training images each time that they are looked at."""
+
+
+class DataSource(Protocol):
+    """Gives each client its model and its examples. It need not keep what it gave: the learner does."""
+
+    def share(self, client: int, seed: int) -> Share:
+        """Read the client's examples, and build its model, whose parameters depend on the seed alone."""
+
+    def train_labels(self, client: int) -> NDArray[np.int64]:
+        """Return the labels (n,) of the client's training examples."""
+
+    def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the images and labels that all clients can be measured on; None if they have none in common."""
+
+
+class PartitionedDataSource:
+    """A built-in data set, spread over the clients; read when first needed."""
+
+    def __init__(self, config: LearningConfig) -> None:
+        self._config = config
+        self._loaded: tuple[Dataset, Partition] | None = None
+
+    def share(self, client: int, seed: int) -> Share:
+        """See `DataSource`. Raises `DatasetError` if a file is missing, `ConfigurationError` if it is too small."""
+        dataset, partition = self._load()
+        train, test = partition.train[client], partition.test[client]
+        return Share(
+            model=build_model(self._config.model_name, seed, **dataset.info.model_shape),
+            train_images=dataset.normalise(dataset.train_images[train]),
+            train_labels=torch.from_numpy(dataset.train_labels[train]),
+            test_images=dataset.normalise(dataset.test_images[test]),
+            test_labels=torch.from_numpy(dataset.test_labels[test]),
+            augmentation=CropFlip(dataset.black) if self._config.augmentation == "crop-flip" else None,
+        )
+
+    def train_labels(self, client: int) -> NDArray[np.int64]:
+        """See `DataSource`."""
+        dataset, partition = self._load()
+        return dataset.train_labels[partition.train[client]]
+
+    def test_set(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `DataSource`: all of the data set's test images."""
+        dataset, _ = self._load()
+        return dataset.normalise(dataset.test_images), torch.from_numpy(dataset.test_labels)
+
+    def _load(self) -> tuple[Dataset, Partition]:
+        if self._loaded is None:
+            dataset = load_dataset(self._config.dataset, self._config.data_dir)
+            train, test = dataset.train_sources, dataset.test_sources
+            sources = None if train is None or test is None else (train, test)
+            labels = dataset.train_labels, dataset.test_labels
+            self._loaded = dataset, split(self._config, *labels, dataset.classes, sources)
+        return self._loaded

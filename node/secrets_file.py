@@ -1,0 +1,52 @@
+"""A member's private randomness on disk: 32 bytes beside its key, from which all its noise and masks follow.
+
+They are drawn once, and stored before anything is drawn from them, so a peer that crashed sends the same bytes again.
+No checkpoint, no log and no frame between processes holds them: the training process reads them itself, when a method
+first asks.
+"""
+
+import os
+from pathlib import Path
+
+from fedchain.crypto.hashing import Hash
+from fedchain.learning.exceptions import SecretMissing
+from fedchain.learning.secrets import ROOT_SIZE, Secrets
+
+
+def secrets_path(key_path: Path, chain_id: Hash) -> Path:
+    """Where a key's private randomness for one federation lies: beside the file itself, as the journal does."""
+    real = key_path.resolve()
+    return real.with_name(f"{real.name}.{chain_id.hex()[:8]}.secrets")
+
+
+def open_secrets(path: Path, member: int) -> Secrets:
+    """Read a member's secrets; those of a new member are drawn from the operating system and stored first.
+
+    Raises:
+        SecretMissing: the file cannot be read or written, or is damaged.
+    """
+    try:
+        root = path.read_bytes() if path.exists() else _draw(path)
+    except OSError as error:
+        raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
+    if len(root) != ROOT_SIZE:
+        raise SecretMissing(f"secrets of member {member}: {path} holds {len(root)} bytes, it must be {ROOT_SIZE}")
+    return Secrets(member, root)
+
+
+def _draw(path: Path) -> bytes:
+    """Draw a root and store it, whole or not at all, for the owner alone."""
+    root = os.urandom(ROOT_SIZE)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(root)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return root

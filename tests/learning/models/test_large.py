@@ -1,0 +1,94 @@
+import pytest
+import torch
+
+from fedchain.learning.models.large import CovidCnn
+from fedchain.learning.models.registry import MODELS, build_model, describe_model
+
+COUNTS = {  # parameters, embedding, and what build_model is told besides the name
+    "resnet18": (11_689_512, 512, {"classes": 1000}),
+    "resnet18-200": (11_281_122, 200, {}),
+    "resnet18-plain": (11_169_162, 512, {}),
+    "fedreg-cnn": (228_010, 256, {}),
+    "fixup-resnet9": (6_568_673, 512, {}),
+    "covid-cnn": (15_676_418, 42 * 42 * 512, {}),
+    "mlp": (784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10, 200, {}),
+    "mlp-bn": (784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10 + 2 * 400, 200, {}),
+    "mlp-linear": (25_450, 32, {}),
+    "digits-mlp-bn": (6_570 + 2 * (64 + 32), 32, {}),
+}
+
+INPUTS = {  # channels and side of the images
+    "resnet18": (3, 32),
+    "resnet18-200": (3, 32),
+    "resnet18-plain": (3, 32),
+    "fedreg-cnn": (1, 28),
+    "fixup-resnet9": (3, 32),
+    "mlp": (1, 28),
+    "mlp-bn": (1, 28),
+    "mlp-linear": (1, 28),
+    "digits-mlp-bn": (1, 8),
+}
+
+
+def test_every_network_is_counted() -> None:
+    assert COUNTS.keys() == MODELS.keys() - {"cnn", "digits-mlp"}, "the small ones are counted beside them"
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_number_of_parameters_is_the_papers(name: str) -> None:
+    parameters, embedding, shape = COUNTS[name]
+    info = describe_model(name, **shape)
+    assert info.parameter_count == parameters
+    assert info.embedding_size == embedding
+    assert info.classes == shape.get("classes", 2 if name == "covid-cnn" else 10)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_network_takes_other_classes_and_channels(name: str) -> None:
+    _, side = INPUTS[name]
+    channels = 2
+    model = build_model(name, 0, classes=47, channels=channels).eval()
+    images = torch.randn(2, channels, side, side)
+    with torch.no_grad():
+        layers, logits = model.layers(images)
+        embedding, again = model(images)
+    assert logits.shape == (2, 47)
+    assert model.classes == 47
+    assert embedding.shape == (2, model.embedding_size)
+    assert torch.equal(embedding, layers[-1])
+    assert torch.equal(logits, again)
+    assert all(layer.dim() == 2 and torch.isfinite(layer).all() for layer in layers)
+
+
+def test_the_ct_network_shrinks_with_its_images() -> None:
+    model = CovidCnn(size=9)
+    layers, logits = model.layers(torch.randn(1, 3, 9, 9))
+    assert len(layers) == 9
+    assert layers[-1].shape == (1, 9 * 512)
+    assert logits.shape == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["cnn", "digits-mlp"])
+def test_the_small_models_take_other_numbers_of_classes(name: str) -> None:
+    assert describe_model(name, classes=3).classes == 3
+    assert build_model(name, 0, classes=3).state_dict()[f"{'fc2' if name == 'cnn' else 'fc3'}.bias"].shape == (3,)
+
+
+@pytest.mark.parametrize("name", ["resnet18-plain", "fixup-resnet9"])
+def test_networks_without_normalization_start_calm(name: str) -> None:
+    """The last convolution of every block is zero, so signals pass the blocks as they came."""
+    model = build_model(name, 0)
+    with torch.no_grad():
+        embedding, logits = model(torch.randn(4, 3, 32, 32))
+    assert float(embedding.abs().max()) < 100
+    assert float(logits.abs().max()) < 10
+    assert describe_model(name).normalization == frozenset()
+
+
+def test_batch_normalization_is_known_by_name() -> None:
+    info = describe_model("digits-mlp-bn")
+    kinds = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    assert info.normalization == {f"norms.{place}.{kind}" for place in (0, 1) for kind in kinds}
+    assert {name for name, _ in info.parameters} - info.trainable == {
+        f"norms.{place}.{kind}" for place in (0, 1) for kind in kinds[2:]
+    }

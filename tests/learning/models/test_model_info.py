@@ -1,0 +1,78 @@
+"""The shapes of a user's model come from a document that anybody may have written."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.model_info import (
+    PARAMETERS_MAX,
+    ModelInfo,
+    read_model_info,
+    validate_same,
+    write_model_info,
+)
+
+INFO = ModelInfo(
+    (("fc.weight", (3, 2)), ("fc.bias", (3,))),
+    embedding_size=2,
+    classes=3,
+    trainable=frozenset({"fc.weight", "fc.bias"}),
+    normalization=frozenset(),
+    input_shape=(2,),
+)
+
+
+def test_shapes_are_read_back() -> None:
+    assert read_model_info(write_model_info(INFO)) == INFO
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"more": 1}, "shapes must hold parameters, embedding_size, classes, trainable, normalization, input_shape"),
+        ({"parameters": [["a" * 151, [1]]]}, "a tensor's name must be text of at most 150 bytes"),
+        ({"parameters": [[1, [1]]]}, "a tensor's name must be text"),
+        ({"parameters": [["a", [1]], ["a", [2]]]}, "2 tensors have 1 different names"),
+        ({"parameters": [["a", [1] * 17]]}, "at most 16 dimensions"),
+        ({"parameters": [["a", [-1]]]}, "a tensor's sizes must be integers from 0 to"),
+        ({"parameters": [["a", [1.0]]]}, "a tensor's sizes must be integers"),
+        ({"parameters": [["a", [True]]]}, "a tensor's sizes must be integers"),
+        ({"parameters": [["a", [PARAMETERS_MAX, 2]]]}, "the model has 536,870,912 scalars, at most 268,435,456"),
+        ({"embedding_size": 2**20, "classes": 2**20}, "scalars, at most 268,435,456"),
+        ({"classes": 0}, "embedding_size is 2, classes is 0, less than 1"),
+        ({"input_shape": ["x"]}, "a tensor's sizes must be integers"),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_model_info(write_model_info(INFO) | changes)
+
+
+@pytest.mark.parametrize("value", [None, [], {}, {"parameters": []}])
+def test_what_is_no_table_of_shapes_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="shapes must hold"):
+        read_model_info(value)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            replace(INFO, parameters=INFO.parameters[:1]),
+            "tensor 1 of the model is nothing, but .* it is fc.bias \\(3,\\)",
+        ),
+        (replace(INFO, parameters=INFO.parameters[::-1]), "tensor 0 of the model is fc.bias \\(3,\\), but"),
+        (replace(INFO, embedding_size=3), "embedding_size of the model is 3, but in the genesis it is 2"),
+        (replace(INFO, classes=4), "classes of the model is 4, but in the genesis it is 3"),
+        (
+            replace(INFO, input_shape=(2, 1)),
+            "input_shape of the model is \\(2, 1\\), but in the genesis it is \\(2,\\)",
+        ),
+    ],
+)
+def test_the_first_difference_is_named(other: ModelInfo, message: str) -> None:
+    validate_same(INFO, INFO)
+    with pytest.raises(ConfigurationError, match=message):
+        validate_same(other, INFO)

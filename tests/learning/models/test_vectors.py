@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from fedchain.learning.models.registry import build_model
+from fedchain.learning.models.vectors import (
+    flatten,
+    gradient_vector,
+    read_state,
+    read_vector,
+    unflatten,
+    write_state,
+    write_vector,
+)
+
+
+@pytest.mark.parametrize("name", ["cnn", "digits-mlp"])
+def test_a_model_read_and_written_is_the_same(name: str) -> None:
+    model, other = build_model(name, 1), build_model(name, 2)
+    vector, state = read_vector(model), read_state(model)
+    assert vector.shape == (sum(value.numel() for value in model.parameters()),)
+    write_vector(other, vector)
+    assert torch.equal(read_vector(other), vector)
+    write_state(model, read_state(build_model(name, 3)))
+    assert not torch.equal(read_vector(model), vector)
+    write_state(model, state)
+    assert torch.equal(read_vector(model), vector)
+
+
+def test_elements_come_row_by_row_whatever_the_layout_in_memory() -> None:
+    image = torch.arange(24.0).reshape(1, 2, 3, 4)
+    strided = image.to(memory_format=torch.channels_last)
+    assert torch.equal(flatten([strided, torch.tensor([9.0])]), torch.tensor([*range(24), 9.0]))
+    parts = unflatten(flatten([strided, torch.ones(2, 2)]), [strided, torch.ones(2, 2)])
+    assert torch.equal(parts[0], image)
+    assert torch.equal(parts[1], torch.ones(2, 2))
+
+
+def test_a_vector_that_was_read_is_a_copy() -> None:
+    model = torch.nn.Linear(2, 1, bias=False)
+    vector = read_vector(model)
+    write_vector(model, torch.zeros(2))
+    assert not torch.equal(vector, torch.zeros(2))
+
+
+def test_the_gradient_has_zeros_where_the_loss_does_not_depend() -> None:
+    model = torch.nn.Linear(2, 1)
+    assert torch.equal(gradient_vector(3 * model.bias.sum(), model), torch.tensor([0.0, 0.0, 3.0]))

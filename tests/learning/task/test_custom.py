@@ -1,0 +1,299 @@
+"""A user's function brings model and data: clients learn from it, repeatably, and its faults are told in one line."""
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from fedchain.learning.application import Application
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.learner import Learner
+from fedchain.learning.task.custom import describe_task, load_task, open_data_source
+from tests.learning.federation import check
+
+METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
+
+
+class Net(nn.Module):
+    """For vectors; with a norm, whose state has a whole number, and a part that is not trained."""
+
+    def __init__(self, inputs: int = 4, width: int = 6, classes: int = 3) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(inputs, inputs).requires_grad_(False)
+        self.hidden, self.norm = nn.Linear(inputs, width), nn.BatchNorm1d(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        embedding = torch.relu(self.norm(self.hidden(x + self.frozen(x))))
+        return embedding, self.head(embedding)
+
+
+class Plain(Net):
+    """Returns logits alone."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x)[1]
+
+
+def points(count: int, member: int = 0, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    """Three clouds of points."""
+    generator = torch.Generator().manual_seed(member)
+    labels = torch.randint(classes, (count,), generator=generator)
+    return torch.randn(count, 4, generator=generator) + 3 * torch.eye(3, 4)[labels], labels
+
+
+def load(member: int, members: int) -> tuple[type[nn.Module], Any, Any]:
+    assert members == 3
+    return Net, TensorDataset(*points(60 + member, member)), points(20, 9)
+
+
+def returns(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def config(method: str = "dfpl", **changes: Any) -> LearningConfig:
+    settings = LearningConfig(method=method, clients=3, dataset=OWN, hyperparameters={"local_steps": 10})
+    return replace(settings, **changes)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_clients_learn_from_their_own_data_and_anybody_can_aggregate(method: str) -> None:
+    chosen = describe_task(config(method), load)
+    chosen.validate()
+    rules, learner, knowledge = Application(chosen), Learner(chosen, load), b""
+    for number in (1, 2, 3):
+        made = [learner.contribute(k, "update", number, knowledge, evaluate_test=True) for k in range(3)]
+        posts = [(bytes([k]), made[k].payload) for k in range(3)]
+        for _, payload in posts:
+            check(rules, payload)
+        knowledge = rules.aggregate("update", number, knowledge, posts)
+    assert min(contribution.trained.local_accuracy for contribution in made) > 0.8
+    assert made[0].trained.test_accuracy is None
+    assert learner.histogram().sum(axis=1).tolist() == [60, 61, 62]
+    assert learner.planned_steps(1, "update") == 10
+
+
+def test_shapes_are_those_of_the_function_s_model() -> None:
+    shapes = describe_task(config(), load).shapes
+    assert shapes is not None
+    assert shapes.parameters[:2] == (("frozen.weight", (4, 4)), ("frozen.bias", (4,)))
+    assert ("norm.num_batches_tracked", ()) in shapes.parameters
+    assert (shapes.embedding_size, shapes.classes, shapes.input_shape) == (6, 3, (4,))
+
+
+@pytest.mark.parametrize("method", ["dfpl", "fedavg"])
+def test_another_process_gives_the_same_bytes_and_goes_on_from_a_checkpoint(method: str) -> None:
+    chosen = describe_task(config(method), load)
+    first, second = Learner(chosen, load), Learner(chosen, load)
+    torch.rand(3)
+    made = first.contribute(1, "update", 1, b"")
+    assert second.contribute(1, "update", 1, b"") == made
+    third = Learner(chosen, load)
+    third.restore(1, first.checkpoint(1))
+    assert third.contribute(1, "update", 2, b"") == first.contribute(1, "update", 2, b"")
+
+
+def test_frozen_parameters_stay() -> None:
+    learner = Learner(describe_task(config("blade-fl"), load), load)
+    model: Any = learner._clients.get(0).model
+    frozen, trained = model.frozen.weight.clone(), model.hidden.weight.clone()
+    learner.contribute(0, "update", 1, b"")
+    assert torch.equal(model.frozen.weight, frozen)
+    assert not torch.equal(model.hidden.weight, trained)
+
+
+def build_first(member: int) -> Any:
+    return Net(), points(9 + member), points(5)
+
+
+def build_last(member: int) -> Any:
+    torch.rand(member), np.random.rand(member), [random.random() for _ in range(member)]
+    return Net, points(9 + member), points(5)
+
+
+@pytest.mark.parametrize("task", [build_first, build_last])
+def test_members_start_from_one_model_or_each_from_its_own(task: Callable[..., Any]) -> None:
+    shared = Learner(describe_task(config(), task), task)
+    assert shared.checkpoint(0) == shared.checkpoint(2)
+    chosen = describe_task(config(hyperparameters={"shared_init": False}), task)
+    apart = Learner(chosen, task)
+    assert apart.checkpoint(0) != apart.checkpoint(2)
+    assert Learner(replace(chosen, seed=1), task).checkpoint(0) != apart.checkpoint(0)
+
+
+def test_the_function_gets_the_arguments_it_asks_for_and_draws_repeatably() -> None:
+    drawn: list[Any] = []
+
+    def task(seed: int, member: int = 7, other: str = "kept") -> Any:
+        drawn.append((seed, member, other, float(torch.rand(())), np.random.random(), random.random()))
+        return Net, points(9), points(5)
+
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
+    source = open_data_source(describe_task(config(seed=5), task), task)
+    source.share(2, seed=11)
+    source.share(2, seed=11)
+    source.share(2, seed=12)
+    assert drawn[1][:3] == (5, 2, "kept")
+    assert drawn[1] == drawn[2] != drawn[3]
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all()  # type: ignore[index]
+    assert random.getstate() == states[2]
+
+
+def test_logits_alone_suffice_where_nobody_reads_an_embedding() -> None:
+    def task() -> Any:
+        return Plain, points(30), points(10)
+
+    for method in ("fedavg", "blade-fl", "solo"):
+        chosen = describe_task(config(method), task)
+        assert chosen.shapes is not None
+        assert chosen.shapes.embedding_size == chosen.shapes.classes == 3
+        contribution = Learner(chosen, task).contribute(0, "update", 1, b"")
+        check(Application(chosen), contribution.payload)
+    with pytest.raises(ConfigurationError, match=r"needs a model that returns \(embedding, logits\), not one tensor"):
+        describe_task(config("dfpl"), task)
+
+
+def test_a_member_may_lack_classes_and_images_may_have_colours() -> None:
+    class Eyes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(16, 5)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            embedding = self.conv(x).view(-1, 16)  # refuses a layout that is not the usual one
+            return embedding, self.head(embedding)
+
+    def task(member: int) -> Any:
+        images = torch.rand(8, 3, 4, 4)
+        return Eyes, (images, torch.full((8,), member)), (images[:2], torch.tensor([0, 4]))
+
+    chosen = describe_task(config(), task)
+    rules, learner = Application(chosen), Learner(chosen, task)
+    posts = [(bytes([k]), learner.contribute(k, "update", 1, b"").payload) for k in range(2)]
+    knowledge = rules.aggregate("update", 1, b"", posts)
+    summary = rules.summary(knowledge)
+    assert summary is not None
+    assert summary.labels == (0, 1)
+    assert learner.contribute(2, "update", 2, knowledge).trained.prototype_accuracy is None
+
+
+class Halves(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(1, dtype=torch.float16))
+
+
+class Flat(Net):
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.hidden(x), self.hidden(x).sum(dim=1)
+
+
+class Stateful(Net):
+    def get_extra_state(self) -> Any:
+        return "text"
+
+
+def stops() -> Any:
+    raise SystemExit("not\ntoday")
+
+
+GOOD = points(9)
+WRONG: dict[str, tuple[Callable[..., Any], str]] = {
+    "raises": (lambda: 1 // 0, "it raised ZeroDivisionError: integer division or modulo by zero (" + __file__),
+    "exits": (stops, "it raised SystemExit: not today ("),
+    "wants more": (lambda path: path, "missing 1 required positional argument: 'path'"),
+    "nothing": (lambda: None, "(model, train set, test set) must be returned, not NoneType"),
+    "two": (returns((Net, GOOD)), "must be returned, not a tuple of 2"),
+    "no model": (returns(("Net", GOOD, GOOD)), "the model must be a torch Module, or what builds one, not str"),
+    "builds no model": (returns((dict, GOOD, GOOD)), "the model must be a torch Module, or what builds one, not dict"),
+    "model cannot be built": (returns((lambda: Net(width=-1), GOOD, GOOD)), "it raised RuntimeError: "),
+    "train set": (returns((Net, 3, GOOD)), "the train set must be a torch Dataset"),
+    "empty train set": (returns((Net, points(0), GOOD)), "the train set is empty"),
+    "empty test set": (returns((Net, GOOD, points(0))), "the test set is empty"),
+    "two shapes": (
+        returns((Net, GOOD, (torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64)))),
+        "inputs of the train set have shape (4,), of the test set (5,)",
+    ),
+    "other inputs": (
+        returns((Net(inputs=5), GOOD, GOOD)),
+        "the model cannot take inputs of shape (2, 4): RuntimeError",
+    ),
+    "label": (returns((Net(classes=2), GOOD, GOOD)), "label 2 in the train set: a model with 2 outputs has 0 to 1"),
+    "test label": (returns((Net(classes=2), points(9, classes=2), GOOD)), "label 2 in the test set"),
+    "one output": (returns((Flat(), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not [(2, 6), (2,)]"),
+    "no tensors": (returns((nn.LSTM(4, 3), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not "),
+    "float16": (returns((Halves(), GOOD, GOOD)), "scale of the model is torch.float16; only float32 and integers"),
+    "extra state": (returns((Stateful(), GOOD, GOOD)), "_extra_state of the model is str; only float32 and integers"),
+    "all frozen": (returns((Net().requires_grad_(False), GOOD, GOOD)), "the model has no parameter to train"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_a_function_does_wrong_is_told_in_one_line_with_its_name(case: str) -> None:
+    task, message = WRONG[case]
+    with pytest.raises(ConfigurationError) as caught:
+        describe_task(config(), task)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"task {task.__module__}:{task.__qualname__}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_other_shapes_is_refused_with_the_first_tensor_that_differs() -> None:
+    chosen = describe_task(config(), load)
+    learner = Learner(chosen, returns((Net(width=7), GOOD, GOOD)))
+    expected = r"tensor 2 of the model is hidden.weight \(7, 4\), but in the genesis it is hidden.weight \(6, 4\)$"
+    with pytest.raises(ConfigurationError, match=expected):
+        learner.prepare(0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "task", "message"),
+    [
+        ({}, None, "the members train on data of their own: name your function with --task module:function"),
+        ({"task": "mytask"}, None, "task must be of the form module:function, not 'mytask'"),
+        ({"task": "no_such_module:load"}, None, "there is no module 'no_such_module' in the current folder"),
+        ({"dataset": "digits", "shapes": None}, load, "the members train on digits, not on data of their own"),
+        ({"dataset": "digits", "shapes": None, "task": "mytask:load"}, None, "leave out the task"),
+        ({"shapes": None}, load, "data set 'own' lacks the shapes of its model; found the federation with --task"),
+        ({"dataset": "digits"}, load, "shapes belong to data set 'own', not to 'digits'"),
+        ({"model": "cnn"}, load, "model 'cnn' cannot be chosen: data set 'own' brings its own"),
+    ],
+)
+def test_a_function_and_own_data_go_together(changes: dict[str, Any], task: Any, message: str) -> None:
+    chosen = replace(describe_task(config(), load), **changes)
+    with pytest.raises(ConfigurationError) as caught:
+        Learner(chosen, task)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("def load(): pass", "laod", "unknown function of {module} 'laod'; did you mean 'load'?"),
+        ("load = 3", "load", "unknown function of {module} 'load'; choose one of: (there is none)"),
+        ("import no_such_module", "load", "its import raised ModuleNotFoundError: No module named 'no_such_module' ("),
+        ("def load(:", "load", "its import raised SyntaxError: "),
+        ("raise SystemExit", "load", "its import raised SystemExit: "),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, message: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = f"mytask_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_task(f"{module}:{name}")
+    sys.modules.pop(module, None)
+    assert message.format(module=module) in str(caught.value)
+    assert "\n" not in str(caught.value)

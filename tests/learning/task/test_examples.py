@@ -1,0 +1,95 @@
+"""A user's examples: what can be read becomes tensors, and what cannot is told in one line."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.task.examples import read_examples, validate_labels
+
+X, Y = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 2, 1, 2])
+
+
+class Squares(Dataset[Any]):
+    """Items as a contributor might write them: an array and an integer; one of them may be broken."""
+
+    def __init__(self, broken: int = -1, label: Any = 1, shape: tuple[int, ...] = (2, 2)) -> None:
+        self.broken, self.label, self.shape = broken, label, shape
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, place: int) -> Any:
+        if place == self.broken:
+            raise OSError("no such\nimage")
+        return np.full(self.shape if place else (2, 2), place, dtype=np.float32), self.label
+
+
+class Stream(IterableDataset[Any]):
+    """Nobody knows how long it is."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("it has no length, so it is not asked")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (X, Y),
+        (X.double().numpy(), Y.int().numpy()),
+        (X.clone().requires_grad_(), Y.to(torch.uint8)),
+        TensorDataset(X, Y),
+        torch.utils.data.Subset(TensorDataset(X, Y), range(4)),
+        [(x, int(y)) for x, y in zip(X.numpy(), Y, strict=True)],
+    ],
+    ids=["tensors", "arrays", "other types", "data set", "subset", "list"],
+)
+def test_whatever_holds_the_examples_they_are_the_same(data: Any) -> None:
+    inputs, labels = read_examples("train set", data)
+    assert torch.equal(inputs, X)
+    assert torch.equal(labels, Y)
+    assert (inputs.dtype, labels.dtype, inputs.requires_grad) == (torch.float32, torch.int64, False)
+
+
+def test_items_may_have_any_shape() -> None:
+    inputs, labels = read_examples("train set", Squares())
+    assert inputs.shape == (3, 2, 2)
+    assert inputs[:, 0, 0].tolist() == [0.0, 1.0, 2.0]
+    assert labels.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X[:0], Y[:0]), "the train set is empty"),
+        ([], "the train set is empty"),
+        ((X, Y[:3]), "one label for each input, not inputs of shape (4, 3) and labels of shape (3,)"),
+        ((X, Y.unsqueeze(1)), "labels of shape (4, 1)"),
+        ((X, Y, Y), "a pair of tensors (x, y), not 3 things"),
+        ((X.long(), Y), "must be floating-point numbers, not torch.int64"),
+        ((X, Y.float()), "labels of the train set must be integers, not torch.float32"),
+        ((X / 0, Y), "are not all finite numbers"),
+        ((["a"], Y), "the train set cannot be made tensors: "),
+        (None, "the train set must be a torch Dataset with a length, or tensors (x, y), not NoneType"),
+        (Stream(), "with a length, or tensors (x, y), not Stream"),
+        ([3, 4], "item 0 of the train set is no (x, y): TypeError"),
+        (Squares(broken=1), "item 1 of the train set is no (x, y): OSError: no such image (" + __file__),
+        (Squares(label=1.5), "item 0 of the train set is no (x, y): TypeError"),
+        (Squares(shape=(2, 3)), "item 1 of the train set has shape (2, 3), but item 0 has (2, 2)"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(data: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_examples("train set", data)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_label_without_an_output_is_named(label: int) -> None:
+    validate_labels("test set", Y, classes=3)
+    with pytest.raises(ConfigurationError, match=f"^label {label} in the test set: a model with 3 outputs has 0 to 2$"):
+        validate_labels("test set", torch.tensor([0, label]), classes=3)

@@ -1,0 +1,189 @@
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
+from fedchain.learning.models.parameters import PREFIX
+from fedchain.learning.models.registry import describe_model
+from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.document import Buffer
+from fedchain.learning.payload.spec import TensorSpec
+from tests.learning.federation import check
+
+INFO = describe_model("digits-mlp")
+METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
+
+
+def random_payload(method: str, rng: np.random.Generator) -> bytes:
+    if method == "solo":
+        return encode({})
+    if method == "dfpl":
+        labels = np.sort(rng.choice(INFO.classes, size=rng.integers(1, 6), replace=False))
+        prototypes = rng.normal(size=(len(labels), INFO.embedding_size)).astype(np.float32)
+        return encode({"labels": labels, "counts": rng.integers(1, 99, size=len(labels)), "prototypes": prototypes})
+    tensors = {PREFIX + name: rng.normal(size=shape).astype(np.float32) for name, shape in INFO.parameters}
+    examples = {"examples": rng.integers(1, 500, size=1)} if method == "fedavg" else {}
+    return encode(tensors | examples)
+
+
+def random_posts(method: str, count: int, seed: int = 0) -> list[tuple[bytes, bytes]]:
+    rng = np.random.default_rng(seed)
+    return sorted((rng.bytes(32), random_payload(method, rng)) for _ in range(count))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
+    rules, posts = Application(LearningConfig(method=method)), random_posts(method, 4)
+    assert rules.phases == (("update", "participant", 0),)
+    assert rules.setup_phases == ()
+    for _, payload in posts:
+        check(rules, payload)
+        assert len(payload) <= rules.payload_size_bytes_max("update")
+    knowledge = rules.aggregate("update", 1, b"", posts)
+    assert rules.read_knowledge(knowledge) is not None
+    assert rules.read_knowledge(b"") is None
+    assert rules.aggregate("update", 2, knowledge, []) == knowledge
+    again = rules.aggregate("update", 2, knowledge, posts)
+    assert again == knowledge.replace(b"update\x01", b"update\x02")
+    assert again != knowledge
+
+
+@pytest.mark.parametrize(("method", "orders"), [("dfpl", 10_000), ("fedavg", 20)])
+def test_posts_in_any_order_of_arrival_give_the_same_bytes(method: str, orders: int) -> None:
+    rules, posts = Application(LearningConfig(method=method)), random_posts(method, 5)
+    expected = rules.aggregate("update", 1, b"", posts)
+    arrival, shuffle = list(posts), random.Random(0).shuffle
+    for _ in range(orders):
+        shuffle(arrival)
+        assert rules.aggregate("update", 1, b"", sorted(arrival)) == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_number_of_threads_changes_no_byte(method: str) -> None:
+    rules, posts, found = Application(LearningConfig(method=method)), random_posts(method, 20), set()
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.add(rules.aggregate("update", 1, b"", posts))
+    finally:
+        torch.set_num_threads(before)
+    assert len(found) == 1
+
+
+def test_posts_out_of_order_are_our_own_mistake() -> None:
+    with pytest.raises(AssertionError, match="ascending order of sender"):
+        Application(LearningConfig()).aggregate("update", 1, b"", random_posts("dfpl", 3)[::-1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "counts", "rows", "message"),
+    [
+        ([1, 1], [5, 5], 2, "labels: strictly ascending order expected"),
+        ([2, 1], [5, 5], 2, "labels: strictly ascending order expected"),
+        ([1, 2], [5], 2, "counts: one for each of 2 labels expected, found 1"),
+        ([1, 2], [5, 5], 1, "prototypes: one for each of 2 labels expected, found 1"),
+        ([1, 2], [5, 0], 2, "elements of counts: at least 1 expected, found 0"),
+        ([1, 10], [5, 5], 2, "elements of labels: at most 9 expected, found 10"),
+    ],
+)
+def test_inconsistent_prototypes_are_refused(labels: list[int], counts: list[int], rows: int, message: str) -> None:
+    prototypes = np.zeros((rows, INFO.embedding_size), np.float32)
+    payload = encode({"labels": np.array(labels), "counts": np.array(counts), "prototypes": prototypes})
+    rules = Application(LearningConfig())
+    with pytest.raises(InvalidPayload, match=message):
+        check(rules, payload)
+    with pytest.raises(InvalidPayload, match=message):
+        rules.aggregate("update", 1, b"", [(b"sender", payload)])
+
+
+@pytest.mark.parametrize("examples", [0, -1, (1 << 24) + 1])
+def test_a_boastful_number_of_examples_is_refused(examples: int) -> None:
+    tensors = {PREFIX + name: np.zeros(shape, np.float32) for name, shape in INFO.parameters}
+    with pytest.raises(InvalidPayload, match="elements of examples"):
+        check(Application(LearningConfig(method="fedavg")), encode(tensors | {"examples": np.array([examples])}))
+
+
+def test_a_solo_post_must_be_empty() -> None:
+    with pytest.raises(InvalidPayload):
+        check(Application(LearningConfig(method="solo")), encode({"x": np.zeros(1, np.float32)}))
+
+
+def test_knowledge_is_decoded_once_for_all_posts_of_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, posts = Application(LearningConfig(method="fedavg")), random_posts("fedavg", 2)
+    first, second = (rules.aggregate("update", 1, b"", posts[:count]) for count in (1, 2))
+    payload, decoded = posts[0][1], list[bytes]()
+
+    def counting(data: Buffer, specs: Sequence[TensorSpec]) -> Any:
+        decoded.append(bytes(data))
+        return decode(data, specs)
+
+    monkeypatch.setattr("fedchain.learning.knowledge.decode", counting)
+    for _ in range(3):
+        rules.check("update", b"a", 2, bytes(bytearray(first)), payload)  # other bytes of the same value
+        rules.aggregate("update", 3, second, [(b"a", payload)])
+    assert [known.endswith(data) for known, data in zip((first, second), decoded, strict=True)] == [True, True]
+    for knowledge in (b"damaged", b"damaged"):
+        with pytest.raises(InvalidPayload):
+            rules.read_knowledge(knowledge)
+    rules.read_knowledge(first)
+    assert len(decoded) == 2
+
+
+def test_a_checked_post_is_not_decoded_again_when_its_phase_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, posts = Application(LearningConfig(method="fedavg")), random_posts("fedavg", 3)
+    decoded = list[bytes]()
+
+    def counting(data: bytes, specs: Sequence[TensorSpec]) -> Any:
+        decoded.append(data)
+        return decode(data, specs)
+
+    monkeypatch.setattr("fedchain.learning.application.decode", counting)
+    for sender, payload in posts[:2]:
+        rules.check("update", sender, 1, b"", payload)
+    first = rules.aggregate("update", 1, b"", posts)
+    assert decoded == [payload for _, payload in posts]
+    for number in (2, 3):  # other phases: the first one's are forgotten
+        rules.check("update", posts[0][0], number, first, posts[0][1])
+    assert rules.aggregate("update", 1, b"", posts) == first
+    assert len(decoded) == 3 + 2 + 3
+
+
+def test_the_summary_describes_the_prototypes() -> None:
+    rules = Application(LearningConfig())
+    prototypes = np.zeros((3, INFO.embedding_size), np.float32)
+    prototypes[0, :2], prototypes[1, 0] = (3.0, 4.0), 2.0
+    payload = encode({"labels": np.array([1, 5, 7]), "counts": np.array([1, 1, 1]), "prototypes": prototypes})
+    other = encode({"labels": np.array([5]), "counts": np.array([9]), "prototypes": prototypes[1:2]})
+    summary = rules.summary(rules.aggregate("update", 1, b"", [(b"a", payload), (b"b", other)]))
+    assert summary is not None
+    assert summary.labels == (1, 5, 7)
+    assert summary.holders == (1, 2, 1)
+    assert summary.norms == (5.0, 2.0, 0.0)
+    assert summary.cosines == ((1.0, 0.6, 0.0), (0.6, 1.0, 0.0), (0.0, 0.0, 0.0))
+    assert rules.summary(b"") is None
+
+
+def test_methods_without_prototypes_have_no_summary() -> None:
+    rules = Application(LearningConfig(method="blade-fl"))
+    assert rules.summary(rules.aggregate("update", 1, b"", random_posts("blade-fl", 2))) is None
+
+
+def test_knowledge_is_exported_as_safetensors() -> None:
+    rules = Application(LearningConfig(method="blade-fl"))
+    knowledge = rules.aggregate("update", 1, b"", random_posts("blade-fl", 2))
+    loaded = safetensors.numpy.load(rules.safetensors(knowledge))
+    assert {name.removeprefix(PREFIX): array.shape for name, array in loaded.items()} == dict(INFO.parameters)
+    assert safetensors.numpy.load(rules.safetensors(b"")) == {}
+
+
+def test_the_configuration_is_validated() -> None:
+    with pytest.raises(ConfigurationError):
+        Application(LearningConfig(clients=0))
