@@ -20,7 +20,20 @@ from fedchain.chain.state import State, decode_state, genesis_state
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.address import address, public_key_from_address
-from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.crypto.exceptions import CryptoError, InvalidAddress
+from fedchain.crypto.threshold import (
+    Dealing,
+    Decryption,
+    Encryptor,
+    SharePost,
+    ThresholdPublicKey,
+    decode_ciphertexts,
+    decode_dealing,
+    decode_public_key,
+    decode_share_post,
+    encode_ciphertexts,
+)
+from fedchain.crypto.threshold.sealing import seal_shares
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
@@ -35,6 +48,7 @@ from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_m
 from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
 from fedchain.simulator.scenario import FAULT_KINDS, Fault, Scenario, ScenarioError, load_scenario, scenario_from_dict
 from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
+from tests.crypto.threshold.dealt import SENDERS, random_source, small_key
 from tests.fuzz.engine import Session, Target
 from tests.fuzz.victim import messages
 
@@ -43,12 +57,12 @@ ELEMENTS = (0.0, 1.5, -3.4028235e38, 3.4028235e38, 1e-45)
 
 
 def _decoder(seeds: list[bytes], read: Callable[[bytes], Any], write: Callable[[Any], bytes]) -> Session:
-    """A canonical decoder that raises InvalidEncoding or InvalidGenesis."""
+    """A canonical decoder that raises InvalidEncoding, InvalidGenesis or an error of keys and ciphertexts."""
 
     def check(data: bytes) -> str:
         try:
             value = read(data)
-        except (InvalidEncoding, InvalidGenesis) as error:
+        except (InvalidEncoding, InvalidGenesis, CryptoError) as error:
             return f"{type(error).__name__}: {error}"
         assert write(value) == data, f"{data[:80]!r} is taken but is not canonical"
         return f"taken: {type(value).__name__}"
@@ -278,6 +292,41 @@ def _open_scenario() -> Session:
     return Session(seeds, check)
 
 
+def _open_threshold_key() -> Session:
+    key, shares = small_key()
+    dealing = Dealing(key, seal_shares(key, shares, SENDERS))
+    bits = (key.key_bits,)
+
+    def read(data: bytes) -> ThresholdPublicKey | Dealing:
+        with suppress(CryptoError):
+            return decode_public_key(data, bits)
+        return decode_dealing(data, bits)
+
+    return _decoder([key.encode(), dealing.encode()], read, lambda value: value.encode())
+
+
+def _open_ciphertexts() -> Session:
+    key = small_key()[0]
+    data = encode_ciphertexts(key, Encryptor(key).randomizers(3, random_source("fuzz")))
+    return _decoder([data], lambda found: decode_ciphertexts(key, found, 3), partial(encode_ciphertexts, key))
+
+
+def _open_share_post() -> Session:
+    """A post that can be read holds the right shares, or is refused."""
+    key, shares = small_key()
+    ciphertexts = Encryptor(key).randomizers(3, random_source("fuzz"))
+    decryption = Decryption(key, bytes(32), 1, "decryption_share", ciphertexts)
+    post = decryption.share(shares[0], SENDERS[0], random_source("share"))
+
+    def read(data: bytes) -> SharePost:
+        found = decode_share_post(key, data, 3, 1, SENDERS[0])
+        decryption.validate(found)
+        assert found == post, "a mutated share is taken"
+        return found
+
+    return _decoder([post.encode(key)], read, lambda value: value.encode(key))
+
+
 DECODERS = (
     Target("encoding", _open_encoding),
     Target("message", _open_message),
@@ -290,6 +339,9 @@ DECODERS = (
     Target("genesis", _open_genesis, allocated_base=2**22),
     *(Target(f"payload-{name}", partial(_open_payload, name), allocated_base=2**21) for name in sorted(METHODS)),
     *(Target(f"knowledge-{name}", partial(_open_knowledge, name), allocated_base=2**21) for name in sorted(METHODS)),
+    Target("threshold-key", _open_threshold_key),
+    Target("ciphertexts", _open_ciphertexts),
+    Target("share-post", _open_share_post),
     Target("address", _open_address, is_text=True),
     Target("entries", _open_entries),
     Target("scenario", _open_scenario, is_text=True, allocated_base=2**24),
