@@ -86,12 +86,13 @@ def refusals(dealt: Dealt, count: int) -> int:
     return found
 
 
-def test_ten_thousand_forged_shares_are_refused_and_blamed() -> None:
-    assert refusals(small_key(), 10_000) == 10_000
+def test_forged_shares_are_refused_and_blamed() -> None:
+    """``python -m tests.soak forgeries`` makes more of them."""
+    assert refusals(small_key(), 1_000) == 1_000
 
 
-def test_two_hundred_forged_shares_of_the_default_length_are_refused_and_blamed() -> None:
-    assert refusals(full_key(), 200) == 200
+def test_forged_shares_of_the_default_length_are_refused_and_blamed() -> None:
+    assert refusals(full_key(), 20) == 20
 
 
 def test_what_was_forged_is_right_before_it_is_forged() -> None:
