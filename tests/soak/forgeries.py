@@ -1,4 +1,4 @@
-"""``python -m tests.soak forgeries``: decryption shares that are forged in every way, and refused with their authors."""
+"""``python -m tests.soak forgeries``: decryption shares forged in every way are refused, and their authors blamed."""
 
 import argparse
 
