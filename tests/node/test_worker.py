@@ -19,8 +19,9 @@ from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.learning.application import Application
+from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.learner import Learner
-from fedchain.learning.payload.codec import encode
+from fedchain.learning.payload.codec import pieces
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, TRAINING
@@ -109,7 +110,9 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
     known = rules.read_knowledge(sound)
     assert known is not None
     draw, ends = np.random.default_rng(0), np.array([-1e6, 1e6], np.float32)
-    damaging = encode({name: draw.choice(ends, value.shape) for name, value in known.items()})
+    damaging = write_knowledge(
+        [("update", 1, pieces({name: draw.choice(ends, value.shape) for name, value in known.items()}))]
+    )
     async with training(write_genesis(tmp_path / "genesis", chosen), tmp_path) as worker:
         await worker.contribute("update", 1, b"")
         checkpoint = (tmp_path / TRAINING).read_bytes()

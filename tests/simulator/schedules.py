@@ -71,9 +71,13 @@ class Played:
     totals: dict[str, Any] = field(default_factory=dict)
 
 
+_BEHAVIOURS = sorted(name for name, place in BEHAVIOURS.items() if not place.startswith(("adversary.", "poisoners.")))
+"""Who follows the protocol, or lies only about what it learned, breaks no rule of it."""
+
+
 def behaviours() -> list[str]:
     """Every behaviour, every mixture, and nobody."""
-    return [NOBODY, *BEHAVIOURS, *(f"mixture-{number}" for number in range(MIXTURES))]
+    return [NOBODY, *_BEHAVIOURS, *(f"mixture-{number}" for number in range(MIXTURES))]
 
 
 def draw_scenario(schedule: Schedule) -> Scenario:
@@ -209,7 +213,7 @@ def _traitors(behaviour: str, numbers: Sequence[int]) -> tuple[Traitors, ...]:
     if not behaviour.startswith("mixture-"):
         return (Traitors(behaviour=behaviour, peers=tuple(numbers)),) if numbers else ()
     draw = Random(behaviour)
-    return tuple(Traitors(behaviour=draw.choice(sorted(BEHAVIOURS)), peers=(number,)) for number in numbers)
+    return tuple(Traitors(behaviour=draw.choice(_BEHAVIOURS), peers=(number,)) for number in numbers)
 
 
 def _attempts(simulation: Simulation) -> list[int]:
