@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.node.bans_cli import bans, unban
 from fedchain.node.command import EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
 from fedchain.node.keys_cli import load_key
 
@@ -133,3 +134,7 @@ def repair_chain(
 
         chain = folder / CHAIN_FOLDER
         typer.echo(describe_repair(repair(chain, None if genesis is None else read_genesis(genesis))))
+
+
+node_app.command("bans")(bans)
+node_app.command("unban")(unban)

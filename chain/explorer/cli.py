@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 
 def explorer_app(rules_of: RulesOf) -> typer.Typer:
     """The commands; ``rules_of`` is asked only by those that read knowledge."""
-    app = typer.Typer(help="Look into a stored chain.", no_args_is_help=True)
+    app = typer.Typer(help="Inspect a chain: a run folder's or a node's.", no_args_is_help=True)
     for command in (status, blocks, block, tx, peer, round_, proof):
         app.command(command.__name__.rstrip("_"))(command)
 

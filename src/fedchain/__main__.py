@@ -1,30 +1,115 @@
-"""The command table. Each command's own module is imported when the command runs."""
+"""The command table. A command's own module is imported when that command is asked for, and no other's."""
 
 import signal
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import fedchain
-from fedchain.chain.explorer.cli import explorer_app
-from fedchain.node.bans_cli import bans, unban
-from fedchain.node.cli import node_app
-from fedchain.node.data_cli import data
-from fedchain.node.genesis_cli import genesis_app
-from fedchain.node.keys_cli import keys_app
-from fedchain.simulator.cli import plan, reproduce, simulate_command
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import Genesis
     from fedchain.learning.application import Application
 
+
+def _simulate() -> Callable[..., None]:
+    from fedchain.simulator.cli import simulate_command
+
+    return simulate_command()
+
+
+def _reproduce() -> Callable[..., None]:
+    from fedchain.simulator.cli import reproduce
+
+    return reproduce
+
+
+def _data() -> Callable[..., None]:
+    from fedchain.node.data_cli import data
+
+    return data
+
+
+def _plan() -> Callable[..., None]:
+    from fedchain.simulator.cli import plan
+
+    return plan
+
+
+def _vectors() -> Callable[..., None]:
+    return vectors
+
+
+def _node() -> typer.Typer:
+    from fedchain.node.cli import node_app
+
+    return node_app
+
+
+def _keys() -> typer.Typer:
+    from fedchain.node.keys_cli import keys_app
+
+    return keys_app
+
+
+def _genesis() -> typer.Typer:
+    from fedchain.node.genesis_cli import genesis_app
+
+    return genesis_app
+
+
+def _explorer() -> typer.Typer:
+    from fedchain.chain.explorer.cli import explorer_app
+
+    return explorer_app(rules_of)
+
+
+COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = MappingProxyType(
+    {
+        "simulate": _simulate,
+        "reproduce": _reproduce,
+        "data": _data,
+        "plan": _plan,
+        "vectors": _vectors,
+        "node": _node,
+        "keys": _keys,
+        "genesis": _genesis,
+        "explorer": _explorer,
+    }
+)
+"""Name of each command, and what imports it; in the order in which help lists them."""
+
+_PLAIN: Mapping[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+
+class CommandTable(TyperGroup):
+    """The commands by name; each is built when it is asked for."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = {name: TyperCommand(name) for name in COMMANDS}  # names alone: see get_command
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import and build the command; None if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        table, command = typer.Typer(**_PLAIN), COMMANDS[cmd_name]()
+        if isinstance(command, typer.Typer):
+            table.add_typer(command, name=cmd_name)
+        else:
+            table.command(cmd_name)(command)
+        return typer.main.get_group(table).commands[cmd_name]
+
+
 app = typer.Typer(
     name="fedchain",
+    cls=CommandTable,
     help="Decentralized federated learning: peers train, mine and verify the global state together.",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    **_PLAIN,
 )
 
 
@@ -36,30 +121,17 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 
 def rules_of(genesis: "Genesis") -> "Application":
-    """What the explorer needs to know about learning; imports torch, so only when it is asked for."""
+    """What the explorer needs to know about learning; imports the method, so only when it is asked for."""
     from fedchain.node.task import rules_of as read_rules
 
     return read_rules(genesis)
 
 
-app.command("simulate")(simulate_command())
-app.command("reproduce")(reproduce)
-app.command("data")(data)
-app.command("plan")(plan)
-node_app.command("bans")(bans)
-node_app.command("unban")(unban)
-app.add_typer(node_app, name="node")
-app.add_typer(keys_app, name="keys")
-app.add_typer(genesis_app, name="genesis")
-app.add_typer(explorer_app(rules_of), name="explorer", help="Inspect a chain: a run folder's or a node's.")
-
-
-@app.command("vectors")
 def vectors() -> None:
     """Print bytes and hashes of one of everything, for whoever writes a peer in another language."""
-    from fedchain.node.vectors import print_vectors as print_all
+    from fedchain.node.vectors import print_vectors
 
-    print_all()
+    print_vectors()
 
 
 def main() -> None:

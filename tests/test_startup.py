@@ -1,0 +1,51 @@
+"""What a command imports before it does its work: what it does not need, nobody shall wait for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.__main__ import COMMANDS, app
+from fedchain.chain.storage.sqlite import Store
+from tests.chain.builders import ChainBuilder, genesis
+from tests.chain.test_explorer import write as write_chain
+
+
+def imported_by(*arguments: object) -> set[str]:
+    """The modules of a process that has run a command."""
+    code = (
+        "import sys; from fedchain.__main__ import app; "
+        f"app({[str(argument) for argument in arguments]!r}, standalone_mode=False); "
+        "print('imported', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+def test_the_explorer_imports_the_chain_and_nothing_else(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend_many(2)
+    with Store.create(tmp_path / "chain", chain.genesis) as store:
+        write_chain(store, chain)
+    modules = imported_by("explorer", "status", tmp_path, "--json")
+    assert "fedchain.chain.explorer.cli" in modules
+    assert not {"numpy", "pydantic", "rich.console", "torch", "trio"} & modules
+    strangers = ("fedchain.learning", "fedchain.network", "fedchain.node", "fedchain.simulator")
+    assert sorted(name for name in modules if name.startswith(strangers)) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_lists_every_command_and_each_has_help(name: str) -> None:
+    listed = CliRunner().invoke(app, ["--help"]).stdout
+    assert f"\n  {name} " in listed
+    shown = CliRunner().invoke(app, [name, "--help"])
+    assert shown.exit_code == 0
+    assert f"Usage: fedchain {name} " in shown.stdout
+
+
+def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
+    result = CliRunner().invoke(app, ["explore"])
+    assert result.exit_code == 2
+    assert "Did you mean 'explorer'?" in result.stderr
