@@ -1,0 +1,1 @@
+"""Differential privacy: noise, clipping, and what they add up to over a whole run."""

@@ -1,0 +1,76 @@
+"""What a member released, and what all of it is worth: the arithmetic behind a privacy ledger."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedchain.learning.privacy.gaussian import compose, epsilon_of
+from fedchain.learning.privacy.rdp import ORDERS, epsilon_of_curve, sampled_gaussian
+
+
+class Sampling(enum.Enum):
+    """Which examples a release is computed from. Neighbouring data sets differ accordingly."""
+
+    ALL = "all"
+    """All of them. Neighbours differ by one example replaced by another of its class."""
+
+    SHUFFLED = "shuffled"
+    """Disjoint batches of passes in an order that everybody knows: an example is in one batch of each pass. Neighbours
+    differ by one example replaced by another. That others do not see an example's batch would be an amplification, and
+    none is claimed."""
+
+    POISSON = "poisson"
+    """Batches that each example joins by a coin of its own, which is kept private. Neighbours differ by one example
+    added or removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Gaussian noise that was added to values of one kind, all in one phase of one round."""
+
+    mechanism: str
+    """What was released: prototypes, gradients."""
+
+    sigma: float
+    """Standard deviation of the noise, in units of the value."""
+
+    sensitivity: float
+    """How far neighbouring data sets move one value at most, in L2 norm and the same units."""
+
+    count: int = 1
+    """How many values one example moves; with Poisson batches, how many values there are."""
+
+    sampling: Sampling = Sampling.ALL
+    """How examples were chosen."""
+
+    rate: float = 1.0
+    """Probability that an example joins a Poisson batch, q; 1 otherwise."""
+
+    @property
+    def multiplier(self) -> float:
+        """Sigma over sensitivity."""
+        return self.sigma / self.sensitivity
+
+
+def total_epsilon(releases: Iterable[Release], delta: float) -> float:
+    """Return the least known epsilon at which all releases together are (epsilon, delta)-private; 0 of none.
+
+    Exact by Gaussian composition, unless there are Poisson batches: their Rényi curves give an upper bound.
+    """
+    groups = Counter[tuple[float, float]]()  # by rate and multiplier
+    for release in releases:
+        groups[release.rate, release.multiplier] += release.count
+    if not groups:
+        return 0.0
+    if all(rate == 1.0 for rate, _ in groups):
+        return epsilon_of(compose(math.sqrt(count) / multiplier for (_, multiplier), count in groups.items()), delta)
+    curve = np.zeros_like(ORDERS)
+    for (rate, multiplier), count in groups.items():
+        curve = curve + sampled_gaussian(rate, multiplier, count)
+    return epsilon_of_curve(curve, delta)
