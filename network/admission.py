@@ -140,21 +140,22 @@ class Gate:
         return tuple(sorted(held, key=lambda ban: (ban.since_s, ban.peer)))
 
     def _of(self, peer: PublicKey, now_s: float) -> _Conduct:
-        conduct = self._conduct.get(peer)
-        if conduct is None:
-            limits, beyond = self._limits, EXCESS - 1.0
-            conduct = _Conduct(
-                messages=TokenBucket(limits.messages_per_s, limits.messages_burst, now_s),
-                excess=TokenBucket(beyond * limits.messages_per_s, beyond * limits.messages_burst, now_s),
-                bytes=TokenBucket(limits.bytes_per_s, limits.bytes_burst, now_s),
-                cpu=TokenBucket(limits.cpu_share, limits.cpu_burst_s, now_s),
-                answers=TokenBucket(limits.answer_bytes_per_s, limits.answer_bytes_burst, now_s),
-                slow_s=0.0,
-                blame=0.0,
-                blamed_at_s=now_s,
-            )
-            if peer in self.members:
-                self._conduct[peer] = conduct
+        return self._conduct.get(peer) or self._begin(peer, now_s)
+
+    def _begin(self, peer: PublicKey, now_s: float) -> _Conduct:
+        limits, beyond = self._limits, EXCESS - 1.0
+        conduct = _Conduct(
+            messages=TokenBucket(limits.messages_per_s, limits.messages_burst, now_s),
+            excess=TokenBucket(beyond * limits.messages_per_s, beyond * limits.messages_burst, now_s),
+            bytes=TokenBucket(limits.bytes_per_s, limits.bytes_burst, now_s),
+            cpu=TokenBucket(limits.cpu_share, limits.cpu_burst_s, now_s),
+            answers=TokenBucket(limits.answer_bytes_per_s, limits.answer_bytes_burst, now_s),
+            slow_s=0.0,
+            blame=0.0,
+            blamed_at_s=now_s,
+        )
+        if peer in self.members:
+            self._conduct[peer] = conduct
         return conduct
 
     def _resume(self, ban: Ban, now_s: float) -> None:

@@ -13,10 +13,22 @@ def to_bitmap(places: Iterable[int], size: int) -> Bitmap:
     return bytes(bits)
 
 
+def difference(marked: Bitmap, others: Iterable[Bitmap], size: int) -> Bitmap:
+    """What is marked in one bitmap and in none of ``others``; what lies beyond ``size`` members is dropped."""
+    found = _read(marked, size)
+    for other in others:
+        found &= ~_read(other, size)
+    return found.to_bytes((size + 7) // 8, "little")
+
+
 def from_bitmap(bitmap: Bitmap, size: int) -> Iterator[int]:
     """Marked places below ``size``; what lies beyond is not looked at."""
-    marked = int.from_bytes(bitmap[: (size + 7) // 8], "little") & (1 << size) - 1
+    marked = _read(bitmap, size)
     while marked:  # costs as much as is marked, which often is nothing
         lowest = marked & -marked
         yield lowest.bit_length() - 1
         marked ^= lowest
+
+
+def _read(bitmap: Bitmap, size: int) -> int:
+    return int.from_bytes(bitmap[: (size + 7) // 8], "little") & (1 << size) - 1

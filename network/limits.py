@@ -100,5 +100,6 @@ class TokenBucket:
 
     def _refill(self, now_s: float) -> None:
         """A clock that goes back refills nothing."""
-        self._tokens = min(self._burst, self._tokens + self._rate * max(0.0, now_s - self._at_s))
+        if now_s > self._at_s:
+            self._tokens = min(self._burst, self._tokens + self._rate * (now_s - self._at_s))
         self._at_s = now_s

@@ -46,10 +46,12 @@ class CatchUp:
 
     def __init__(self) -> None:
         self._sources: dict[PublicKey, _Source] = {}
+        self._highest = 0  # of all that was ever claimed
 
     def claim(self, peer: PublicKey, height: int) -> None:
         """A peer says that its head is at ``height``."""
         self._sources.setdefault(peer, _Source()).height = height
+        self._highest = max(self._highest, height)
 
     def drop(self, peer: PublicKey) -> None:
         """The peer is gone."""
@@ -77,6 +79,8 @@ class CatchUp:
 
     def ask(self, height: int, now_ms: int, gap_max: int) -> list[Request]:
         """Questions for the blocks above ``height``, our head's. Of who is further ahead than ``gap_max``, the last."""
+        if height >= self._highest:
+            return []
         for source in self._sources.values():
             if source.asked_ms is not None and now_ms - source.asked_ms >= STALL_MS:
                 self._pass_over(source, now_ms)

@@ -11,7 +11,7 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.bitmaps import from_bitmap, to_bitmap
+from fedchain.network.bitmaps import difference, from_bitmap, to_bitmap
 from fedchain.network.messages import (
     CANDIDATES_MAX,
     FINALS_MAX,
@@ -49,6 +49,7 @@ class Answers:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._marked_posts: tuple[int, Bitmap] = -1, b""  # posts of the open phase, and as of which change
 
     def status(self, agreement: Agreement) -> Status:
         """What this node holds."""
@@ -58,7 +59,7 @@ class Answers:
         return Status(
             context.head.height,
             context.head.block_hash,
-            self._mark(context.mempool.posts(context.phase)),
+            self._posts_held(),
             tuple(self._candidates(agreement)[:CANDIDATES_MAX]),
             tuple(HeldVotes(kind, attempt, self._mark(ballots.ballot(attempt, kind).first)) for attempt, kind in slots),
             None if polka is None else (polka.attempt, polka.block_hash),
@@ -81,13 +82,14 @@ class Answers:
         unknown.sort(key=lambda item: item not in wanted)
         yield from (GetCandidate(item) for item in unknown[:UNKNOWN_MAX])
         for held in status.votes:
-            ours = agreement.ballots.ballot(held.attempt, held.kind).first
+            ours = self._mark(agreement.ballots.ballot(held.attempt, held.kind).first)
             if lacking := self._lacking(held.voters, ours):
                 yield GetVotes(height, held.kind, held.attempt, lacking)
         if status.lock is not None and agreement.ballots.polka(status.lock[0]) is None:
             yield GetCertificate(height, *status.lock)
-        waiting = context.contents.senders_waited_for()
-        if lacking := self._lacking(status.posts, {*context.mempool.posts(context.phase), *waiting}):
+        if lacking := self._lacking(
+            status.posts, self._posts_held(), self._mark(context.contents.senders_waited_for())
+        ):
             yield GetPosts(*context.phase, lacking)
 
     def answer(self, question: ChainQuestion, agreement: Agreement) -> Iterator[Message]:
@@ -147,11 +149,17 @@ class Answers:
         index = self._context.head.index
         return to_bitmap((index[member] for member in members), len(index))
 
-    def _lacking(self, theirs: Bitmap, ours: Collection[PublicKey]) -> Bitmap | None:
-        """Members marked in ``theirs`` that are not among ``ours``; None if there are none."""
-        members = self._context.head.members
-        lacking = [place for place in from_bitmap(theirs, len(members)) if members[place] not in ours]
-        return to_bitmap(lacking, len(members)) if lacking else None
+    def _posts_held(self) -> Bitmap:
+        """Members whose posts of the open phase are here."""
+        mempool = self._context.mempool
+        if self._marked_posts[0] != mempool.changes:
+            self._marked_posts = mempool.changes, self._mark(mempool.posts(self._context.phase))
+        return self._marked_posts[1]
+
+    def _lacking(self, theirs: Bitmap, *ours: Bitmap) -> Bitmap | None:
+        """Members marked in ``theirs`` and in none of ``ours``; None if there are none."""
+        lacking = difference(theirs, ours, len(self._context.head.members))
+        return lacking if any(lacking) else None
 
     def _marked(self, bitmap: Bitmap, held: Mapping[PublicKey, object]) -> list[PublicKey]:
         members = self._context.head.members

@@ -74,7 +74,7 @@ class BlockImport:
         ledger.add(Entry(block, after, context.now.ms), replaced)
         for post in block.transactions:  # its miner may have been told another post than we were
             held = context.mempool.get((post.round, post.phase), post.sender)
-            if held is not None:
+            if held is not None and held != post:
                 self._crimes.accuse(held, post)
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 

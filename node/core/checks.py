@@ -48,11 +48,21 @@ class Checks:
 
     def transaction(self, state: State, transaction: Transaction) -> None:
         """A post on its own; raises as ``validate_transaction``."""
-        validate_transaction(self._genesis, state, transaction, self._is_valid_signature)
+        identity = "post", state.block_hash, transaction.hash
+        if identity not in self._checked:
+            validate_transaction(self._genesis, state, transaction, self._is_valid_signature)
+            _remember(self._checked, identity, None, CHECKED_MAX)
 
     def vote(self, electors: frozenset[PublicKey], vote: Vote) -> None:
         """A vote on its own; raises as ``validate_vote``."""
-        validate_vote(self._genesis, electors, vote, self._is_valid_signature)
+        identity = electors, vote
+        if identity not in self._checked:
+            validate_vote(self._genesis, electors, vote, self._is_valid_signature)
+            _remember(self._checked, identity, None, CHECKED_MAX)
+
+    def has_passed(self, state: State, transaction: Transaction) -> bool:
+        """Whether the payload of a post of the open phase was looked at before and is good."""
+        return (state.block_hash, transaction.hash) in self._checked
 
     def certificate(self, electors: frozenset[PublicKey], certificate: Certificate, height: int) -> None:
         """Votes of a quorum; raises InvalidCertificate."""

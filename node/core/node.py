@@ -16,6 +16,7 @@ from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Record, Storage
+from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
@@ -30,7 +31,7 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.node.core.answers import Answers, ChainQuestion
+from fedchain.node.core.answers import Answers
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.catching_up import CatchingUp
 from fedchain.node.core.checks import Checks
@@ -173,6 +174,10 @@ class Node:
         """Expected contributors of the open phase whose posts are not in."""
         return self._production.missing
 
+    def holds(self, post: Transaction) -> bool:
+        """Whether a post would be counted in our next block."""
+        return self._context.mempool.get((post.round, post.phase), post.sender) == post
+
     def posts_required(self) -> int:
         """Posts without which the open phase cannot be closed."""
         return posts_required(self.genesis, self.head)
@@ -200,18 +205,18 @@ class Node:
         match event:
             case MessageReceived(peer, message):
                 try:
-                    self._on_message(peer, message)
+                    if not self._on_message(peer, message):
+                        return context.effects  # timeouts have ticks of their own
                 except Refused as error:
                     context.emit(Refuse(peer, error))
                     if isinstance(error, AlreadyKnown):
                         return context.effects
-                if isinstance(message, PostMessage | GetContent | ChainQuestion):
-                    return context.effects  # nothing follows before a job is done, and timeouts have ticks of their own
             case PeerConnected(peer):
                 context.peers[peer] = None
                 # The first few tell us at once what we lack; the others hear from us at the ticks.
                 if len(context.peers) <= GREETED_PEERS:
                     context.emit(Send(peer, self._answers.status(self._voting.agreement)))
+                return context.effects
             case PeerDisconnected(peer):
                 context.peers.pop(peer, None)
                 context.catch_up.drop(peer)
@@ -223,7 +228,8 @@ class Node:
             case Mined(header):
                 self._production.on_mined(header)
             case Computed(job, result):
-                self._on_computed(job, result)
+                if not self._on_computed(job, result):
+                    return context.effects
             case Tick():
                 self._on_tick()
             case _:
@@ -243,12 +249,13 @@ class Node:
         self._context.clock = PhaseClock(self._context.now.ms)
         self._blocks.restore()
 
-    def _on_message(self, peer: PublicKey, message: Message) -> None:
+    def _on_message(self, peer: PublicKey, message: Message) -> bool:
+        """Take a message; whether anything can follow from it now. Raises Refused."""
         context = self._context
         match message:
             case PostMessage(transaction, payload):
                 self._twins.hears(transaction)
-                self._posts.on_post(peer, transaction, payload)
+                return self._posts.on_post(peer, transaction, payload) and not self._production.waits_for_more()
             case CandidateMessage(block):
                 self._blocks.on_candidate(peer, block)
             case VoteMessage(vote):
@@ -270,23 +277,29 @@ class Node:
                 chunk = context.contents.chunk(peer, message)
                 if chunk is not None:
                     context.emit(Send(peer, chunk))
+                return False
             case Chunk():
                 if self._posts.on_chunk(peer, message) and self._catching_up.on_content(message.content_hash):
                     self._on_head()
             case question:
                 answers = self._answers.answer(question, self._voting.agreement)
                 context.send((peer, answer) for answer in answers)
+                return False
+        return True
 
-    def _on_computed(self, job: Job, result: Result) -> None:
+    def _on_computed(self, job: Job, result: Result) -> bool:
+        """Take the result of a job; whether anything can follow from it now."""
         match job, result:
             case CheckPost(), Refused() | None:
                 if not self._production.on_checked(job, result):
                     self._posts.on_checked(job, result)
+                    return not self._production.waits_for_more()
             case Recompute(), Refused() | Knowledge():
                 self._blocks.on_recomputed(job, result)
                 self._production.on_recomputed(job, result)
             case _:
                 raise AssertionError(f"{type(result).__name__} is no result of {type(job).__name__}")
+        return True
 
     def _on_tick(self) -> None:
         """Repair what got lost: ask again, and show what we hold."""

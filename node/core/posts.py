@@ -34,8 +34,8 @@ class Posts:
         self._early: dict[Hash, tuple[Transaction, bytes]] = {}  # posts of coming phases, with their payloads
         self._awaits_knowledge = False  # whether posts of the open phase are among them
 
-    def on_post(self, peer: PublicKey, post: Transaction, payload: bytes | None) -> None:
-        """A member's post: check it, find its payload, keep it.
+    def on_post(self, peer: PublicKey, post: Transaction, payload: bytes | None) -> bool:
+        """A member's post: check it, find its payload, keep it; whether it counts now.
 
         Raises:
             Refused: it is not taken.
@@ -59,12 +59,12 @@ class Posts:
         else:
             payload = context.content(post.payload_hash)
         if payload is not None:
-            self._check(post, payload)
-            return
+            return self._check(post, payload)
         requests = context.contents.await_payload(post, peer, context.now.ms)
         if post.sender in context.peers:  # who passed it on may not have the payload yet; its author has
             context.contents.add_provider(post.sender, post.sender, context.now.ms)
         context.send(requests)
+        return False
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
         """A part of a content; True when it completes something. Raises InvalidPayload."""
@@ -90,8 +90,8 @@ class Posts:
         self._checking.pop(post.hash, None)
         if isinstance(result, Refused):
             self._refuse(post, result)
-        elif (post.round, post.phase) == context.phase and context.mempool.add(post, context.now.ms):
-            context.contents.put(post.payload_hash, job.payload)
+        elif (post.round, post.phase) == context.phase:
+            self._keep(post, job.payload)
 
     def on_head(self) -> None:
         """Another phase is open: check the posts that came early for it."""
@@ -116,15 +116,24 @@ class Posts:
             post.payload_hash for post in self._checking.values()
         }
 
-    def _check(self, post: Transaction, payload: bytes) -> None:
-        """Have the method look at a payload, once the knowledge that it is judged by is known."""
+    def _check(self, post: Transaction, payload: bytes) -> bool:
+        """Have the method look at a payload, once the knowledge that it is judged by is known; whether it has."""
         context, knowledge = self._context, self._context.knowledge()
         if (post.round, post.phase) != context.phase or knowledge is None:
             self._early[post.hash] = post, payload
             self._awaits_knowledge |= knowledge is None
-            return
+            return False
+        if context.checks.has_passed(context.head, post):
+            self._keep(post, payload)
+            return True
         self._checking[post.hash] = post
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
+        return False
+
+    def _keep(self, post: Transaction, payload: bytes) -> None:
+        """Let a post of the open phase count."""
+        if self._context.mempool.add(post, self._context.now.ms):
+            self._context.contents.put(post.payload_hash, payload)
 
     def _refuse(self, post: Transaction, error: Refused) -> None:
         """Remember a bad post, so that passing it on again costs nobody a look at its payload."""
@@ -134,5 +143,7 @@ class Posts:
 
     def _pending(self, post: Transaction) -> Transaction | None:
         """The post of the same member and phase that is being looked at."""
+        if not self._checking and not self._early:
+            return None
         early = (held for held, _ in self._early.values())
         return next((held for held in (*self._checking.values(), *early) if held.key == post.key), None)

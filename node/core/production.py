@@ -67,6 +67,13 @@ class Production:
         """Whether a nonce is wanted for ``header``."""
         return self._draft is not None and self._draft.header == header
 
+    def waits_for_more(self) -> bool:
+        """Whether the post that came last changes nothing yet: no candidate is here, and others are waited for."""
+        context, quorum_ms = self._context, self._context.clock.quorum_ms
+        self._look_at_posts()
+        is_waiting = bool(self._missing) and context.clock.quorum_ms == quorum_ms and not context.ledger.entries
+        return is_waiting and not (quorum_ms is not None and is_patience_over(context))
+
     def on_head(self) -> None:
         """Another phase is open."""
         self._draft = self._computed = self._failed_ms = None
@@ -199,10 +206,10 @@ class Production:
         else:
             self._missing = set(expected_contributors(head)) - posts.keys()
         self._seen_changes, self._seen_posts = changes, len(posts)
-        required = posts_required(context.genesis, head)
-        is_new = context.clock.quorum_ms is None and len(posts) >= required  # counting them costs more
-        if is_new and len(posts.keys() & head.contributors) >= required:
-            context.clock.quorum_ms = context.now.ms
+        if context.clock.quorum_ms is None:
+            required = posts_required(context.genesis, head)
+            if len(posts) >= required and len(posts.keys() & head.contributors) >= required:  # counting them costs more
+                context.clock.quorum_ms = context.now.ms
 
     def _mine(self) -> None:
         """Draft a block and have its nonce searched, unless a candidate counts all that it could."""

@@ -20,13 +20,16 @@ class _VirtualSelector(selectors.BaseSelector):
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.now_ms = 0
         self._real = selectors.DefaultSelector()  # holds the loop's own wake-up pipe
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Advance the clock by ``timeout`` seconds."""
         if timeout is None:
             raise DeadlockError(f"nothing left to do at virtual time {self.now_s:.3f} s")
-        self.now_s += max(0.0, timeout)
+        if timeout > 0.0:
+            self.now_s += timeout
+            self.now_ms = round(self.now_s * 1000)
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -58,7 +61,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def now_ms(self) -> int:
         """The same in whole milliseconds, which is how the protocol counts."""
-        return round(self._clock.now_s * 1000)
+        return self._clock.now_ms
 
 
 EPOCH_MS = 1_700_000_000_000
@@ -73,9 +76,10 @@ class WallClock:
 
     def read_ms(self, now_ms: int) -> int:
         """What it shows at a moment of virtual time, in milliseconds since the Unix epoch."""
-        return (
-            EPOCH_MS + now_ms + round(1000 * sum(self._error_s(setting, now_ms / 1000) for setting in self._settings))
-        )
+        if not self._settings:
+            return EPOCH_MS + now_ms
+        error_s = sum(self._error_s(setting, now_ms / 1000) for setting in self._settings)
+        return EPOCH_MS + now_ms + round(1000 * error_s)
 
     @staticmethod
     def _error_s(setting: Clock, now_s: float) -> float:

@@ -165,6 +165,7 @@ class SimulatedPeer:
         self._endpoint = around.network.endpoint(number)
         self._events: deque[Event] = deque()
         self._is_busy = False
+        self._head: State  # the node's, after the last event that led to anything
         self._life = 0  # results of work begun before a crash belong to an earlier life and are dropped
         self._mining_job = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -190,6 +191,7 @@ class SimulatedPeer:
         around = self._around
         self.up_since = around.loop.time()
         self.node = Node(around.genesis, self.key, self._checks, self.storage, self.journal, around.intern)
+        self._head = self.node.head
         self._endpoint.attach(self._receive)
         if self.behaviour is not None:
             self.behaviour.begin(self)
@@ -216,29 +218,39 @@ class SimulatedPeer:
 
         What follows from an event at once, as a finished check does, is an event of its own behind those that wait.
         """
-        self._events.append(event)
         if self._is_busy:
+            self._events.append(event)
             return Verdict.ACCEPT
-        refused: Refused | None = None
         self._is_busy = True
         try:
+            refused = self._tell(event)
             while self._events:
-                happened = self._events.popleft()
-                heard = (happened,) if self.behaviour is None else self.behaviour.hear(happened)
-                for told in heard:
-                    error = self._feed(told)
-                    refused = error if told is event else refused
+                self._tell(self._events.popleft())
         finally:
             self._is_busy = False
-        return verdict(refused)
+        return Verdict.ACCEPT if refused is None else verdict(refused)
+
+    def _tell(self, event: Event) -> Refused | None:
+        """Let the node take an event, or what its behaviour makes of it; what it refuses of the event itself."""
+        if self.behaviour is None:
+            return self._feed(event)
+        refused: Refused | None = None
+        for told in self.behaviour.hear(event):
+            error = self._feed(told)
+            refused = error if told is event else refused
+        return refused
 
     def _feed(self, event: Event) -> Refused | None:
         """Let the node take one event; what it refuses."""
         node = self.node
         if node is None:
             return None  # it crashed on an event before this one
-        old, now_ms = node.head, self._around.loop.now_ms()
+        now_ms = self._around.loop.now_ms()
         effects = node.handle(event, Moment(now_ms, self._clock.read_ms(now_ms)))
+        if not effects:  # as with most posts and votes
+            self._around.observer.on_event(self, event, effects)
+            return None
+        old, self._head = self._head, node.head
         is_killed = self.kill_pending and len(effects) > 1
         if is_killed:
             effects = effects[: self._draw.randrange(len(effects))]

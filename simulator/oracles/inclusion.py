@@ -7,6 +7,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required
+from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
@@ -27,6 +28,10 @@ class _Arrivals:
 
     posts: dict[PhaseKey, dict[PublicKey, int]] = field(default_factory=dict)
     candidates: dict[Hash, int] = field(default_factory=dict)
+
+    def note(self, post: Transaction, now_ms: int) -> None:
+        """A post is held; when it came first counts."""
+        self.posts.setdefault((post.round, post.phase), {}).setdefault(post.sender, now_ms)
 
     def forget_before(self, phase: PhaseKey) -> None:
         """Drop what closed phases were about."""
@@ -52,21 +57,21 @@ class Inclusion:
     def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect], now_ms: int) -> None:
         """Note what came to an honest peer, and what it made itself."""
         arrivals = self._arrivals[peer.number]
-        match event:
-            case Computed(CheckPost(_, _, post, _), result) if not isinstance(result, Refused):
-                arrivals.posts.setdefault((post.round, post.phase), {}).setdefault(post.sender, now_ms)
-            case MessageReceived(_, CandidateMessage(block)):
-                if not any(isinstance(effect, Refuse) for effect in effects):
-                    arrivals.candidates.setdefault(block.hash, now_ms)
-            case _:
-                pass
+        if isinstance(event, MessageReceived):
+            message = event.message
+            if isinstance(message, PostMessage):
+                if peer.node is not None and peer.node.holds(message.transaction):
+                    arrivals.note(message.transaction, now_ms)
+            elif isinstance(message, CandidateMessage) and not any(isinstance(effect, Refuse) for effect in effects):
+                arrivals.candidates.setdefault(message.block.hash, now_ms)
+        elif isinstance(event, Computed) and isinstance(event.job, CheckPost) and not isinstance(event.result, Refused):
+            arrivals.note(event.job.transaction, now_ms)
         for effect in effects:
             if isinstance(effect, Publish):
                 if isinstance(effect.message, CandidateMessage):
                     arrivals.candidates.setdefault(effect.message.block.hash, now_ms)
                 elif isinstance(effect.message, PostMessage):
-                    post = effect.message.transaction
-                    arrivals.posts.setdefault((post.round, post.phase), {}).setdefault(post.sender, now_ms)
+                    arrivals.note(effect.message.transaction, now_ms)
 
     def on_crash(self, number: int) -> None:
         """A peer lost its memory of posts; candidates it reads from its storage again, as if they were new."""
