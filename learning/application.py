@@ -17,7 +17,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.registry import info_of
+from fedchain.learning.models.shapes import info_of
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import Post, Round, Tensors

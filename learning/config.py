@@ -60,7 +60,7 @@ class LearningConfig:
     """For own data: the function that returns a client's (model, train set, test set), as module:function."""
 
     shapes: "ModelInfo | None" = None
-    """For own data: the shapes of everybody's model."""
+    """The shapes of everybody's model, where they are known; for own data they must be."""
 
     model: str = "auto"
     """Model: one that takes the data set's examples (`fedchain data` lists them), or auto for the usual one."""
@@ -117,7 +117,7 @@ class LearningConfig:
         for field in fields(self):
             if field.name not in ("hyperparameters", "material", "shapes"):
                 _validate_type(field.name, getattr(self, field.name), type(field.default))
-        if self.dataset == OWN or self.shapes is not None:
+        if self.dataset == OWN:
             self._validate_own()
         else:
             self._validate_built_in()
@@ -151,10 +151,11 @@ class LearningConfig:
             raise ConfigurationError(f"{self.dataset} does not say where its examples come from, as {known} do")
         if self.augmentation != "none" and len(info.shape) != 3:
             raise ConfigurationError(f"augmentation {self.augmentation} is for images, which {self.dataset} has not")
+        if self.shapes is not None and (self.shapes.classes, self.shapes.input_shape) != (info.classes, None):
+            found = f"{self.shapes.classes} classes and examples of shape {self.shapes.input_shape}"
+            raise ConfigurationError(f"shapes are of {found}, but {self.dataset} has {info.classes} and its own")
 
     def _validate_own(self) -> None:
-        if self.dataset != OWN:
-            raise ConfigurationError(f"shapes belong to data set '{OWN}', not to '{self.dataset}'")
         if self.shapes is None:
             raise ConfigurationError(
                 f"data set '{OWN}' lacks the shapes of its model; found the federation with --task"

@@ -27,13 +27,14 @@ from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.registry import info_of
+from fedchain.learning.models.shapes import info_of
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.secrets import Secrets, no_secrets
 from fedchain.learning.seeding import derive
-from fedchain.learning.task.custom import TaskFunction, open_data_source
+from fedchain.learning.task.choice import TaskFunction
+from fedchain.learning.task.custom import open_data_source
 from fedchain.learning.task.data_source import DataSource
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedchain.learning.method import Method, Phase, validate_range
-from fedchain.learning.training import Schedule, count_steps, train
+from fedchain.learning.schedule import Schedule, count_steps
 
 if TYPE_CHECKING:
     import torch
@@ -88,6 +88,8 @@ class LocalSgdMethod(Method):
 
     def train(self, client: Client, round: Round, **changes: Any) -> None:
         """Take the round's steps of SGD on `loss`; `changes` are those of `training.train`."""
+        from fedchain.learning.training import train
+
         train(client, self.loss, self.schedule, round.number, **changes)
 
     def planned_steps(self, phase: Phase, examples: int) -> int:

@@ -1,7 +1,7 @@
 """Names of the learning methods, and how a name and its hyper-parameters become a method.
 
-Importing this module is cheap: a method's own module, and with it torch, is imported when the method is built, and
-what other packages offer is only looked up when a method is asked for.
+Importing this module is cheap: a method's own module is imported when the method is built, and what other packages
+offer is only looked up when a method is asked for.
 """
 
 import importlib

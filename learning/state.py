@@ -52,7 +52,7 @@ def read_record(kind: type[Record], written: Mapping[str, torch.Tensor]) -> Reco
 
 def _kinds(record: type) -> dict[str, Any]:
     """Name of each field -> torch.Tensor, int, float, bool, tuple or dict."""
-    hints = get_type_hints(record)
+    hints = get_type_hints(record, localns={"torch": torch})  # a method imports it only where it computes
     kinds = {}
     for item in fields(record):
         hint = hints[item.name]

@@ -6,7 +6,6 @@ another model makes of the same images), and `run_steps` replaces SGD's step alt
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
+from fedchain.learning.schedule import Schedule, count_steps
 
 Loss = Callable[[Forward, torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """loss(forward, images, labels, given) -> scalar."""
@@ -27,29 +27,6 @@ positions among the client's examples. Called once a step, in the order of the s
 
 Step = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 """step(images, labels, given) -> loss: moves the client's model by one minibatch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """How long and with which step SGD runs."""
-
-    learning_rate: float
-    """Step size."""
-
-    batch_size: int
-    """Examples per step."""
-
-    steps: int
-    """Number of steps, unless `epochs` is positive."""
-
-    epochs: int
-    """Number of passes over the data; 0 leaves the choice to `steps`."""
-
-    momentum: float
-    """Momentum, from an empty buffer."""
-
-    weight_decay: float
-    """L2 penalty."""
 
 
 def train(
@@ -121,18 +98,6 @@ def take_step(
         if schedule.momentum > 0:
             gradient = velocity.mul_(schedule.momentum).add_(gradient)
         value.sub_(gradient, alpha=schedule.learning_rate)
-
-
-def count_steps(schedule: Schedule, examples: int) -> int:
-    """Return the number of steps of one round for a client with this many examples."""
-    if schedule.epochs > 0:
-        return schedule.epochs * batches_per_pass(examples, schedule.batch_size)
-    return schedule.steps
-
-
-def batches_per_pass(examples: int, batch_size: int) -> int:
-    """Return how many full batches one pass has; a client with fewer examples than a batch has one small one."""
-    return max(1, examples // batch_size)
 
 
 def draw_batches(examples: int, batch_size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:

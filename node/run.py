@@ -16,7 +16,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.learning.task.custom import validate_choice
+from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks

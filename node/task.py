@@ -8,7 +8,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis
@@ -19,7 +19,7 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.registry import build_method
-from fedchain.learning.task.custom import describe_task, load_task, validate_choice
+from fedchain.learning.task.choice import validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
@@ -89,6 +89,9 @@ def with_shapes(config: LearningConfig) -> LearningConfig:
     if config.dataset != OWN:
         return config
     use_current_folder()
+
+    from fedchain.learning.task.custom import describe_task, load_task
+
     return describe_task(config, load_task(config.task))
 
 
@@ -122,7 +125,7 @@ def found_federation(
     created_ms: int,
     **consensus: Any,
 ) -> Genesis:
-    """The genesis document of a federation that learns ``config``; its largest payload has room for the model.
+    """The genesis document of a federation that learns ``config``: it states the model's shapes, and has room for it.
 
     Args:
         config: the learning task.
@@ -141,7 +144,7 @@ def found_federation(
         name=name,
         created_ms=created_ms,
         members=tuple(members),
-        learning=learning_to_genesis(config),
+        learning=learning_to_genesis(replace(config, shapes=rules.info)),
         setup=setup_phases(rules),
         phases=round_phases(rules),
         **consensus,

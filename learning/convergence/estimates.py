@@ -20,7 +20,8 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.dfpl import Dfpl, Known, known_prototypes
 from fedchain.learning.round import Post, Round, Tensors
-from fedchain.learning.training import batches_per_pass, count_steps, draw_batches
+from fedchain.learning.schedule import batches_per_pass, count_steps
+from fedchain.learning.training import draw_batches
 
 CLIENTS_MAX = 20
 """Clients that are measured; of more, the first so many."""

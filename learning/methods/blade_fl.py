@@ -4,19 +4,22 @@ Resource Allocation", IEEE Transactions on Parallel and Distributed Systems 33(1
 B batch, C classes, K clients.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-import torch.nn.functional as F
-
-from fedchain.learning.client import Client, Forward
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,8 @@ class BladeFl(RobustMethod):
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Cross-entropy."""
+        import torch.nn.functional as F
+
         _, logits = forward(images)  # (B, C)
         return F.cross_entropy(logits, labels)
 

@@ -4,28 +4,32 @@ IEEE Transactions on Neural Networks and Learning Systems 34(12), 2023 (arXiv:20
 K clients of the round, G groups that clients belong to directly (the root included), P scalars of the model.
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once
-from fedchain.learning.client import Client
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX, read_parameters
-from fedchain.learning.models.vectors import flatten, read_vector, write_vector
 from fedchain.learning.payload.codec import canonical
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client
 
 GROUP = "group."
 """Before the names of the groups' tensors."""
@@ -37,7 +41,7 @@ _INT64_MAX = 2**63 - 1
 class Group:
     """A node of the hierarchy above the clients."""
 
-    children: "tuple[int | Group, ...]"
+    children: tuple[int | Group, ...]
     """Clients, by their place among the posts, and smaller groups."""
 
 
@@ -93,6 +97,8 @@ class DemLearn(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train near the group's model; post the parameters. Buffers, such as running means, stay local."""
+        import torch
+
         state = client.state(DemLearnState)
         group = torch.zeros(0) if state.group is None else state.group  # (P,), or nothing before the first hierarchy
 
@@ -107,6 +113,10 @@ class DemLearn(FedAvg):
     def receive(self, client: Client, round: Round) -> None:
         """Blend the client's model with its group's, the last step of the way down. A client that is not in the
         hierarchy, because it did not post in the last round, counts as a child of the root."""
+        import torch
+
+        from fedchain.learning.models.vectors import flatten, read_vector, write_vector
+
         if round.knowledge is None:
             return
         state = client.state(DemLearnState)
@@ -202,7 +212,7 @@ def build_hierarchy(merges: Sequence[tuple[int, int]], clients: int, levels: int
             else:
                 ahead += reversed(merges[node - clients])
 
-    def build(node: int, level: int) -> "int | Group":
+    def build(node: int, level: int) -> int | Group:
         if node < clients:
             return node
         if level == 1:

@@ -7,25 +7,29 @@ between the readings; docs/methods.md gives the reasons. Equation numbers are th
 B batch, C classes, D embedding, K clients, n classes that one client (or the knowledge) holds.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX, weighted_mean
-from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.local_sgd import Auxiliary
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.prototypes import ClassMeans, calculate_prototypes, class_means
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.round import Post, Round, Tensors
-from fedchain.learning.training import batches_per_pass, train
+from fedchain.learning.schedule import batches_per_pass
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
+    from fedchain.learning.models.prototypes import ClassMeans
 
 
 class Known(NamedTuple):
@@ -71,6 +75,8 @@ class Dfpl(RobustMethod):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the class means of the client's data (Eq. 1)."""
+        from fedchain.learning.models.prototypes import calculate_prototypes
+
         known = known_prototypes(client.info, round)
         if self.prototype_source == "last_epoch":
             means = self._train_and_record(client, round, known)
@@ -85,6 +91,8 @@ class Dfpl(RobustMethod):
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
         """L = CE + lambda * R (Eq. 3). Where no class is known, as in round 1, R is zero."""
+        import torch.nn.functional as F
+
         embedding, logits = forward(images)  # (B, D), (B, C)
         return F.cross_entropy(logits, labels) + self.regularizer_weight * self.pull(embedding, labels, given)
 
@@ -134,6 +142,11 @@ class Dfpl(RobustMethod):
 
     def _train_and_record(self, client: Client, round: Round, known: Known) -> ClassMeans:
         """Train, and average the embeddings that the last pass of training saw, in training mode."""
+        import torch
+
+        from fedchain.learning.models.prototypes import class_means
+        from fedchain.learning.training import train
+
         embeddings: list[torch.Tensor] = []
         seen: list[torch.Tensor] = []
 
@@ -178,6 +191,8 @@ class Dfpl(RobustMethod):
 
 def known_prototypes(info: ModelInfo, round: Round) -> Known:
     """Return the prototypes of the knowledge; without any, no class is known."""
+    import torch
+
     prototypes = torch.zeros(info.classes, info.embedding_size)  # (C, D)
     is_known = torch.zeros(info.classes, dtype=torch.bool)  # (C,)
     if round.knowledge is not None:
@@ -199,6 +214,9 @@ def norm_to_prototypes(
     embedding: torch.Tensor, labels: torch.Tensor, prototypes: torch.Tensor, is_known: torch.Tensor
 ) -> torch.Tensor:
     """R = 1/|I| sum_(i in I) ||p^i - P^i||_2, I the known classes of the batch, p^i their batch means (Eq. 4)."""
+    import torch
+    import torch.nn.functional as F
+
     members = F.one_hot(labels, len(prototypes)).to(embedding.dtype)  # (B, C)
     counts = members.sum(dim=0)  # (C,)
     means = members.T @ embedding / counts.clamp(min=1).unsqueeze(1)  # (C, D)

@@ -3,22 +3,26 @@
 B batch, C classes, K clients, n_k training examples of client k.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
-from fedchain.learning.client import Client, Forward
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
 
 INITIAL_MODEL = Phase("initial_model")
 """Setup phase of a rule that moves the common model by a step, and so must find the first one on the chain. All clients
@@ -48,6 +52,8 @@ class FedAvg(RobustMethod):
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Cross-entropy."""
+        import torch.nn.functional as F
+
         _, logits = forward(images)  # (B, C)
         return F.cross_entropy(logits, labels)
 

@@ -4,20 +4,25 @@ The rule for which clients' terms count, and the Fisher information's sample, fo
 ICLR 2022), which compares with FedCurv. K clients, P scalars of the model.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
-from fedchain.learning.client import Client
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.vectors import gradient_vector, read_vector
 from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,8 @@ class FedCurv(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the elastic term; post the parameters, n_k, F_k and F_k theta_k (section 3.2)."""
+        from fedchain.learning.models.vectors import read_vector
+
         fisher_sum, weighted_parameters = known_sums(client.info, round)  # (P,), (P,)
 
         def elastic(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
@@ -52,6 +59,10 @@ class FedCurv(FedAvg):
 
     def fisher_information(self, client: Client) -> torch.Tensor:
         """Return the diagonal F_k (P,): the mean squared gradient of single examples' losses, in evaluation mode."""
+        import torch
+
+        from fedchain.learning.models.vectors import gradient_vector
+
         client.model.eval()
         total = torch.zeros(client.info.parameter_count)
         images, labels = torch.split(client.train_images, 1), torch.split(client.train_labels, 1)
@@ -82,6 +93,8 @@ class FedCurv(FedAvg):
 
 def known_sums(info: ModelInfo, round: Round) -> tuple[torch.Tensor, torch.Tensor]:
     """Return sum_j F_j and sum_j F_j theta_j over the last round's clients, (P,) each; zero at first."""
+    import torch
+
     if round.knowledge is None:
         return torch.zeros(info.parameter_count), torch.zeros(info.parameter_count)
     fisher, parameters = (np.array(round.knowledge[name]) for name in ("fisher", "fisher_parameters"))

@@ -3,17 +3,19 @@
 B batch, C classes, L layers of width D_l, n examples of the client, S scalars of the model's state.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-
-from fedchain.learning.client import Client, Forward
 from fedchain.learning.methods.moon import Moon, MoonState, Others
-from fedchain.learning.models.representations import training_layers
-from fedchain.learning.models.vectors import read_state
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,11 @@ class FedIntR(Moon):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrast of all layers, post the parameters and n_k, and keep the local model."""
+        import torch
+
+        from fedchain.learning.models.representations import training_layers
+        from fedchain.learning.models.vectors import read_state
+
         common = training_layers(client)  # L times (n, D_l)
         state = client.state(MoonState)
         previous = training_layers(client, state.previous)  # L times (n, D_l)
@@ -42,6 +49,9 @@ class FedIntR(Moon):
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Others) -> torch.Tensor:
         """CE + mu sum_l alpha_l l_l; `forward` gives all layers side by side. No contrast in a client's first round."""
+        import torch
+        import torch.nn.functional as F
+
         layers, logits = forward(images)
         positive = self._similarity(layers, given.common, given.widths)  # (L,)
         negative = self._similarity(layers, given.previous, given.widths)  # (L,)
@@ -51,5 +61,8 @@ class FedIntR(Moon):
 
     def _similarity(self, layers: torch.Tensor, others: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
         """Return each layer's cosine similarity over tau, averaged over the batch, (L,)."""
+        import torch
+        import torch.nn.functional as F
+
         pairs = zip(torch.split(layers, list(widths), 1), torch.split(others, list(widths), 1), strict=True)
         return torch.stack([F.cosine_similarity(one, other).mean() for one, other in pairs]) / self.temperature

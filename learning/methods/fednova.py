@@ -4,24 +4,28 @@ NeurIPS 2020 (arXiv:2007.07481).
 a_k is the vector of factors with which client k's gradients enter its model. K clients, P scalars of the model.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX, round_once, weighted_sum
-from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX, average_parameters, parameter_spec
-from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client
 
 _NORMALIZER_MAX = 2.0**40
 """Largest ||a_k||_1: of the most steps that count, and a momentum below 1 - 2^-16."""
@@ -52,6 +56,8 @@ class FedNova(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train as FedAvg or FedProx do; post the parameters, n_k, the number of steps tau_k and ||a_k||_1."""
+        from fedchain.learning.models.vectors import read_vector
+
         common = read_vector(client.model)  # (P,)
 
         def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:

@@ -4,22 +4,25 @@ Computer Systems 143, 2023 (arXiv:2109.12273).
 B batch, C classes, D embedding.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
-from fedchain.learning.client import Client, Forward
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.dfpl import Dfpl, known_prototypes
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.prototypes import calculate_prototypes
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.round import Post, Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
 
 _PROTOTYPES = Dfpl(aggregation="samples")
 """What clients do with prototypes, and what they post."""
@@ -55,6 +58,10 @@ class FedProc(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train; post the parameters, n_k and the class means of the client's data."""
+        import torch
+
+        from fedchain.learning.models.prototypes import calculate_prototypes
+
         contrast = Contrast(torch.tensor(self.alpha(round)), *known_prototypes(client.info, round))
         self.train(client, round, given=lambda batch: contrast)
         means = calculate_prototypes(client.model, client.train_images, client.train_labels)
@@ -72,6 +79,8 @@ class FedProc(FedAvg):
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Contrast) -> torch.Tensor:
         """alpha * CE + (1 - alpha) * L_gpc, the contrast with the unit prototypes of all classes."""
+        import torch.nn.functional as F
+
         embedding, logits = forward(images)  # z, (B, D), (B, C)
         similarity = embedding @ F.normalize(given.prototypes, dim=1).T  # z . c_j, (B, C)
         log_share = F.log_softmax(similarity.masked_fill(~given.is_known, _NEVER), dim=1)  # (B, C)

@@ -3,15 +3,19 @@
 P scalars of the model.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from fedchain.learning.client import Client
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,8 @@ class FedProx(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train on h_k from the common model; post the parameters and n_k (Algorithm 2)."""
+        from fedchain.learning.models.vectors import read_vector
+
         common = read_vector(client.model)  # (P,)
 
         def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:

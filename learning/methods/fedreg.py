@@ -4,21 +4,24 @@
 B batch, C classes, P scalars of the model; o is the common model theta^(t-1). Equation numbers are the paper's.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import torch
-import torch.nn.functional as F
-
-from fedchain.learning.client import Client
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.base import Model
-from fedchain.learning.models.vectors import gradient_vector, read_vector, trained_parameters, unflatten, write_vector
 from fedchain.learning.round import Round, Tensors
-from fedchain.learning.training import Step, batches_per_pass, draw_batches, run_steps, take_step
+from fedchain.learning.schedule import batches_per_pass
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client
+    from fedchain.learning.models.base import Model
+    from fedchain.learning.training import Step
 
 _LOG_FLOOR, _NORM_FLOOR = 1e-12, 1e-30
 """As in the published code: what keeps the logarithm of a probability, and a division by a gradient, finite."""
@@ -78,6 +81,8 @@ class FedReg(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Generate data under the common model, take the regularised steps, post the parameters (Algorithm D.1)."""
+        from fedchain.learning.training import run_steps
+
         generated = cycle(list(self.generate(client)))
         own = self.generate_for_all(client) if self.modified_gradient else client.train_images  # rows as the examples
 
@@ -89,6 +94,10 @@ class FedReg(FedAvg):
 
     def generate(self, client: Client) -> Iterator[Generated]:
         """Yield pseudo and perturbed data for each batch of one shuffled pass, under the common model."""
+        import torch
+
+        from fedchain.learning.training import draw_batches
+
         generator = torch.Generator().manual_seed(client.generator.initial_seed())
         batches = draw_batches(len(client.train_labels), self.batch_size, generator)
         model = client.model.eval()
@@ -106,12 +115,17 @@ class FedReg(FedAvg):
 
     def generate_for_all(self, client: Client) -> torch.Tensor:
         """Return each example's pseudo image; in evaluation mode it does not depend on the batch."""
+        import torch
+
         parts = zip(torch.split(client.train_images, 256), torch.split(client.train_labels, 256), strict=True)
         model = client.model.eval()
         return torch.cat([self.ascend(model, images, labels, self.pseudo_rate) for images, labels in parts])
 
     def ascend(self, model: Model, images: torch.Tensor, labels: torch.Tensor, rate: float) -> torch.Tensor:
         """Repeat x <- x + eta sign(grad_x L_o(x, y)) E times, on a copy (section 3.1)."""
+        import torch
+        import torch.nn.functional as F
+
         moved = images.clone()
         for _ in range(self.generation_steps):
             moved.requires_grad_(True)
@@ -121,6 +135,18 @@ class FedReg(FedAvg):
 
     def step(self, client: Client) -> Step:
         """Build the local step of Eq. 11 from the common model, which the client's model is now."""
+        import torch
+        import torch.nn.functional as F
+
+        from fedchain.learning.models.vectors import (
+            gradient_vector,
+            read_vector,
+            trained_parameters,
+            unflatten,
+            write_vector,
+        )
+        from fedchain.learning.training import take_step
+
         model, common = client.model, read_vector(client.model)  # o, (P,)
         parameters = trained_parameters(model)
         velocities = [torch.zeros_like(value) for value in parameters]
@@ -154,14 +180,14 @@ class FedReg(FedAvg):
 
 def soft_cross_entropy(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Return -sum_c q_c log p_c, averaged over the batch, of logits and probabilities q (B, C)."""
-    return -(target * torch.log(torch.softmax(logits, dim=1) + _LOG_FLOOR)).sum(dim=1).mean()
+    return -(target * (logits.softmax(dim=1) + _LOG_FLOOR).log()).sum(dim=1).mean()
 
 
 def excess(change: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """Return max(<theta - o, g> / <g, g>, 0): how far along g the change goes uphill (Eq. 10)."""
-    return (torch.dot(change, gradient) / (torch.dot(gradient, gradient) + _NORM_FLOOR)).clamp(min=0.0)
+    return (change.dot(gradient) / (gradient.dot(gradient) + _NORM_FLOOR)).clamp(min=0.0)
 
 
 def projection(vector: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
     """Return v g' with v = <g, g'> / <g', g'>, the part of g along g' (section 3.3)."""
-    return torch.dot(vector, direction) / (torch.dot(direction, direction) + _NORM_FLOOR) * direction
+    return vector.dot(direction) / (direction.dot(direction) + _NORM_FLOOR) * direction

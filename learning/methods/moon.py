@@ -3,18 +3,19 @@
 B batch, C classes, D embedding, n examples of the client, S scalars of the model's state.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import torch
-import torch.nn.functional as F
-
-from fedchain.learning.client import Client, Forward
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.representations import training_embeddings
-from fedchain.learning.models.vectors import read_state
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
 
 
 @dataclass(slots=True)
@@ -59,6 +60,9 @@ class Moon(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term (Algorithm 1), post the parameters and n_k, and keep the local model."""
+        from fedchain.learning.models.representations import training_embeddings
+        from fedchain.learning.models.vectors import read_state
+
         common = training_embeddings(client)  # (n, D)
         state = client.state(MoonState)
         previous = training_embeddings(client, state.previous)  # (n, D)
@@ -71,6 +75,8 @@ class Moon(FedAvg):
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Others) -> torch.Tensor:
         """l = l_sup + mu * l_con (Eq. 4). In a client's first round there is no previous model, and l_con is zero."""
+        import torch.nn.functional as F
+
         embedding, logits = forward(images)  # z, (B, D), (B, C)
         positive = F.cosine_similarity(embedding, given.common) / self.temperature  # (B,)
         negative = F.cosine_similarity(embedding, given.previous) / self.temperature  # (B,)

@@ -2,16 +2,20 @@
 Transactions on Parallel and Distributed Systems 33(3), 2022 (arXiv:2007.09236).
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from __future__ import annotations
 
-from fedchain.learning.client import Client
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import wire_name
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    from fedchain.learning.client import Client
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,21 +4,25 @@ w is the common model and what a client makes of it, theta the client's personal
 clients.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
-from fedchain.learning.client import Client
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.parameters import PREFIX, combine_parameters
-from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
 from fedchain.learning.round import Round, Tensors
-from fedchain.learning.training import Step, run_steps
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client
+    from fedchain.learning.training import Step
 
 
 @dataclass(slots=True)
@@ -65,6 +69,9 @@ class PFedMe(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train theta and w (Algorithm 1); post w and n_k; the client's model is theta from here on."""
+        from fedchain.learning.models.vectors import read_vector, write_vector
+        from fedchain.learning.training import run_steps
+
         local = read_vector(client.model)  # w, (P,)
         state = client.state(PFedMeState)
         if self.start == "personal" and state.personal is not None:
@@ -78,6 +85,7 @@ class PFedMe(FedAvg):
 
     def step(self, client: Client, local: torch.Tensor) -> Step:
         """Build the local iteration; it moves the client's model, theta, and `local`, which is w."""
+        from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
 
         def step(images: torch.Tensor, labels: torch.Tensor, given: None) -> torch.Tensor:
             for _ in range(self.personal_steps):

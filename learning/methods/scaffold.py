@@ -4,19 +4,24 @@
 Line numbers are those of Algorithm 1. K clients of the round, N clients in all, P scalars of the model.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
-from fedchain.learning.client import Client
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client
 
 
 @dataclass(slots=True)
@@ -33,6 +38,10 @@ class Scaffold(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""
+        import torch
+
+        from fedchain.learning.models.vectors import read_vector
+
         common = read_vector(client.model)  # x, (P,)
         state = client.state(ScaffoldState)
         server = torch.zeros_like(common)  # c, (P,), zero at first

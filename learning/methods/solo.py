@@ -3,18 +3,21 @@
 It runs on the same chain with empty posts, so that it differs from a method by the exchange alone. B batch, C classes.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-import torch.nn.functional as F
-
-from fedchain.learning.client import Client, Forward
 from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,8 @@ class Solo(LocalSgdMethod):
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Cross-entropy."""
+        import torch.nn.functional as F
+
         _, logits = forward(images)  # (B, C)
         return F.cross_entropy(logits, labels)
 

@@ -4,18 +4,20 @@
 B batch, C classes, D embedding, W models (or batches) in the window, n examples of the client, R rounds.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-import torch
-import torch.nn.functional as F
-
-from fedchain.learning.client import Client, Forward
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.models.representations import training_embeddings
 from fedchain.learning.round import Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
 
 
 @dataclass(slots=True)
@@ -68,6 +70,10 @@ class Swim(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term, post the parameters and n_k, and let the window slide."""
+        import torch
+
+        from fedchain.learning.models.representations import training_embeddings
+
         common = training_embeddings(client)  # (n, D)
         state = client.state(SwimState)
         earlier = list(state.earlier)  # W or fewer times (n, D), the newest last
@@ -98,6 +104,9 @@ class Swim(FedAvg):
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Window) -> torch.Tensor:
         """(1 - mu) CE - mu log(P / (P + N)), P and N the sums over near and far representations."""
+        import torch
+        import torch.nn.functional as F
+
         embedding, logits = forward(images)  # z, (B, D), (B, C)
         to_common = F.cosine_similarity(embedding, given.common).mean()
         to_earlier = F.cosine_similarity(embedding.unsqueeze(0), given.earlier, dim=2).mean(dim=1)  # (W,)

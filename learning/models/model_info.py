@@ -63,7 +63,8 @@ def read_model_info(value: Any) -> ModelInfo:
     names = {name: frozenset(value[name]) for name in NAME_SETS}
     if any(sorted(names[name]) != value[name] for name in NAME_SETS):
         raise ConfigurationError(f"{' and '.join(NAME_SETS)} must be sorted and without repetition")
-    info = ModelInfo(**(value | names | {"parameters": parameters, "input_shape": tuple(value["input_shape"])}))
+    input_shape = None if value["input_shape"] is None else tuple(value["input_shape"])
+    info = ModelInfo(**(value | names | {"parameters": parameters, "input_shape": input_shape}))
     validate_bounds(info)
     return info
 

@@ -1,18 +1,26 @@
-"""A model's parameters as a payload: how the methods that average models post, load and average them."""
+"""A model's parameters as a payload: how the methods that average models post, load and average them.
+
+Stating, averaging and combining them needs no torch; reading and loading a model does.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import weighted_mean
 from fedchain.learning.aggregation.robust import RobustRule
-from fedchain.learning.models.base import Model, trainable_names
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Post, Round, Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.models.base import Model
 
 PREFIX = "model."
 """Before the name of each tensor that training moves, so that a method's own tensors cannot clash with them."""
@@ -39,6 +47,8 @@ def read_parameters(model: Model) -> dict[str, NDArray[Any]]:
 
 def load_parameters(model: Model, tensors: Tensors) -> None:
     """Overwrite those of the model's tensors that are given."""
+    import torch
+
     with torch.no_grad():
         for name, value in _named_tensors(model):
             if name in tensors:
@@ -82,5 +92,7 @@ def _tensor_spec(name: str, shape: tuple[int, ...], info: ModelInfo) -> TensorSp
 
 
 def _named_tensors(model: Model) -> list[tuple[str, torch.Tensor]]:
+    from fedchain.learning.models.base import trainable_names
+
     trainable = trainable_names(model)
     return [(wire_name(name, name in trainable), value) for name, value in model.state_dict().items()]

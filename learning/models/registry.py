@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 import torch
 
-from fedchain.learning.config import LearningConfig
-from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import unknown_name
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
 from fedchain.learning.models.large import CovidCnn, FedRegCnn, FixupResNet9, Mlp, PlainResNet18, ResNet18
@@ -48,14 +46,13 @@ def build_model(name: str, seed: int, **shape: int) -> Model:
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def info_of(config: LearningConfig) -> ModelInfo:
-    """Return the shapes that a task's payloads follow."""
-    return config.shapes or describe_model(config.model_name, **DATASETS[config.dataset].model_shape)
-
-
 def describe_model(name: str, **shape: int) -> ModelInfo:
     """Return the shapes of the named model."""
-    model = build_model(name, seed=0, **shape)
+    return describe(build_model(name, seed=0, **shape))
+
+
+def describe(model: Model) -> ModelInfo:
+    """Return the shapes of a built-in model."""
     return ModelInfo(
         parameters=tuple((key, tuple(value.shape)) for key, value in model.state_dict().items()),
         embedding_size=model.embedding_size,

@@ -21,14 +21,11 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
 from fedchain.learning.models.model_info import ModelInfo, validate_bounds, validate_same
-from fedchain.learning.registry import import_module, is_import_path, load_method
+from fedchain.learning.registry import import_module, load_method
 from fedchain.learning.seeding import seeded
+from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share
 from fedchain.learning.task.examples import read_examples, validate_labels
-
-TaskFunction = Callable[..., Any]
-"""The user's function. It is given `member` (place among the members, from 0), `members` (how many there are) and
-`seed` (the federation's), as far as it has parameters of these names."""
 
 
 def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -> DataSource:
@@ -37,18 +34,6 @@ def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -
     if config.dataset != OWN:
         return PartitionedDataSource(config)
     return CustomDataSource(config, load_task(config.task) if task is None else task)
-
-
-def validate_choice(config: LearningConfig, task: TaskFunction | str) -> None:
-    """Raise `ConfigurationError` unless there is a function, or its name, exactly if each member has own data."""
-    if isinstance(task, str) and task and not is_import_path(task):
-        raise ConfigurationError(f"task must be of the form module:function, not '{task}'")
-    if config.dataset == OWN and not task:
-        raise ConfigurationError(
-            "the members train on data of their own: name your function with --task module:function"
-        )
-    if config.dataset != OWN and task:
-        raise ConfigurationError(f"the members train on {config.dataset}, not on data of their own; leave out the task")
 
 
 class CustomDataSource:

@@ -11,7 +11,8 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.dataset import Dataset
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.models.base import Model
-from fedchain.learning.models.registry import build_model
+from fedchain.learning.models.model_info import validate_same
+from fedchain.learning.models.registry import build_model, describe
 from fedchain.learning.partition.split import Partition, split
 from fedchain.learning.task.augmentation import Augmentation, CropFlip
 
@@ -60,11 +61,18 @@ class PartitionedDataSource:
         self._loaded: tuple[Dataset, Partition] | None = None
 
     def share(self, client: int, seed: int) -> Share:
-        """See `DataSource`. Raises `DatasetError` if a file is missing, `ConfigurationError` if it is too small."""
+        """See `DataSource`.
+
+        Raises `DatasetError` if a file is missing, `ConfigurationError` if it is too small, or if the model that this
+        program has under its name is not the federation's.
+        """
         dataset, partition = self._load()
         train, test = partition.train[client], partition.test[client]
+        model = build_model(self._config.model_name, seed, **dataset.info.model_shape)
+        if self._config.shapes is not None:
+            validate_same(describe(model), self._config.shapes)
         return Share(
-            model=build_model(self._config.model_name, seed, **dataset.info.model_shape),
+            model=model,
             train_images=dataset.normalise(dataset.train_images[train]),
             train_labels=torch.from_numpy(dataset.train_labels[train]),
             test_images=dataset.normalise(dataset.test_images[test]),

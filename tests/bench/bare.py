@@ -18,7 +18,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.partition.split import split
 from fedchain.learning.registry import build_method
-from fedchain.learning.training import Schedule
+from fedchain.learning.schedule import Schedule
 from fedchain.simulator.scenario import Scenario
 
 

@@ -14,6 +14,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.evaluation import calculate_taa
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Contribution, Learner
+from fedchain.learning.models.shapes import info_of
 from fedchain.learning.registry import HyperparameterValue
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
@@ -83,6 +84,16 @@ def test_a_clients_round_depends_neither_on_the_process_nor_on_other_clients(met
     together, _ = play(chosen, 2, order=(2, 0, 1, 4, 3))
     assert knowledge == other
     assert [made.payload for made in apart[-1]] == [made.payload for made in together[-1]]
+
+
+def test_a_built_in_model_of_other_shapes_than_were_agreed_on_is_refused() -> None:
+    shapes = info_of(config())
+    Learner(replace(config(), shapes=shapes)).prepare(0)
+    (name, _), *others = shapes.parameters
+    agreed = replace(config(), shapes=replace(shapes, parameters=((name, (63, 64)), *others)))
+    expected = r"tensor 0 of the model is fc1.weight \(64, 64\), but in the genesis it is fc1.weight \(63, 64\)$"
+    with pytest.raises(ConfigurationError, match=expected):
+        Learner(agreed).prepare(0)
 
 
 def test_contributing_leaves_torch_as_it_was() -> None:

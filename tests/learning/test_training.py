@@ -9,7 +9,8 @@ from fedchain.learning.client import Client, Forward
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import read_vector
-from fedchain.learning.training import Schedule, count_steps, draw_batches, run_steps, train
+from fedchain.learning.schedule import Schedule, count_steps
+from fedchain.learning.training import draw_batches, run_steps, train
 
 
 def schedule(**changes: float) -> Schedule:

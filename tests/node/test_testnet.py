@@ -94,6 +94,8 @@ class Story:
     """Workers of the node that was killed."""
     workers: list[int]
     """Workers of the node that was interrupted."""
+    has_torch: tuple[bool, bool]
+    """Whether torch is in the memory of a node that has judged posts and aggregates, and of its trainer."""
     metrics: str
     """What a node said about itself."""
     height: int
@@ -107,6 +109,7 @@ def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) 
         check_ctrl_c_ends_a_node_with_its_workers(story)
         check_a_killed_node_leaves_no_worker_behind(story)
         check_metrics_say_what_a_node_does(story)
+        check_torch_is_in_the_trainer_alone(story)
     check_nobody_promised_two_different_things(story)
     check_no_log_has_a_traceback(story)
     check_logs_say_when_what_took_how_long(story)
@@ -158,11 +161,17 @@ def told(folder: Path) -> Iterator[Story]:
         process = nodes[INTERRUPTED].process
         assert process is not None
         workers = workers_of(process.pid, "train") + workers_of(process.pid, "mine")
+        has_torch = holds_torch(process.pid), holds_torch(workers[0])
         process.send_signal(signal.SIGINT)
         process.wait(10)
-        yield Story(nodes, orphans, workers, metrics, reached)
+        yield Story(nodes, orphans, workers, has_torch, metrics, reached)
     finally:
         stop_all(nodes)
+
+
+def holds_torch(process: int) -> bool:
+    """Whether a process has loaded torch's library."""
+    return "libtorch" in Path(f"/proc/{process}/maps").read_text(encoding="utf-8")
 
 
 def posted_again(node: LocalNode) -> bool:
@@ -219,6 +228,10 @@ def check_ctrl_c_ends_a_node_with_its_workers(story: Story) -> None:
     assert len(story.workers) == 2
     assert not [worker for worker in story.workers if is_worker(worker, "train") or is_worker(worker, "mine")]
     assert ask_status(story.nodes[INTERRUPTED].folder) is None
+
+
+def check_torch_is_in_the_trainer_alone(story: Story) -> None:
+    assert story.has_torch == (False, True)
 
 
 def check_a_killed_node_leaves_no_worker_behind(story: Story) -> None:

@@ -265,7 +265,11 @@ def test_a_model_of_other_shapes_is_refused_with_the_first_tensor_that_differs()
         ({"dataset": "digits", "shapes": None}, load, "the members train on digits, not on data of their own"),
         ({"dataset": "digits", "shapes": None, "task": "mytask:load"}, None, "leave out the task"),
         ({"shapes": None}, load, "data set 'own' lacks the shapes of its model; found the federation with --task"),
-        ({"dataset": "digits"}, load, "shapes belong to data set 'own', not to 'digits'"),
+        (
+            {"dataset": "digits"},
+            load,
+            "of 3 classes and examples of shape (4,), but digits has 10",
+        ),
         ({"model": "cnn"}, load, "model 'cnn' cannot be chosen: data set 'own' brings its own"),
     ],
 )

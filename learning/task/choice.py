@@ -1,0 +1,24 @@
+"""Whether members train on data of their own; asked of who runs a peer, and answered without torch."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.registry import is_import_path
+
+TaskFunction = Callable[..., Any]
+"""The user's function. It is given `member` (place among the members, from 0), `members` (how many there are) and
+`seed` (the federation's), as far as it has parameters of these names."""
+
+
+def validate_choice(config: LearningConfig, task: TaskFunction | str) -> None:
+    """Raise `ConfigurationError` unless there is a function, or its name, exactly if each member has own data."""
+    if isinstance(task, str) and task and not is_import_path(task):
+        raise ConfigurationError(f"task must be of the form module:function, not '{task}'")
+    if config.dataset == OWN and not task:
+        raise ConfigurationError(
+            "the members train on data of their own: name your function with --task module:function"
+        )
+    if config.dataset != OWN and task:
+        raise ConfigurationError(f"the members train on {config.dataset}, not on data of their own; leave out the task")

@@ -1,0 +1,70 @@
+"""Who judges a chain needs no torch: not to read a genesis document, nor to check and aggregate any method's posts."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.payload.codec import encode
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.registry import METHODS
+from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, rules_of, setup_phases
+from tests.chain.builders import genesis
+
+MODEL = "digits-mlp-bn"
+"""It has buffers and normalization, so that no method's own way with them is left out."""
+
+
+def judge(documents: dict[str, str]) -> list[str]:
+    """Read each method's genesis document, check two posts of each of its phases and aggregate them; the names."""
+    for document in documents.values():
+        founded = genesis(2).decode(bytes.fromhex(document))
+        rules, knowledge = rules_of(founded), b""
+        for number, phase in [(0, phase) for phase in founded.setup] + [(1, phase) for phase in founded.phases]:
+            which = next(one for one in (*rules.method.setup, *rules.method.phases) if one.name == phase.name)
+            payload = encode({spec.name: fill(spec) for spec in rules.method.payload_spec(which, rules.info)})
+            senders = sorted(founded.members)
+            for sender in senders:
+                rules.check(phase.name, sender, number, knowledge, payload)
+            knowledge = rules.aggregate(phase.name, number, knowledge, [(sender, payload) for sender in senders])
+        rules.summary(knowledge)
+    return sorted(documents)
+
+
+def fill(spec: TensorSpec) -> Any:
+    """Numbers that the spec allows; of what may be any number of rows, one."""
+    shape = tuple(1 if size == -1 else size for size in spec.shape)
+    return np.full(shape, spec.minimum or 0, dtype=spec.dtype)
+
+
+def test_all_methods_are_judged_without_torch() -> None:
+    documents = {}
+    for name in METHODS:
+        config = LearningConfig(method=name, model=MODEL, clients=2)
+        rules = Application(config)
+        learning = learning_to_genesis(LearningConfig(method=name, model=MODEL, clients=2, shapes=rules.info))
+        phases = {"setup": setup_phases(rules), "phases": round_phases(rules)}
+        documents[name] = genesis(2, learning=learning, **phases).encode().hex()
+    code = (
+        "import json, sys\n"
+        "import fedchain.node.run, fedchain.network.libp2p.network\n"
+        "from tests.learning.test_without_torch import judge\n"
+        "judged = judge(json.load(sys.stdin))\n"
+        "print(json.dumps([judged, sorted({'torch', 'sklearn', 'scipy', 'matplotlib'} & set(sys.modules))]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(documents), capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [sorted(METHODS), []]
+
+
+def test_a_document_without_shapes_is_read_too() -> None:
+    document = genesis(2, learning=learning_to_genesis(LearningConfig(method="fedavg", clients=2)))
+    assert "shapes" not in dict(document.learning)
+    config = learning_from_genesis(document)
+    assert config.shapes is None
+    assert rules_of(document).info.classes == 10
