@@ -115,6 +115,9 @@ class Experiment:
     scenario: Mapping[str, Any]
     """Scenario values that all runs share."""
     columns: tuple[Column, ...] = (Column(),)
+    reference: str = ""
+    """Name of a cell that the others are measured against: the table then ends with how far each variant falls below
+    its own number there. Empty: none."""
     cells: tuple[Cell, ...]
     variants: tuple[Variant, ...]
 
@@ -214,6 +217,8 @@ def _validate(experiment: Experiment) -> None:
         _expect_known("plots", plot, PLOTS)
     for metric in experiment.curves:
         _expect_known("curves", metric, METRICS)
+    if experiment.reference:
+        _expect_known("reference", experiment.reference, cells)
     for column in experiment.columns:
         _expect_known("statistic", column.statistic, STATISTICS)
         if column.statistic == "reach":

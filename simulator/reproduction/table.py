@@ -213,6 +213,8 @@ def to_markdown(experiment: Experiment, entries: Sequence[Entry], changed: Mappi
         lines.append(f"| {entry.variant} | {entry.cell} |{column} {paper} | {_ours(entry)} | {difference} |")
     if len({entry.cell for entry in entries}) > 1:
         lines += _means(entries)
+    if experiment.reference:
+        lines += _drops(experiment, entries)
     if experiment.note:
         lines += ["", experiment.note.strip()]
     return "\n".join(lines) + "\n"
@@ -236,6 +238,26 @@ def _means(entries: Sequence[Entry]) -> list[str]:
         return []
     head = ["", "Means over the cells:", "", f"| variant | column | paper | ours | cells within {NEAR:g} points |"]
     return [*head, "|---|---|--:|--:|--:|", *rows]
+
+
+def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
+    """Lines of each variant's numbers across the cells, and of the largest difference to the cell of reference."""
+    cells = [experiment.reference, *(cell.name for cell in experiment.cells if cell.name != experiment.reference)]
+    lines = []
+    for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in entries):
+        own = {entry.cell: entry for entry in entries if (entry.variant, entry.column) == (variant, column)}
+        shown = " | ".join(_shown(own[cell].mean, own[cell].decimals) if cell in own else "–" for cell in cells)
+        drop = worst_drop(own, experiment.reference)
+        lines.append(f"| {' '.join((variant, column)).strip()} | {shown} | {'–' if drop is None else f'{drop:.2f}'} |")
+    head = ["", f"How far each falls below its own number in “{experiment.reference}”, at worst:", ""]
+    return [*head, f"| variant | {' | '.join(cells)} | worst drop |", f"|---|{'--:|' * (len(cells) + 1)}", *lines]
+
+
+def worst_drop(entries: Mapping[str, Entry], reference: str) -> float | None:
+    """How far the lowest mean among the other cells lies below the one of ``reference``; None: nothing to compare."""
+    means = {cell: entry.mean for cell, entry in entries.items() if entry.mean is not None}
+    start = means.pop(reference, None)
+    return None if start is None or not means else start - min(means.values())
 
 
 def _ours(entry: Entry) -> str:

@@ -123,6 +123,19 @@ def test_the_means_count_the_cells_near_the_paper(tmp_path: Path) -> None:
     assert "| FedAvg, before |  | 57.00 | 55.00 | 1 of 2 |" in text
 
 
+def test_the_table_ends_with_how_far_each_falls_below_its_own_number_in_the_reference(tmp_path: Path) -> None:
+    experiment = _load(tmp_path, TABLE.replace("seeds = [0, 1]", 'seeds = [0, 1]\nreference = "more"'))
+    _fake_results(experiment, tmp_path / "results")
+    entries = tabulate(experiment, tmp_path / "results", {})
+    text = to_markdown(experiment, entries)
+    assert "| variant | more | few | worst drop |\n|---|--:|--:|--:|\n" in text, "the reference comes first"
+    assert "| FedAvg, before | 65.00 | 45.00 | 20.00 |" in text
+    assert "| FedAvg, after | 55.00 | 35.00 | 20.00 |" in text
+    without = [entry for entry in entries if entry.cell != "few"]
+    assert "| FedAvg, before | 65.00 | – | – |" in to_markdown(experiment, without), "nothing to compare with"
+    assert "worst drop" not in to_markdown(replace(experiment, reference=""), entries)
+
+
 def test_an_experiment_runs_what_is_missing_and_nothing_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
