@@ -50,6 +50,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.signatures import PublicKey
 
 
 class Prototypes(Protocol):
@@ -228,6 +229,26 @@ class Explorer:
         except ValueError as error:
             raise InvalidPayload("knowledge", str(error)) from None
 
+    def payload(self, round_number: int, phase: str, sender: PublicKey) -> bytes:
+        """What a member posted in a phase of a round. Raises NotFound if it is not on the chain, or not kept."""
+        posts = self._phase_entry(round_number, phase).block.transactions
+        found = next((post for post in posts if post.sender == sender), None)
+        if found is None:
+            raise NotFound(f"{address(sender)} has no post in {phase} of round {round_number}")
+        data = self._content(found.payload_hash)
+        if data is None:
+            raise NotFound(f"the payload of post {found.hash.hex()} is not kept here")
+        return data
+
+    def known_before(self, round_number: int, phase: str) -> bytes:
+        """The knowledge with which members did their work of a phase. Raises NotFound if it is not kept."""
+        height = self._phase_entry(round_number, phase).block.header.height
+        root = EMPTY_ROOT if height == 1 else self._entry(height - 1).block.header.knowledge_root
+        data = self._content(root)
+        if data is None:
+            raise NotFound(f"the knowledge before {phase} of round {round_number}, {root.hex()}, is not kept here")
+        return data
+
     def views(self) -> Iterator[BlockView]:
         """The final blocks in full, oldest first."""
         return (view_block(self._store, entry) for entry in walk(self._store, self._base, self._state.height))
@@ -248,6 +269,14 @@ class Explorer:
         if entry is None:
             raise NotFound(f"the block at height {height} is damaged and not held any more")
         return entry
+
+    def _phase_entry(self, round_number: int, phase: str) -> Entry:
+        """The final block that closed a phase. Raises NotFound."""
+        for height in self._heights(round_number):
+            entry = self._entry(height)
+            if phase_name(self.genesis, round_number, entry.block.header.phase) == phase:
+                return entry
+        raise NotFound(f"no block closed {phase} of round {round_number}: {self._progress()}")
 
     def _candidates(self) -> tuple[Block, ...]:
         return tuple(item for item in self._store.candidates() if item.header.parent_hash == self._state.block_hash)

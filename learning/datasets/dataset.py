@@ -52,6 +52,11 @@ class Dataset:
         """(channels, 1, 1): what a pixel of 0 becomes."""
         return -self._per_channel(self.info.mean) / self._per_channel(self.info.std)
 
+    @property
+    def white(self) -> torch.Tensor:
+        """(channels, 1, 1): what a pixel of `pixel_max` becomes."""
+        return (1 - self._per_channel(self.info.mean)) / self._per_channel(self.info.std)
+
     def _per_channel(self, values: tuple[float, ...]) -> torch.Tensor:
         return torch.tensor(values).reshape(-1, *(1 for _ in self.info.shape[1:]))
 

@@ -39,6 +39,12 @@ def _plan() -> Callable[..., None]:
     return plan
 
 
+def _attack() -> typer.Typer:
+    from fedchain.simulator.attack_cli import attack_app
+
+    return attack_app
+
+
 def _vectors() -> Callable[..., None]:
     return vectors
 
@@ -73,6 +79,7 @@ COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = Mappin
         "reproduce": _reproduce,
         "data": _data,
         "plan": _plan,
+        "attack": _attack,
         "vectors": _vectors,
         "node": _node,
         "keys": _keys,

@@ -1,0 +1,102 @@
+"""``fedchain attack``: what others could read in what members post. Nothing heavy is imported before it runs."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedchain.node.command import clear_errors, free_folder
+from fedchain.simulator.scenario import ScenarioError, load_scenario
+
+attack_app = typer.Typer(help="Try what others could read in what members post.", no_args_is_help=True)
+
+
+@attack_app.callback()
+def _group() -> None:
+    """A group of commands, however many it has."""
+
+
+@attack_app.command()
+def inversion(
+    store: Annotated[
+        Path | None, typer.Option(help="Attack a post of this stored chain: a run's folder or a node's.")
+    ] = None,
+    round_number: Annotated[int, typer.Option("--round", min=1, help="With --store: round of the post.")] = 1,
+    sender: Annotated[str, typer.Option(help="With --store: who posted, by the address or its end.")] = "",
+    attacker: Annotated[
+        str, typer.Option(help="With --store: the member that reads it; default: the first of the others.")
+    ] = "",
+    dataset: Annotated[str, typer.Option(help="Data set of the clients that are attacked.")] = "digits",
+    data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
+    model: Annotated[str, typer.Option(help="Model, or auto for the usual one.")] = "auto",
+    method: Annotated[
+        str, typer.Option(help="Attack posts of this method alone; default: FedAvg, FedReg, with MG, and prototypes.")
+    ] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameters of --method.")
+    ] = None,
+    images: Annotated[int, typer.Option(min=1, max=1000, help="Clients that are attacked.")] = 4,
+    batch_size: Annotated[int, typer.Option(min=1, max=64, help="Examples of the local step.")] = 1,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of training before the post.")] = 0,
+    noise: Annotated[
+        float, typer.Option(min=0.0, help="Multiplier of the noise on prototypes: deviation over sensitivity.")
+    ] = 1.0,
+    iterations: Annotated[int, typer.Option(min=1, help="Steps of the search for images.")] = 300,
+    learning_rate: Annotated[float, typer.Option(min=1e-6, help="First step of the search, normalised pixels.")] = 0.1,
+    total_variation: Annotated[float, typer.Option(min=0.0, help="Weight of the total variation.")] = 1e-3,
+    seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for table and picture; default: runs/inversion.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look for a client's images in what it posts: gradient inversion, and inversion of prototypes.
+
+    Clients post by the methods' own code, after one local step. What is found is compared with the originals, and with
+    the mean image of the class, which needs no attack.
+    """
+    with clear_errors(ScenarioError):
+        if (store is None) != (sender == ""):
+            raise ScenarioError("--store and --sender name a stored post together; give both or neither")
+        if settings and not method:
+            raise ScenarioError("--set is for the method that --method names, and there is none")
+
+        from rich.console import Console
+
+        from fedchain.learning.leakage.descent import Search
+        from fedchain.simulator.leakage.attack import OBJECTIVES, Finding
+        from fedchain.simulator.leakage.report import row_of, show, to_dict, write_folder
+
+        search = Search(iterations=iterations, learning_rate=learning_rate, total_variation=total_variation)
+        findings: list[Finding] = []
+        console = Console(highlight=False, markup=False, quiet=as_json)
+        if store is not None:
+            from fedchain.simulator.leakage.stored import attack_stored
+
+            title = f"what {sender} posted in round {round_number}"
+            found = attack_stored(
+                store, round_number, sender, attacker, data_dir=data_dir, objectives=OBJECTIVES, search=search
+            )
+        else:
+            from fedchain.node.task import read_settings
+            from fedchain.simulator.leakage.attack import SETTINGS, Setting, Victims, attack_methods
+
+            title = f"{dataset}: one step on {batch_size}, after {rounds} rounds"
+            values: dict[str, Any] = {"dataset": dataset, "data_dir": data_dir, "model": model, "seed": seed}
+            victims = Victims(clients=images, batch_size=batch_size, rounds=rounds)
+            given = read_settings(settings or [])
+            asked = (Setting(name=method, method=method, hyperparameters=given),) if method else SETTINGS
+            if method:
+                values |= {"method": method, "hyperparameters": given}
+            scenario = load_scenario(None, {**values, "peers": images, "partition": "iid"})
+            found = attack_methods(scenario, asked, victims, noise=noise, search=search)
+        for finding in found:
+            findings.append(finding)
+            console.print(f"{finding.name}, {finding.attack}: {row_of(finding).psnr:.1f} dB")
+        rows = [row_of(finding) for finding in findings]
+        folder = out or free_folder("inversion")
+        write_folder(folder, title, findings)
+        show(console, title, rows)
+        console.print(f"written to {folder}")
+        if as_json:
+            import json
+
+            print(json.dumps(to_dict(title, rows), indent=2))

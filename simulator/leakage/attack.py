@@ -1,0 +1,261 @@
+"""The attacks on what clients post: parameters after one local step, and prototypes of so many examples."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.datasets.load import load_dataset
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.leakage.descent import PixelRange, Search
+from fedchain.learning.leakage.gradient_inversion import (
+    Objective,
+    expect_fedreg_step,
+    expect_plain_step,
+    has_closed_form,
+    invert_gradient,
+    read_gradient,
+    read_input,
+    recover_labels,
+)
+from fedchain.learning.leakage.prototype_inversion import invert_prototype
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.method import Method
+from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.methods.fedreg import FedReg
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.prototypes import forward_all
+from fedchain.learning.registry import build_method
+from fedchain.learning.seeding import derive
+from fedchain.simulator.leakage.federation import Federation, Handful, Seen, common_model, own_model
+from fedchain.simulator.leakage.scores import Scores, join, mean_images, score_prototype, score_update
+from fedchain.simulator.scenario import Scenario
+
+OBJECTIVES: tuple[Objective, ...] = ("cosine", "l2", "closed-form")
+"""The attacks on parameters; the last one where the model's first layer gives its input away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A method whose posts are attacked."""
+
+    name: str
+    """What the table calls it."""
+    method: str
+    """Its name."""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Those that differ from its defaults."""
+    informed: bool = False
+    """Whether the attacker reckons with what FedReg adds to a step, or takes the post for a plain one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victims:
+    """Who is attacked."""
+
+    clients: int
+    """How many clients, one post of each."""
+    batch_size: int = 1
+    """Examples of the one local step, B."""
+    rounds: int = 0
+    """Rounds of training before the post."""
+
+
+SETTINGS = (
+    Setting(name="FedAvg", method="fedavg"),
+    Setting(name="FedReg", method="fedreg"),
+    Setting(name="FedReg with MG", method="fedreg", hyperparameters={"modified_gradient": True}),
+    Setting(
+        name="FedReg with MG, informed", method="fedreg", hyperparameters={"modified_gradient": True}, informed=True
+    ),
+    Setting(name="prototypes", method="dfpl"),
+)
+"""What is attacked unless something else is asked for."""
+
+NEAR = 0.2
+"""First step of the search behind a prototype, in steps of the one behind a gradient: it stays near where it starts."""
+
+COUNTS = (1, 4, 16, 64)
+"""Examples behind a prototype, n_c."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finding:
+    """What one attack came to."""
+
+    name: str
+    """What was attacked."""
+    attack: str
+    """How: an objective; of prototypes, whether the sender's model was known, or the attacker's own stood for it."""
+    scores: Scores
+    """How near it came."""
+    of_prototypes: int = 0
+    """Examples behind each prototype, n_c; 0: parameters were attacked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What an attacker knows of the task's images without having seen any of the victim's."""
+
+    pixels: PixelRange
+    """Black and white."""
+    shape: tuple[int, ...]
+    """(c, h, w)."""
+    class_means: torch.Tensor
+    """(C, c, h, w), pixels between 0 and 1: of the test set, which is nobody's training data."""
+
+
+def view_of(config: LearningConfig) -> View:
+    """What is known of the images of a built-in data set.
+
+    Raises:
+        ConfigurationError: its examples are no images.
+    """
+    if config.dataset not in DATASETS or len(DATASETS[config.dataset].shape) != 3:
+        raise ConfigurationError(f"data set '{config.dataset}': only images of the built-in data sets can be compared")
+    dataset = load_dataset(config.dataset, config.data_dir)
+    pixels = PixelRange(dataset.black, dataset.white)
+    known, labels = dataset.normalise(dataset.test_images), torch.from_numpy(dataset.test_labels)
+    means = mean_images(pixels.to_pixels(known), labels, dataset.classes)
+    return View(pixels, dataset.info.shape, means)
+
+
+def attack_methods(
+    scenario: Scenario, settings: Sequence[Setting], victims: Victims, *, noise: float, search: Search
+) -> Iterator[Finding]:
+    """Attack what clients post by each of the methods: parameters of a common model, or prototypes.
+
+    Args:
+        scenario: data, model and seed; its method and hyper-parameters are those of `settings`.
+        settings: the methods.
+        victims: who is attacked.
+        noise: multiplier of the noise on prototypes; see :func:`attack_prototypes`.
+        search: how long is looked for images.
+
+    Raises:
+        ConfigurationError: a method posts neither, or the data are no images.
+    """
+    for setting in settings:
+        own = replace(scenario, method=setting.method, hyperparameters=setting.hyperparameters)
+        if posts_prototypes(own):
+            yield from attack_prototypes(own, COUNTS, noise=noise, rounds=max(1, victims.rounds), search=search)
+        else:
+            yield from attack_updates(own, setting, victims, OBJECTIVES, search)
+
+
+def posts_prototypes(scenario: Scenario) -> bool:
+    """Whether prototypes are what the scenario's clients post, and no parameters."""
+    method = build_method(scenario.method, dict(scenario.hyperparameters))
+    return isinstance(method, Dfpl)
+
+
+def attack_updates(
+    scenario: Scenario, setting: Setting, victims: Victims, objectives: Sequence[Objective], search: Search
+) -> Iterator[Finding]:
+    """Attack the posts of clients that took one local step on a batch, after some rounds of training.
+
+    Raises:
+        ConfigurationError: the method posts no parameters of a common model, or a search needs images.
+    """
+    number = victims.rounds + 1
+    (*_, (_, knowledge)) = Federation(scenario).play(victims.rounds)
+    step = {"batch_size": victims.batch_size, "local_steps": 1, "local_epochs": 0}
+    single = replace(scenario, hyperparameters={**scenario.hyperparameters, **step})
+    federation = Federation(single, partial(Handful, examples=victims.batch_size))
+    learner, view = federation.learner, view_of(scenario.learning_config())
+    common = common_model(learner, federation.rules, 0, number, knowledge)
+    seen = [federation.watch(client, number, knowledge) for client in range(victims.clients)]
+    for objective in objectives:
+        if objective == "closed-form" and not has_closed_form(common, victims.batch_size):
+            continue
+        scores = []
+        for client, post in enumerate(seen):
+            generator = torch.Generator().manual_seed(derive(scenario.seed, "attack", client))
+            scores.append(
+                attack_update(
+                    post, common, learner.method, objective, view, search, generator, informed=setting.informed
+                )
+            )
+        yield Finding(setting.name, objective, join(scores))
+
+
+def attack_update(
+    post: Seen,
+    common: Model,
+    method: Method,
+    objective: Objective,
+    view: View,
+    search: Search,
+    generator: torch.Generator,
+    *,
+    informed: bool = False,
+) -> Scores:
+    """Look for the images behind one post of parameters, and compare them with what they should be.
+
+    Raises:
+        ConfigurationError: nothing is known of how the method differs, of which an informed attacker would make use.
+    """
+    assert isinstance(method, LocalSgdMethod), "who has a common model trains with SGD"
+    gradient = read_gradient(post.posted, common, method.schedule)
+    labels = recover_labels(gradient, common, len(post.labels))
+    if objective == "closed-form":
+        images = read_input(gradient, common, view.shape)
+    else:
+        expected = expect_plain_step(common, post.dropout_seed)
+        if informed:
+            if not isinstance(method, FedReg):
+                raise ConfigurationError(f"an informed attack is one on FedReg, not on {type(method).__name__}")
+            expected = expect_fedreg_step(method, common, post.dropout_seed)
+        images = invert_gradient(gradient, labels, expected, objective, view.pixels, view.shape, search, generator)
+    originals, found = view.pixels.to_pixels(post.images), view.pixels.to_pixels(images)
+    return score_update(originals, post.labels, found, labels, view.class_means)
+
+
+def attack_prototypes(
+    scenario: Scenario, counts: Sequence[int], *, noise: float, rounds: int, search: Search
+) -> Iterator[Finding]:
+    """Attack a client's prototypes of so many examples each, as they are and with Gaussian noise.
+
+    The sender and the attacker are two clients that hold all classes. Noise is given by its multiplier: its standard
+    deviation over the sensitivity of a class mean, 2 C / n_c, where no embedding is longer than C.
+    """
+    info = DATASETS[scenario.dataset]
+    pair = replace(
+        scenario,
+        peers=2,
+        partition="n-way",
+        classes_avg=info.classes,
+        classes_std=0,
+        shots=max(counts),
+    )
+    view = view_of(pair.learning_config())
+    for count in counts:
+        federation = Federation(pair, partial(Handful, examples=count, of_each_class=True, clients=(0,)))
+        (*_, (number, knowledge)) = federation.play(rounds - 1)
+        post = federation.watch(0, number + 1, knowledge)
+        federation.watch(1, number + 1, knowledge)
+        sender = own_model(federation.learner, 0)
+        norm = float(forward_all(sender, post.images)[0].norm(dim=1).max())  # C
+        generator = torch.Generator().manual_seed(derive(scenario.seed, "noise", count))
+        exact = torch.from_numpy(post.posted["prototypes"].copy())  # (n, D)
+        noised = exact + torch.randn(exact.shape, generator=generator) * (noise * 2 * norm / count)
+        for encoder, whose in ((sender, "known model"), (own_model(federation.learner, 1), "own model")):
+            for prototypes, words in ((exact, ""), (noised, f", noise {noise:g}")):
+                scores = attack_prototype_post(prototypes, post, encoder, view, search)
+                yield Finding(f"prototype of {count}{words}", whose, scores, count)
+
+
+def attack_prototype_post(prototypes: torch.Tensor, post: Seen, encoder: Model, view: View, search: Search) -> Scores:
+    """Look for an image behind each prototype (n, D) of a post, or what noise made of them, from the class mean on."""
+    scores, examples = [], view.pixels.to_pixels(post.images)
+    nearby = replace(search, learning_rate=NEAR * search.learning_rate)
+    for label, prototype in zip(post.posted["labels"].tolist(), prototypes, strict=True):
+        start = view.pixels.normalise(view.class_means[label][None])
+        image = invert_prototype(prototype, encoder, start, view.pixels, nearby)
+        found = view.pixels.to_pixels(image)[0]
+        scores.append(score_prototype(examples[post.labels == label], found, view.class_means[label]))
+    return join(scores)

@@ -1,0 +1,158 @@
+"""A federation without chain and network, whose clients post by the method's own code, and what others see of it."""
+
+import copy
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedchain.learning.application import Application
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.learner import Learner
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.models.base import Model
+from fedchain.learning.payload.codec import decode
+from fedchain.learning.round import Round, Tensors
+from fedchain.learning.task.data_source import DataSource, Share
+from fedchain.simulator.engine.simulation import simulation_keys
+from fedchain.simulator.reproduction.forgetting import draw_clients
+from fedchain.simulator.run import load_learner
+from fedchain.simulator.scenario import Scenario
+
+PHASE = "update"
+"""The phase that is attacked: in which parameters or prototypes are posted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """A post as the other members see it, and what they cannot see."""
+
+    posted: Tensors
+    """The decoded payload."""
+
+    dropout_seed: int
+    """What the client's dropout was drawn from: it follows from the seed that all know."""
+
+    images: torch.Tensor
+    """(n, c, h, w), normalised: what the post is of."""
+
+    labels: torch.Tensor
+    """(n,), int64."""
+
+
+class Federation:
+    """Clients and rules of a scenario.
+
+    Args:
+        scenario: validated.
+        narrow: what is put between the clients and where their examples come from.
+    """
+
+    def __init__(self, scenario: Scenario, narrow: Callable[[DataSource], DataSource] | None = None) -> None:
+        self._scenario = scenario
+        self._members = [key.public_key for key in simulation_keys(scenario)]
+        self.rules = Application(scenario.learning_config(), self._members)
+        self.learner = load_learner(scenario)
+        if narrow is not None:
+            self.learner.replace_source(narrow)
+
+    def play(self, rounds: int) -> Iterator[tuple[int, bytes]]:
+        """Train; yields the number of each round and the knowledge that it leaves, first round 0 and the setup's."""
+        knowledge = b""
+        for number in range(rounds + 1):
+            drawn = draw_clients(self._scenario, number) if number else range(self._scenario.peers)
+            for phase, _, _ in self.rules.phases if number else self.rules.setup_phases:
+                knowledge = self.rules.aggregate(phase, number, knowledge, self._posts(phase, number, knowledge, drawn))
+            yield number, knowledge
+
+    def watch(self, client: int, number: int, knowledge: bytes) -> Seen:
+        """Let a client do its work of a round, and keep what it posts and what that is of."""
+        payload = self.learner.contribute(client, PHASE, number, knowledge).payload
+        with self.learner.lend(client, number) as own:
+            return Seen(read_post(self.rules, payload), torch.initial_seed(), own.train_images, own.train_labels)
+
+    def _posts(self, phase: str, number: int, knowledge: bytes, drawn: Collection[int]) -> list[tuple[bytes, bytes]]:
+        made = [self.learner.contribute(client, phase, number, knowledge).payload for client in drawn]
+        return sorted(zip((self._members[client] for client in drawn), made, strict=True))
+
+
+def read_post(rules: Application, payload: bytes) -> Tensors:
+    """A post of the phase that is attacked, decoded.
+
+    Raises:
+        ConfigurationError: the method has no such phase.
+        InvalidPayload: the bytes are no such post.
+    """
+    phase = next((phase for phase in rules.method.phases if phase.name == PHASE), None)
+    if phase is None:
+        raise ConfigurationError(f"the method has no phase {PHASE!r}, whose posts could be attacked")
+    return decode(payload, rules.method.payload_spec(phase, rules.info))
+
+
+def common_model(learner: Learner, rules: Application, member: int, number: int, knowledge: bytes) -> Model:
+    """A copy of the model with which a member that took no part yet begins the round.
+
+    Raises:
+        ConfigurationError: the method has no model that all begin with.
+    """
+    method = learner.method
+    if not isinstance(method, LocalSgdMethod) or not (method.shares_model and method.shared_init):
+        raise ConfigurationError("the members have no common model, by which one could tell what a post changed")
+    with learner.lend(member, number) as client:
+        method.receive(client, Round(number, rules.read_knowledge(knowledge)))
+        return copy.deepcopy(client.model)
+
+
+def own_model(learner: Learner, client: int) -> Model:
+    """A copy of the model that a client has now."""
+    with learner.lend(client, 1) as own:
+        return copy.deepcopy(own.model)
+
+
+class Handful:
+    """Gives some clients only the first few of their training examples; everything else is the source's.
+
+    Args:
+        source: where the examples come from.
+        examples: how many a client keeps, of each class where `of_each_class`.
+        of_each_class: whether they are counted class by class.
+        clients: who has so few; None: everybody.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        examples: int,
+        *,
+        of_each_class: bool = False,
+        clients: Collection[int] | None = None,
+    ) -> None:
+        self._source, self._examples = source, examples
+        self._of_each_class, self._clients = of_each_class, clients
+
+    def share(self, client: int, seed: int) -> Share:
+        """See :class:`DataSource`."""
+        share = self._source.share(client, seed)
+        kept = torch.from_numpy(self._kept(client, share.train_labels.numpy()))
+        return replace(share, train_images=share.train_images[kept], train_labels=share.train_labels[kept])
+
+    def train_labels(self, client: int) -> NDArray[np.int64]:
+        """See :class:`DataSource`."""
+        labels = self._source.train_labels(client)
+        return labels[self._kept(client, labels)]
+
+    def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """See :class:`DataSource`."""
+        return self._source.test_set()
+
+    def _kept(self, client: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions of the examples that the client keeps, ascending."""
+        if self._clients is not None and client not in self._clients:
+            return np.arange(len(labels))
+        if not self._of_each_class:
+            return np.arange(min(self._examples, len(labels)))
+        return np.sort(
+            np.concatenate([np.flatnonzero(labels == label)[: self._examples] for label in np.unique(labels)])
+        )

@@ -1,0 +1,107 @@
+"""What a member of a federation could read in the posts of a stored chain, a simulation's or a node's."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.names import find_member
+from fedchain.chain.storage.database import chain_folder
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.address import address
+from fedchain.learning.application import Application
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.leakage.descent import Search
+from fedchain.learning.leakage.gradient_inversion import Objective, has_closed_form
+from fedchain.learning.learner import Learner
+from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.models.base import Model
+from fedchain.learning.seeding import derive
+from fedchain.learning.training import draw_batches
+from fedchain.node.task import learning_from_genesis
+from fedchain.simulator.leakage.attack import Finding, attack_prototype_post, attack_update, view_of
+from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_model, read_post
+
+
+def attack_stored(
+    folder: Path,
+    round_number: int,
+    sender: str,
+    attacker: str,
+    *,
+    data_dir: str,
+    objectives: Sequence[Objective],
+    search: Search,
+) -> Iterator[Finding]:
+    """Attack what one member posted in a round, with what another one knows.
+
+    What is found is compared with the sender's images, which follow from the seed of the genesis document, as all
+    partitions of built-in data sets do. The attack itself does not look at them.
+
+    Args:
+        folder: a run's or a node's.
+        round_number: of the post.
+        sender: who posted, by its address or the end of it.
+        attacker: who reads it, likewise; empty: the first of the other members.
+        data_dir: folder of the data sets.
+        objectives: which attacks on parameters are tried.
+        search: how long is looked for images.
+
+    Raises:
+        ChainError: the folder holds no chain, or not that post.
+        ConfigurationError: posts of this federation are not attacked: the message says why.
+    """
+    with Store.open(chain_folder(folder), read_only=True) as store:
+        explorer = Explorer(store)
+        members = explorer.genesis.members
+        config = learning_from_genesis(explorer.genesis, data_dir)
+        view, rules, learner = view_of(config), Application(config, members), Learner(config, members=members)
+        victim = members.index(find_member(sender, members))
+        reader = members.index(find_member(attacker, members)) if attacker else int(victim == 0)
+        payload = explorer.payload(round_number, PHASE, members[victim])
+        post = _see(learner, victim, round_number, rules, payload)
+        generator = torch.Generator().manual_seed(derive(config.seed, "attack", victim))
+        method, name = learner.method, f"{config.method}, round {round_number}"
+        if isinstance(method, LocalSgdMethod) and method.shares_model:
+            _expect_one_step(learner, victim)
+            knowledge = explorer.known_before(round_number, PHASE)
+            common = common_model(learner, rules, reader, round_number, knowledge)
+            for objective in objectives:
+                if objective != "closed-form" or has_closed_form(common, len(post.labels)):
+                    scores = attack_update(post, common, method, objective, view, search, generator)
+                    yield Finding(name, objective, scores)
+        elif "prototypes" in post.posted:
+            encoder = _train(explorer, learner, reader, round_number)
+            prototypes = torch.from_numpy(post.posted["prototypes"].copy())
+            scores = attack_prototype_post(prototypes, post, encoder, view, search)
+            yield Finding(name, "own model", scores, int(post.posted["counts"].max()))
+        else:
+            raise ConfigurationError(f"{config.method} posts neither parameters nor prototypes that could be read")
+
+
+def _see(learner: Learner, victim: int, number: int, rules: Application, payload: bytes) -> Seen:
+    """The post, and what it is of: of parameters the first batch, of prototypes all examples."""
+    posted = read_post(rules, payload)
+    with learner.lend(victim, number) as client:
+        images, labels, seed = client.train_images, client.train_labels, torch.initial_seed()
+        if "prototypes" not in posted and isinstance(learner.method, LocalSgdMethod):
+            batch = next(draw_batches(len(labels), learner.method.schedule.batch_size, client.generator))
+            images, labels = images[batch], labels[batch]
+    return Seen(posted, seed, images, labels)
+
+
+def _expect_one_step(learner: Learner, victim: int) -> None:
+    """Raise ConfigurationError for posts of more than one local step: this attack takes a post for one gradient."""
+    steps = learner.planned_steps(victim, PHASE)
+    if steps != 1:
+        raise ConfigurationError(f"a post of this federation is of {steps} local steps; posts of one can be attacked")
+
+
+def _train(explorer: Explorer, learner: Learner, reader: int, number: int) -> Model:
+    """The attacker's own model after a round, trained again with what was known in each round in which it posted."""
+    who = address(explorer.genesis.members[reader])
+    for past in range(1, number + 1):
+        if any(post.sender == who and post.phase == PHASE for post in explorer.round(past).transactions):
+            learner.contribute(reader, PHASE, past, explorer.known_before(past, PHASE))
+    return own_model(learner, reader)
