@@ -6,9 +6,12 @@ offer is only looked up when a method is asked for.
 
 import importlib
 import math
+import os
+import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +129,24 @@ def is_import_path(name: str) -> bool:
 
 
 def _installed_methods() -> dict[str, dict[str, str]]:
-    """Name of each method that installed packages register -> where its class is -> the package that says so."""
+    """Name of each method that installed packages register -> where its class is -> the package that says so.
+
+    Asking all packages takes longer than building most methods, so the answer stays while their folders do.
+    """
+    changes = [(folder, stat.st_mtime_ns) for folder in sys.path if (stat := _stat(folder or ".")) is not None]
+    return _registered_in(tuple(changes))
+
+
+def _stat(folder: str) -> os.stat_result | None:
+    try:
+        return os.stat(folder)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _registered_in(folders: tuple[tuple[str, int], ...]) -> dict[str, dict[str, str]]:
+    """Ask the packages on Python's path, whose ``folders`` were changed when they say."""
     from importlib.metadata import entry_points
 
     found: dict[str, dict[str, str]] = {}

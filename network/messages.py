@@ -353,13 +353,50 @@ class Chunk:
         return cls(expect_size(content_hash, HASH_SIZE, "chunk hash"), offset, data)
 
 
+@dataclass(frozen=True, slots=True)
+class GetPayloads:
+    """Ask for the small payloads of a final block at once, as one :class:`Payloads`."""
+
+    KIND: ClassVar[int] = 15
+    height: int
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.height]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "GetPayloads":
+        """Read the canonical fields; raises InvalidEncoding."""
+        return cls(*expect_record(fields, "get payloads", (int,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Payloads:
+    """Payloads of a final block's posts, as many as the sender holds and has room for."""
+
+    KIND: ClassVar[int] = 16
+    height: int
+    payloads: tuple[bytes, ...] = field(repr=False)
+    """In the order of the posts; each says by its hash whose it is."""
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.height, list(self.payloads)]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "Payloads":
+        """Read the canonical fields; raises InvalidEncoding."""
+        height, payloads = expect_record(fields, "payloads", (int, list))
+        return cls(height, tuple(expect_record(payloads, "payloads", [bytes] * len(payloads))))
+
+
 GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage
 """What everybody should hear."""
 
-Question = GetFinal | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate
+Question = GetFinal | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate | GetPayloads
 """What costs whoever answers more than whoever asks."""
 
-Message = GossipMessage | Status | Question | Chunk | FinalMessage | CertificateMessage
+Message = GossipMessage | Status | Question | Chunk | FinalMessage | CertificateMessage | Payloads
 
 _KINDS: dict[int, Any] = {
     kind.KIND: kind
@@ -378,6 +415,8 @@ _KINDS: dict[int, Any] = {
         GetCandidate,
         GetCertificate,
         CertificateMessage,
+        GetPayloads,
+        Payloads,
     )
 }
 

@@ -19,11 +19,13 @@ from fedchain.network.messages import (
     GetCertificate,
     GetContent,
     GetFinal,
+    GetPayloads,
     GetPosts,
     GetVotes,
     GossipMessage,
     HeldVotes,
     Message,
+    Payloads,
     PostMessage,
     Status,
     VoteMessage,
@@ -68,6 +70,8 @@ def messages() -> Iterator[Message]:
     yield GetCandidate(second.block.hash)
     yield GetCertificate(2, 1, second.block.hash)
     yield CertificateMessage(polka)
+    yield GetPayloads(1)
+    yield Payloads(1, (INLINE, b""))
 
 
 def _prevotes(chain: VectorChain) -> Certificate:

@@ -24,10 +24,12 @@ from fedchain.network.messages import (
     GetCandidate,
     GetCertificate,
     GetFinal,
+    GetPayloads,
     GetPosts,
     GetVotes,
     HeldVotes,
     Message,
+    Payloads,
     PostMessage,
     Status,
     VoteMessage,
@@ -41,7 +43,7 @@ ANSWERS_MAX = 64
 UNKNOWN_MAX = 2
 """Unknown candidates that are asked for after one status; the others are in the next one too."""
 
-ChainQuestion = GetFinal | GetPosts | GetVotes | GetCandidate | GetCertificate
+ChainQuestion = GetFinal | GetPosts | GetVotes | GetCandidate | GetCertificate | GetPayloads
 
 
 class Answers:
@@ -113,6 +115,10 @@ class Answers:
                 polka: Certificate | None = agreement.ballots.polka(attempt)
                 if height == is_open and polka is not None and polka.block_hash == block_hash:
                     yield CertificateMessage(polka)
+            case GetPayloads(height):
+                found = context.ledger.final(height)
+                if found is not None:
+                    yield Payloads(height, tuple(self._payloads(found[0].transactions)))
             case _:
                 assert_never(question)
 
@@ -131,6 +137,18 @@ class Answers:
             if number and size > FINALS_SIZE_MAX:
                 return
             yield message
+
+    def _payloads(self, posts: Collection[Transaction]) -> Iterator[bytes]:
+        """Payloads of a block's posts that are small and held, bounded in bytes as final blocks are."""
+        size = 0
+        for post in posts:
+            size += post.payload_size
+            if size > FINALS_SIZE_MAX:
+                return
+            if post.payload_size <= self._context.genesis.inline_size_max:
+                payload = self._context.content(post.payload_hash)
+                if payload is not None:
+                    yield payload
 
     def _finals(self, height: int, count: int) -> Iterator[FinalMessage]:
         """Final blocks from ``height`` on, bounded in number and in bytes."""

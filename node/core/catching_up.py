@@ -5,7 +5,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import AlreadyKnown, OutOfWindow
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Status
+from fedchain.network.messages import Payloads, Status
 from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
@@ -47,6 +47,7 @@ class CatchingUp:
         context = self._context
         self._ask()
         self._backfill.on_tick()
+        self._replay.on_tick()
         if context.knowledge() is None and context.peers:
             peer = next(iter(context.peers))
             context.send(context.contents.fetch(context.head.knowledge_root, peer, context.now.ms))
@@ -68,6 +69,11 @@ class CatchingUp:
         if height - context.head.height <= JOIN_GAP:
             raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
         return self._note_joined(self._joining.on_final(peer, block, certificate))
+
+    def on_payloads(self, peer: PublicKey, message: Payloads) -> bool:
+        """Payloads of a block that is replayed; whether our head moved."""
+        self._replay.on_payloads(peer, message)
+        return self.advance()
 
     def on_content(self, content_hash: Hash) -> bool:
         """A content has come; whether it let us join, so that our head moved."""

@@ -27,6 +27,7 @@ from fedchain.network.messages import (
     FinalMessage,
     GetContent,
     Message,
+    Payloads,
     PostMessage,
     Status,
     VoteMessage,
@@ -273,6 +274,9 @@ class Node:
                 wanted = self._blocks.wanted
                 questions = self._answers.questions(message, self._voting.agreement, wanted)
                 context.send((peer, question) for question in questions)
+            case Payloads():
+                if self._catching_up.on_payloads(peer, message):
+                    self._on_head()
             case GetContent():
                 chunk = context.contents.chunk(peer, message)
                 if chunk is not None:

@@ -1,15 +1,18 @@
 """Replay: following every final block and recomputing its aggregate, for whoever takes nobody's word for it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, OutOfWindow, Refused
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import GetPayloads, Payloads
+from fedchain.network.sync import STALL_MS
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
-from fedchain.node.core.effects import Refuse
+from fedchain.node.core.effects import Refuse, Send
 from fedchain.node.core.jobs import Knowledge
 
 AHEAD_MAX = 32
@@ -34,6 +37,7 @@ class Replay:
         self._waiting: dict[int, dict[PublicKey, Replayed]] = {}  # by height, and by who handed it out
         self._judged: Replayed | None = None  # the block on the head: it is final, and waits for payloads
         self._payloads_here = 0  # of so many of its posts, from the first on
+        self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # who was asked for all payloads of a block, and when
 
     def take(self, peer: PublicKey, block: Block, certificate: Certificate) -> None:
         """Keep a block near the head, one of each peer, and fetch its payloads.
@@ -46,8 +50,32 @@ class Replay:
         if (count := len(block.transactions)) > len(context.head.members):
             raise InvalidBlock("posts", f"{count} found, there are {len(context.head.members)} members")
         self._waiting.setdefault(height, {})[peer] = Replayed(peer, block, certificate)
-        if not self._is_given_up(height):
-            context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
+        if self._is_given_up(height) or block.hash in self._asked:
+            return
+        if all(post.payload_size <= context.genesis.inline_size_max for post in block.transactions):
+            self._asked[block.hash] = peer, context.now.ms
+            context.emit(Send(peer, GetPayloads(height)))
+        else:
+            self._fetch(block, peer)
+
+    def on_payloads(self, peer: PublicKey, message: Payloads) -> None:
+        """Payloads of a block come at once; what is missing among them is fetched one by one."""
+        found = self._waiting.get(message.height, {}).get(peer)
+        if found is None or self._asked.get(found.block.hash, (b"", 0))[0] != peer:
+            return
+        expected = {post.payload_hash for post in found.block.transactions}
+        for payload in message.payloads:
+            if (content_hash := sha256(payload)) in expected:
+                self._context.contents.put(content_hash, payload)
+        self._fetch(found.block, peer)
+
+    def on_tick(self) -> None:
+        """Fetch one by one what was asked for at once and has not come."""
+        now_ms = self._context.now.ms
+        for found in self._blocks_waiting():
+            _, asked_ms = self._asked.get(found.block.hash, (b"", now_ms))
+            if now_ms - asked_ms >= STALL_MS:
+                self._fetch(found.block, found.peer)
 
     def next(self) -> Replayed | None:
         """The block on the head, once its aggregate is recomputed."""
@@ -96,13 +124,22 @@ class Replay:
 
     def contents_wanted(self) -> set[Hash]:
         """Payloads of the blocks that wait."""
-        blocks = (item.block for waiting in self._waiting.values() for item in waiting.values())
-        return {post.payload_hash for block in blocks for post in block.transactions}
+        return {post.payload_hash for item in self._blocks_waiting() for post in item.block.transactions}
 
     def forget_up_to(self, height: int) -> None:
         """Our head is at ``height``."""
         self._waiting = {above: items for above, items in self._waiting.items() if above > height}
+        waiting = {item.block.hash for item in self._blocks_waiting()}
+        self._asked = {block_hash: asked for block_hash, asked in self._asked.items() if block_hash in waiting}
         self._judged, self._payloads_here = None, 0
+
+    def _blocks_waiting(self) -> Iterator[Replayed]:
+        return (item for waiting in self._waiting.values() for item in waiting.values())
+
+    def _fetch(self, block: Block, peer: PublicKey) -> None:
+        """Ask for every payload of a block that is not here."""
+        context = self._context
+        context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 
     def _is_given_up(self, height: int) -> bool:
         """Whether others need not have kept the payloads of a height any more: it is taken on its certificate."""

@@ -26,6 +26,9 @@ from fedchain.learning.learner import Contribution, Learner
 POLL_S = 1.0
 """How often a wait for a result looks whether its process is still alive."""
 
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""What ends a process from outside."""
+
 CLIENTS_MAX = 16
 """Clients that a process holds where most peers are asleep; the others wait in files."""
 
@@ -104,8 +107,13 @@ class TrainingPool:
         ]
         self._count = 0
         self._done: dict[int, tuple[bool, Any]] = {}
-        for process in self._processes:
-            process.start()
+        # A signal that comes before a child has its own handlers would be handled in the parent's way.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+        try:
+            for process in self._processes:
+                process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def planned_steps(self, client: int, phase: str) -> int:
         """See :class:`Compute`."""
@@ -172,6 +180,7 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
     """A process's life: take calls, answer them. A client's last contribution is kept: a restarted peer asks again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     made = LastContributions(folder, PAYLOADS_MAX)

@@ -22,10 +22,12 @@ from fedchain.network.messages import (
     GetCertificate,
     GetContent,
     GetFinal,
+    GetPayloads,
     GetPosts,
     GetVotes,
     HeldVotes,
     Message,
+    Payloads,
     PostMessage,
     Status,
     VoteMessage,
@@ -77,6 +79,8 @@ def messages() -> tuple[Message, ...]:
         held = (HeldVotes(VoteKind.PREVOTE, 0, b"\7"),)
         candidates = tuple(other.hash for other in blocks[HEIGHT:])
         found += [Status(height, block.hash, b"\7", candidates, held, (0, block.hash)), GetFinal(height, 3)]
+        payloads = tuple(builder.contents[post.payload_hash] for post in block.transactions)
+        found += [GetPayloads(height), Payloads(height, payloads)]
         found += [GetVotes(height, VoteKind.PREVOTE, 0, b"\7"), GetPosts(block.header.round, 0, b"\7")]
         found += [GetContent(block.header.knowledge_root, 3), GetContent(block.header.state_root, 0)]
     found.append(EvidenceMessage(double_vote(keys(3)[1], builder.genesis, HEIGHT + 1)))

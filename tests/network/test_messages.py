@@ -26,10 +26,12 @@ from fedchain.network.messages import (
     GetCertificate,
     GetContent,
     GetFinal,
+    GetPayloads,
     GetPosts,
     GetVotes,
     HeldVotes,
     Message,
+    Payloads,
     PostMessage,
     Status,
     VoteMessage,
@@ -66,6 +68,9 @@ def _messages() -> dict[str, Message]:
         "certificate": CertificateMessage(certificate),
         "get content": GetContent(HASH, 2**20),
         "chunk": Chunk(HASH, 2**20, b"data"),
+        "get payloads": GetPayloads(3),
+        "payloads": Payloads(3, (b"data", b"")),
+        "no payloads": Payloads(3, ()),
     }
 
 
@@ -82,10 +87,10 @@ def test_a_message_comes_back_as_it_was_sent(name: str) -> None:
 
 def test_every_kind_has_a_number_of_its_own_and_is_tested() -> None:
     kinds = {type(message) for message in MESSAGES.values()}
-    assert sorted(kind.KIND for kind in kinds) == list(range(1, 15))
+    assert sorted(kind.KIND for kind in kinds) == list(range(1, 17))
 
 
-@pytest.mark.parametrize("kind", [0, 15, 2**63])
+@pytest.mark.parametrize("kind", [0, 17, 2**63])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
     with pytest.raises(InvalidEncoding, match="message type"):
         decode_message(encode([kind, []]))

@@ -9,7 +9,8 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Final
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal
+from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads
+from fedchain.network.sync import STALL_MS
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Effect, Persist
 from fedchain.node.core.events import PeerConnected
@@ -107,9 +108,12 @@ def _replaying() -> tuple[Stage, list[Block]]:
     return stage, _chain(stage, 4)
 
 
+def _payloads(stage: Stage, block: Block) -> tuple[bytes, ...]:
+    return tuple(stage.chain.contents[post.payload_hash] for post in block.transactions)
+
+
 def _send_payloads(stage: Stage, block: Block, peer: PublicKey) -> list[Effect]:
-    chunks = [Chunk(post.payload_hash, 0, stage.chain.contents[post.payload_hash]) for post in block.transactions]
-    return [effect for chunk in chunks for effect in stage.receive(chunk, peer)]
+    return stage.receive(Payloads(block.header.height, _payloads(stage, block)), peer)
 
 
 def test_who_replays_passes_over_a_block_that_is_not_final() -> None:
@@ -163,6 +167,39 @@ def test_who_replays_judges_a_block_once_however_many_payloads_it_waits_for(monk
     _send_payloads(stage, blocks[0], stage.others[HONEST])
     assert stage.node.head.block_hash == blocks[0].hash
     assert judged == blocks[:1] * 2, "once when it came, and once when it became the head"
+
+
+def test_payloads_that_do_not_come_at_once_are_fetched_one_by_one() -> None:
+    stage, blocks = _replaying()
+    _claim(stage, HONEST, blocks[-1])
+    effects = _hand_out(stage, HONEST, blocks[0])
+    assert (sent(effects, GetPayloads), sent(effects, GetContent)) == ([GetPayloads(1)], [])
+    first, *rest = blocks[0].transactions
+    short = Payloads(1, (b"something else", stage.chain.contents[first.payload_hash]))
+    assert sent(stage.receive(short, stage.others[HOG]), GetContent) == [], "nobody asked it"
+    effects = stage.receive(short, stage.others[HONEST])
+    assert sent(effects, GetContent) == [GetContent(post.payload_hash, 0) for post in rest]
+    for post in rest:
+        stage.receive(Chunk(post.payload_hash, 0, stage.chain.contents[post.payload_hash]), stage.others[HONEST])
+    assert stage.node.head.block_hash == blocks[0].hash
+
+
+def test_who_is_silent_about_payloads_does_not_hold_up_a_replay() -> None:
+    stage, blocks = _replaying()
+    _claim(stage, HONEST, blocks[-1])
+    _hand_out(stage, HONEST, blocks[0])
+    assert sent(stage.tick(STALL_MS // 2_000), GetContent) == []
+    wanted = [GetContent(post.payload_hash, 0) for post in blocks[0].transactions]
+    assert sent(stage.tick(STALL_MS // 1_000), GetContent) == wanted
+
+
+def test_payloads_of_a_final_block_are_handed_out_together() -> None:
+    stage, blocks = _replaying()
+    _claim(stage, HONEST, blocks[-1])
+    _hand_out(stage, HONEST, blocks[0])
+    _send_payloads(stage, blocks[0], stage.others[HONEST])
+    assert sent(stage.receive(GetPayloads(2)), Payloads) == [], "that block is not final here"
+    assert sent(stage.receive(GetPayloads(1)), Payloads) == [Payloads(1, _payloads(stage, blocks[0]))]
 
 
 # --- older blocks in the background
