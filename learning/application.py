@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import NothingLeft
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import info_of
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import NO_CHAIN, Post, Round, Tensors
 
 PHASES_KEPT = 2
 """Phases whose decoded posts are kept: simulated peers share them, and some are a phase behind."""
@@ -49,24 +50,37 @@ class Application:
     Args:
         config: the task; it is validated here.
         members: public keys in the order of the partition, which methods may ask for. Whoever judges a chain gives
-            them; who founds one knows none yet.
+            them, and then the material is checked; who founds one knows none yet.
+        chain_id: what the federation is known by, to which proofs are bound.
     """
 
-    def __init__(self, config: LearningConfig, members: Sequence[bytes] = ()) -> None:
+    def __init__(self, config: LearningConfig, members: Sequence[bytes] = (), chain_id: bytes = NO_CHAIN) -> None:
         config.validate()
         check_arithmetic()
         self.method = build_method(config.method, dict(config.hyperparameters))
         self.info: ModelInfo = info_of(config)
         self._knowledge = KnowledgeReader(self.method, self.info)
         self._public = Round(
-            0, None, clients=config.clients, members=tuple(members), material=MappingProxyType(dict(config.material))
+            0,
+            None,
+            clients=config.clients,
+            members=tuple(members),
+            material=MappingProxyType(dict(config.material)),
+            chain_id=chain_id,
+            info=self.info,
         )
+        if members:
+            self.method.validate_material(self._public)
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
         self._payload_specs = {name: self.method.payload_spec(phase, self.info) for name, phase in self._phases.items()}
         self._knowledge_specs = {
             name: self.method.knowledge_spec(phase, self.info) for name, phase in self._phases.items()
         }
         self._decoded = _DecodedPosts()
+
+    def join(self, chain_id: bytes) -> None:
+        """Judge for the federation that is known by this id from now on: who founds one learns the id from it."""
+        self._public = replace(self._public, chain_id=chain_id)
 
     @property
     def phases(self) -> tuple[tuple[str, str, int], ...]:
@@ -92,15 +106,19 @@ class Application:
     def aggregate(self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return the knowledge that (sender, payload) posts, in ascending order of sender, leave behind.
 
-        Without posts the knowledge stays as it is. Raises `InvalidPayload` for a payload that `check` refuses, and for
-        no other.
+        Without posts, or with posts that leave nothing, the knowledge stays as it is. Raises `InvalidPayload` for a
+        payload that `check` refuses, and for no other.
         """
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:
             return knowledge
         closed, round = self._phases[phase], self._round(round_number, knowledge)
         read = tuple(self._read(closed, sender, payload, round) for sender, payload in posts)
-        left = settle(self.method.aggregate(closed, replace(round, posts=read)), self._knowledge_specs[phase])
+        try:
+            aggregate = self.method.aggregate(closed, replace(round, posts=read))
+        except NothingLeft:
+            return knowledge
+        left = settle(aggregate, self._knowledge_specs[phase])
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])
         kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, round_number, is_last=is_last)
         parts = [(part.phase, part.round, (part.document,)) for part in kept]

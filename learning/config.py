@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS
 from fedchain.learning.exceptions import ConfigurationError, unknown_name
-from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, locate_method
+from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, load_method, locate_method
 
 if TYPE_CHECKING:
     from fedchain.learning.models.model_info import ModelInfo
@@ -63,7 +63,8 @@ class LearningConfig:
     """The shapes of everybody's model, where they are known; for own data they must be."""
 
     model: str = "auto"
-    """Model: one that takes the data set's examples (`fedchain data` lists them), or auto for the usual one."""
+    """Model: one that takes the data set's examples (`fedchain data` lists them), auto for the usual one, or several
+    joined by +, which clients take in turn, for methods that exchange prototypes alone."""
 
     clients: int = 20
     """Number of clients K among whom the data are spread."""
@@ -141,14 +142,22 @@ class LearningConfig:
 
     def _validate_built_in(self) -> None:
         _validate_choice("data set", self.dataset, DATASETS)
-        _validate_choice("model", self.model, _MODELS)
         info = DATASETS[self.dataset]
-        if self.model_name not in info.models:
-            fitting = ", ".join(info.models)
-            raise ConfigurationError(f"model '{self.model}' does not fit {self.dataset} images; use {fitting}")
+        for name in self.model.split("+"):
+            _validate_choice("model", name, _MODELS)
+        for name in self.model_names:
+            if name not in info.models:
+                fitting = ", ".join(info.models)
+                raise ConfigurationError(f"model '{name}' does not fit {self.dataset} images; use {fitting}")
+        if len(self.model_names) > 1 and not load_method(self.method).mixes_models:
+            raise ConfigurationError(f"{self.method} averages parameters, which {self.model} do not have in common")
         if self.partition == "by-source" and not info.sources:
             known = ", ".join(name for name, other in DATASETS.items() if other.sources)
             raise ConfigurationError(f"{self.dataset} does not say where its examples come from, as {known} do")
+        if self.augmentation != "none" and not FROZEN_MODELS.isdisjoint(self.model_names):
+            raise ConfigurationError(
+                f"augmentation {self.augmentation} is not for {self.model}: its backbone looks once"
+            )
         if self.augmentation != "none" and len(info.shape) != 3:
             raise ConfigurationError(f"augmentation {self.augmentation} is for images, which {self.dataset} has not")
         if self.shapes is not None and (self.shapes.classes, self.shapes.input_shape) != (info.classes, None):
@@ -175,9 +184,13 @@ class LearningConfig:
         return 0 if self.dataset == OWN else DATASETS[self.dataset].train_size
 
     @property
-    def model_name(self) -> str:
-        """The model in use, with 'auto' resolved."""
-        return DATASETS[self.dataset].models[0] if self.model == "auto" else self.model
+    def model_names(self) -> tuple[str, ...]:
+        """The models in use, with 'auto' resolved; client k takes the one at place k modulo their number."""
+        return tuple(DATASETS[self.dataset].models[0] if name == "auto" else name for name in self.model.split("+"))
+
+    def model_of(self, client: int) -> str:
+        """Return the name of a client's model."""
+        return self.model_names[client % len(self.model_names)]
 
 
 def _validate_type(name: str, value: object, expected: type) -> None:

@@ -7,7 +7,10 @@ LearningError
 ├── SecretMissing         this member lacks a secret that the method needs; the message names both
 ├── InvalidPayload        the sender posted bytes that break a rule; no retry heals it
 │   └── UnsoundNumbers        numbers that are too large or too small, or none at all
-└── TrainingDiverged      this client's own training left the numbers that may be posted
+├── NothingLeft           the posts of a phase are too few to leave anything behind
+└── NothingToPost         this client has nothing to post in this phase; the message names it and says why
+    ├── TrainingDiverged      its own training left the numbers that may be posted
+    └── DecryptionRefused     it will not help to open what it was asked to
 """
 
 import difflib
@@ -49,7 +52,19 @@ class SecretMissing(LearningError):
     """A member's secret is not there: its file is missing, or it was made for another federation."""
 
 
-class TrainingDiverged(LearningError):
+class NothingLeft(LearningError):
+    """Posts that passed leave nothing behind: there are fewer shares than open a sum. The knowledge stays as it is."""
+
+
+class NothingToPost(LearningError):
+    """A client posts nothing in this phase, and the federation goes on without. The message names the client."""
+
+
+class DecryptionRefused(NothingToPost):
+    """A member will not help to decrypt: nothing was encrypted, by too few, or it has opened another sum already."""
+
+
+class TrainingDiverged(NothingToPost):
     """A training loss was not finite, or the post has numbers that others refuse: there is nothing sound to post.
 
     `reason` says what is wrong with the post; it is empty where the loss tells all.

@@ -26,11 +26,13 @@ from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.base import Model
+from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.registry import describe
 from fedchain.learning.models.shapes import info_of
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.registry import build_method
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import NO_CHAIN, Round, Tensors
 from fedchain.learning.secrets import Secrets, no_secrets
 from fedchain.learning.seeding import derive
 from fedchain.learning.task.choice import TaskFunction
@@ -78,6 +80,7 @@ class Learner:
         test_local: whether models that nobody shares may be measured on the whole test set, too, which would cost more
             than their training.
         members: public keys in the order of the partition, for methods that ask who is who.
+        chain_id: what the federation is known by, to which proofs are bound; `join` says it later.
         secrets_of: where a client's secrets are; without it there are none.
     """
 
@@ -88,6 +91,7 @@ class Learner:
         *,
         test_local: bool = True,
         members: Sequence[bytes] = (),
+        chain_id: bytes = NO_CHAIN,
         secrets_of: SecretsOf | None = None,
     ) -> None:
         config.validate()
@@ -97,7 +101,7 @@ class Learner:
         self._info = info_of(config)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
         self._knowledge = KnowledgeReader(self._method, self._info)
-        self._members, self._secrets_of = tuple(members), secrets_of
+        self._members, self._chain_id, self._secrets_of = tuple(members), chain_id, secrets_of
         self._source = open_data_source(config, task)
         self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -109,6 +113,10 @@ class Learner:
         A client that comes back is what it was, byte for byte, so a limit changes no result.
         """
         self._clients.limit(clients_max, folder)
+
+    def join(self, chain_id: bytes) -> None:
+        """Learn in the federation that is known by this id from now on."""
+        self._chain_id = chain_id
 
     def replace_source(self, replacement: Callable[[DataSource], DataSource]) -> None:
         """Put something between the learner and where its examples come from, before the first client is built."""
@@ -206,8 +214,17 @@ class Learner:
 
     def _round(self, client: Client, number: int, knowledge: bytes) -> Round:
         me = self._members[client.index] if self._members else None
-        round = Round(number, None, clients=self._config.clients, members=self._members, me=me)
-        return self._knowledge.fill(replace(round, material=dict(self._config.material)), knowledge)
+        round = Round(
+            number,
+            None,
+            clients=self._config.clients,
+            members=self._members,
+            me=me,
+            material=dict(self._config.material),
+            chain_id=self._chain_id,
+            info=self._info,
+        )
+        return self._knowledge.fill(round, knowledge)
 
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
@@ -255,7 +272,8 @@ class Learner:
     def _evaluate_on_all(self, model: Model, known: Tensors | None = None) -> Evaluation | None:
         """Measure a model on the whole test set, if the clients have one in common; prototypes predict all classes."""
         if self._test_set is None:
-            self._test_set = self._source.test_set()
+            found = self._source.test_set()
+            self._test_set = None if found is None else (_as_seen(model, found[0]), found[1])
         if self._test_set is None:
             return None
         prototypes, labels = self._prototypes(known, range(self._info.classes))
@@ -282,15 +300,20 @@ class Learner:
         return Client(
             index=index,
             model=share.model,
-            info=self._info,
-            train_images=share.train_images,
+            info=describe(share.model) if "+" in self._config.model else self._info,
+            train_images=_as_seen(share.model, share.train_images),
             train_labels=share.train_labels,
-            test_images=share.test_images,
+            test_images=_as_seen(share.model, share.test_images),
             test_labels=share.test_labels,
             augmentation=share.augmentation,
             classes=tuple(np.unique(share.train_labels.numpy()).tolist()),
             open_secrets=no_secrets if self._secrets_of is None else partial(self._secrets_of, index),
         )
+
+
+def _as_seen(model: Model, images: torch.Tensor) -> torch.Tensor:
+    """Return images as the model looks at them in every round: a backbone that stands still has looked already."""
+    return model.features(images) if isinstance(model, FrozenHead) else images
 
 
 @contextmanager

@@ -12,9 +12,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from fedchain.crypto.threshold.public_key import KEY_BITS
 from fedchain.learning.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedchain.crypto.randomness import RandomBytes
+    from fedchain.crypto.signatures import PublicKey
+    from fedchain.crypto.threshold import Dealing
     from fedchain.learning.client import Client
     from fedchain.learning.models.model_info import ModelInfo
     from fedchain.learning.payload.spec import TensorSpec
@@ -78,6 +84,12 @@ class Method(ABC):
     uses_embedding: ClassVar[bool] = True
     """Whether anything but the logits is read; if not, a user's model may return the logits alone."""
 
+    key_bits_allowed: ClassVar[tuple[int, ...]] = KEY_BITS
+    """Bits that a key for threshold encryption may have."""
+
+    mixes_models: ClassVar[bool] = False
+    """Whether clients may have models of different shapes, as long as their embeddings have one width."""
+
     def __post_init__(self) -> None:
         self.validate()
         _validate_phases(self)
@@ -110,8 +122,19 @@ class Method(ABC):
         Floats: elementwise float64 in the order of `round.posts`, one rounding to float32 at the end, `math.fsum` where
         many numbers are reduced, no BLAS, no exp or pow (`aggregation/` has the usual rules). Integers of any size are
         exact (`payload/integers.py` reads and writes them). Elements beyond the bounds of `knowledge_spec` are moved to
-        the nearest within, which makes them part of both.
+        the nearest within, which makes them part of both. `NothingLeft` leaves the knowledge as it is, which is for
+        posts that are of no use while others are missing.
         """
+
+    def deal(self, members: Sequence[PublicKey], random_bytes: RandomBytes) -> Dealing | None:
+        """Make the keys of a federation that encrypts, sealed to its members; None if it does not.
+
+        Raises `ConfigurationError` for settings that the members do not allow.
+        """
+        return None
+
+    def validate_material(self, round: Round) -> None:  # noqa: B027 - most methods have none
+        """Raise `ConfigurationError` unless the federation's members and public material are what the method needs."""
 
     def check(self, phase: Phase, post: Post, round: Round) -> None:  # noqa: B027 - for most, the spec says it all
         """Raise `InvalidPayload` for what the spec cannot state: one tensor depending on another, a false proof.

@@ -33,6 +33,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "fedcurv": "fedchain.learning.methods.fedcurv:FedCurv",
         "fedintr": "fedchain.learning.methods.fedintr:FedIntR",
         "fednova": "fedchain.learning.methods.fednova:FedNova",
+        "fedph": "fedchain.learning.methods.fedph:FedPh",
         "fedproc": "fedchain.learning.methods.fedproc:FedProc",
         "fedproto": "fedchain.learning.methods.fedproto:FedProto",
         "fedprox": "fedchain.learning.methods.fedprox:FedProx",

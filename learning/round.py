@@ -6,8 +6,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fedchain.learning.models.model_info import ModelInfo
+
 Tensors = Mapping[str, NDArray[Any]]
 """Named arrays of the types that a payload may have: a payload, or the knowledge a phase leaves behind."""
+
+
+NO_CHAIN = bytes(32)
+"""Chain id of a round that is played without a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,12 @@ class Round:
 
     material: Mapping[str, bytes] = field(default_factory=dict)
     """Public material of the method in the genesis document, such as keys that shares are verified with."""
+
+    chain_id: bytes = NO_CHAIN
+    """What the federation is known by, to which proofs are bound."""
+
+    info: ModelInfo | None = None
+    """The shapes that payloads follow; None in a test that needs none."""
 
     def place_of(self, sender: bytes) -> int:
         """Return the place of a member among the members, from 0; `LookupError` if it is none."""

@@ -5,8 +5,9 @@ must not be drawn from there.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from fedchain.learning.exceptions import SecretMissing
 
@@ -47,6 +48,14 @@ class Secrets:
             encoded = str(label).encode()
             stream.update(kind + len(encoded).to_bytes(4, "big") + encoded)
         return stream.digest(size)
+
+    def stream(self, *labels: str | int) -> Callable[[int], bytes]:
+        """Return a source of random bytes, for who asks for some again and again: number of bytes -> bytes.
+
+        A source of the same labels gives the same bytes, if it is asked for as many at a time.
+        """
+        numbers = count()
+        return lambda size: self.draw(size, *labels, next(numbers))
 
 
 def no_secrets() -> Secrets:

@@ -8,7 +8,7 @@ import typer
 
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.command import EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
-from fedchain.node.keys_cli import load_key
+from fedchain.node.keys_cli import unlock_key
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
 
@@ -54,10 +54,11 @@ def start(
         settings = load_config(config, overrides)
         set_up_logging(verbose)
         check(settings)
-        private_key = load_key(Path(settings.key))
+        private_key, passphrase = unlock_key(Path(settings.key))
         from fedchain.node.run import run_node  # slow to import: what can be wrong was looked at before
 
-        run_node(settings, private_key, show_service if sys.stdout.isatty() else None)
+        watch = show_service if sys.stdout.isatty() else None
+        run_node(settings, private_key, watch, passphrase=passphrase)
 
 
 @node_app.command("status")

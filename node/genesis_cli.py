@@ -36,8 +36,13 @@ def new_genesis(
         int, typer.Option(help="Blocks whose payloads are kept; older ones are dropped. 0: keep all.")
     ] = 1_000,
 ) -> None:
-    """Write the founding document of a federation, and print its chain id."""
+    """Write the founding document of a federation, and print its chain id.
+
+    For a federation that encrypts, this is the dealer: it makes the keys, writes each member's share beside the
+    document, sealed, and forgets them. Run it on a machine that is trusted.
+    """
     with clear_errors():
+        import os
         import time
 
         from fedchain.chain.difficulty import bits_from_attempts
@@ -45,6 +50,7 @@ def new_genesis(
         from fedchain.learning.application import Application
         from fedchain.learning.config import OWN, LearningConfig
         from fedchain.node.config import NodeConfigError
+        from fedchain.node.dealing import deal_keys, dealing_path
         from fedchain.node.task import found_federation, milliseconds, read_settings, with_shapes
 
         if path.exists():
@@ -61,10 +67,13 @@ def new_genesis(
         )
         config = with_shapes(config)
         config.validate()
+        members = [public_key_from_address(text) for text in member]
+        config, dealing = deal_keys(config, members, os.urandom)
+        sealed = dealing_path(path)
         genesis = found_federation(
             config,
             Application(config),
-            [public_key_from_address(text) for text in member],
+            members,
             name=name,
             created_ms=time.time_ns() // 1_000_000,
             rounds=rounds,
@@ -75,18 +84,19 @@ def new_genesis(
             contribution_quorum=contribution_quorum,
             retention_blocks=retention_blocks,
         )
-        try:
-            with path.open("xb") as file:
-                file.write(genesis.encode())
-        except OSError as error:
-            raise NodeConfigError(f"{path} cannot be written: {error.strerror}") from None
+        if dealing is not None:  # first: shares without a document are of no harm
+            _write_new(sealed, dealing.encode())
+        _write_new(path, genesis.encode())
         typer.echo(genesis.chain_id.hex())
+        if dealing is not None:
+            typer.echo(f"each member runs: fedchain keys install-share KEY {sealed} --genesis {path}", err=True)
 
 
 @genesis_app.command("show")
 def show_genesis(path: Annotated[Path, typer.Argument(help="Genesis document.")]) -> None:
     """Show a genesis document."""
     with clear_errors():
+        import json
         from dataclasses import fields
 
         from fedchain.crypto.address import address
@@ -101,11 +111,23 @@ def show_genesis(path: Annotated[Path, typer.Argument(help="Genesis document.")]
                     typer.echo(f"{'member':28}{address(member)}")
             elif item.name == "learning":
                 for field_name, text in value:
+                    if field_name == "material":
+                        text = ", ".join(f"{part} ({len(data) // 2} bytes)" for part, data in json.loads(text))
                     typer.echo(f"{'learning ' + field_name:28}{text}")
             elif item.name in ("setup", "phases"):
                 typer.echo(f"{item.name:28}{', '.join(f'{phase.name} ({phase.by.value})' for phase in value) or '-'}")
             elif item.init:
                 typer.echo(f"{item.name:28}{getattr(value, 'value', value)}")
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    from fedchain.node.config import NodeConfigError
+
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except OSError as error:
+        raise NodeConfigError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _choose_fault_model(text: str) -> Any:

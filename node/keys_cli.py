@@ -58,18 +58,41 @@ def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None
     The new passphrase is FEDCHAIN_NEW_PASSPHRASE, or is asked for; without a terminal the old one stays.
     """
     from fedchain.crypto.address import address
+    from fedchain.crypto.threshold.share_file import protect_shares
     from fedchain.node.config import NodeConfigError
 
     with clear_errors():
-        key = load_key(path, hint=False)
+        key, old = unlock_key(path, hint=False)
         passphrase = os.environ.get(NEW_PASSPHRASE_VARIABLE)
         if passphrase is None and sys.stdin.isatty():
             passphrase = ask_passphrase(twice=True, text="New passphrase")
         passphrase = passphrase or os.environ.get(PASSPHRASE_VARIABLE)
         if not passphrase:
             raise NodeConfigError(f"{path} stays as it is: no passphrase; set {NEW_PASSPHRASE_VARIABLE}")
+        protect_shares(path, key.public_key, old, passphrase)
         key.save(path, passphrase, replace=True)
         typer.echo(address(key.public_key))
+
+
+@keys_app.command("install-share")
+def install_key_share(
+    path: Annotated[Path, typer.Argument(help="Key file.")],
+    dealing: Annotated[Path, typer.Argument(help="Sealed shares, which `fedchain genesis new` wrote.")],
+    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
+) -> None:
+    """Open this member's share of a federation's decryption key and keep it beside the key, protected as that is."""
+    with clear_errors():
+        from fedchain.crypto.address import address
+        from fedchain.node.config import NodeConfigError
+        from fedchain.node.dealing import install_share, read_dealing
+        from fedchain.node.run import read_genesis
+
+        document = read_genesis(genesis)
+        found = read_dealing(dealing, document)
+        key, passphrase = unlock_key(path)
+        if key.public_key not in document.index:
+            raise NodeConfigError(f"{path} is the key of {address(key.public_key)}, who is no member of the genesis")
+        typer.echo(install_share(path, key, passphrase, found, document.index[key.public_key]))
 
 
 @keys_app.command("export-journal")
@@ -115,6 +138,11 @@ def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
     Raises:
         KeyFileError: it cannot be read, or the passphrase is wrong or absent.
     """
+    return unlock_key(path, hint=hint)[0]
+
+
+def unlock_key(path: Path, *, hint: bool = True) -> "tuple[PrivateKey, str | None]":
+    """Do the same as :func:`load_key`, and return the passphrase, too: what lies beside the key has the same."""
     from fedchain.crypto.key_file import is_encrypted, weakness
     from fedchain.crypto.keys import PrivateKey
 
@@ -126,7 +154,7 @@ def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
     key = PrivateKey.load(path, passphrase)
     if hint and (found := weakness(path)):
         log.warning("%s is encrypted by %s, which is fast to guess; run: fedchain keys protect %s", path, found, path)
-    return key
+    return key, passphrase
 
 
 def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:

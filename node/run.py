@@ -2,7 +2,7 @@
 
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks
+from fedchain.node.dealing import read_share
 from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.preflight import secure_folder
@@ -45,17 +46,19 @@ class Kept:
     """The data folder."""
 
 
-def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) -> None:
+def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *, passphrase: str | None = None) -> None:
     """Run a node until it is interrupted.
 
     Args:
         config: the operator's settings.
         key: this peer's key.
         watch: a task that runs beside the service, such as a display.
+        passphrase: of the key file, with which a dealt share beside it is encrypted, too; None: neither is.
 
     Raises:
         NodeConfigError: the genesis document does not fit the key, the address cannot be listened on, the journal
-            is in use, or the key speaks elsewhere.
+            is in use, the key speaks elsewhere, or the federation encrypts and this member's share is missing.
+        ShareFileError: the share cannot be used.
         ChainError: the genesis document or the data folder cannot be used.
         ConfigurationError: the federation learns from own data and no task is named, or the other way round.
     """
@@ -64,6 +67,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) ->
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
     validate_choice(learning_from_genesis(genesis), config.task)
     checks = Checks(genesis, rules_of(genesis))
+    secrets = read_share(Path(config.key), genesis, key.public_key, passphrase)
     folder = Path(config.data)
     secure_folder(folder)
     path = journal_path(Path(config.key), genesis.chain_id)
@@ -72,7 +76,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None) ->
         open_store(folder / CHAIN_FOLDER, genesis) as store,
     ):
         kept = Kept(checks, store, journal, folder)
-        anyio.run(partial(_serve, config, genesis, key, kept, watch), backend="trio")
+        anyio.run(partial(_serve, config, genesis, key, kept, secrets, watch), backend="trio")
 
 
 def read_genesis(path: Path) -> Genesis:
@@ -102,6 +106,7 @@ async def _serve(
     genesis: Genesis,
     key: PrivateKey,
     kept: Kept,
+    secrets: Mapping[str, bytes],
     watch: Watch | None,
 ) -> None:
     # trio and libp2p, only where they are needed
@@ -116,6 +121,7 @@ async def _serve(
         config.data_dir,
         config.task,
         secrets_path(Path(config.key), genesis.chain_id),
+        secrets,
     )
     try:
         async with anyio.create_task_group() as starting:

@@ -2,11 +2,14 @@
 
 They are drawn once, and stored before anything is drawn from them, so a peer that crashed sends the same bytes again.
 No checkpoint, no log and no frame between processes holds them: the training process reads them itself, when a method
-first asks.
+first asks. What a dealer gave the member lies beside, behind the key's passphrase (`node/dealing.py`): the node opens
+it and tells the training process.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import SecretMissing
@@ -19,8 +22,13 @@ def secrets_path(key_path: Path, chain_id: Hash) -> Path:
     return real.with_name(f"{real.name}.{chain_id.hex()[:8]}.secrets")
 
 
-def open_secrets(path: Path, member: int) -> Secrets:
+def open_secrets(path: Path, member: int, values: Mapping[str, bytes] = MappingProxyType({})) -> Secrets:
     """Read a member's secrets; those of a new member are drawn from the operating system and stored first.
+
+    Args:
+        path: of the file.
+        member: place among the members, for messages.
+        values: what else the member alone knows, by name; it stands in no file of this kind.
 
     Raises:
         SecretMissing: the file cannot be read or written, or is damaged.
@@ -31,7 +39,7 @@ def open_secrets(path: Path, member: int) -> Secrets:
         raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
     if len(root) != ROOT_SIZE:
         raise SecretMissing(f"secrets of member {member}: {path} holds {len(root)} bytes, it must be {ROOT_SIZE}")
-    return Secrets(member, root)
+    return Secrets(member, root, values)
 
 
 def _draw(path: Path) -> bytes:

@@ -27,7 +27,10 @@ LOCAL_FIELDS = frozenset({"data_dir", "task"})
 LATER_FIELDS = frozenset({"augmentation", "classes_per_client", "material", "train_examples"})
 """What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
 
-LATER_HYPERPARAMETERS = frozenset({"aggregation_rule", "byzantine", "clipping_norm", "neighbour_mixing"})
+LATER_HYPERPARAMETERS = frozenset(
+    {"aggregation_rule", "byzantine", "clipping_norm", "neighbour_mixing"}
+    | {"contributors_min", "decryption_threshold", "encryption", "key_bits", "magnitude_max"}
+)
 """The same of methods' hyper-parameters."""
 
 DURATION_MAX_S = 1e9
@@ -103,7 +106,7 @@ def use_current_folder() -> None:
 
 def rules_of(genesis: Genesis) -> Application:
     """The learning method's side of validity, as the genesis document has it; raises InvalidGenesis."""
-    return Application(learning_from_genesis(genesis), genesis.members)
+    return Application(learning_from_genesis(genesis), genesis.members, genesis.chain_id)
 
 
 def setup_phases(rules: Application) -> tuple[PhaseRule, ...]:

@@ -1,5 +1,6 @@
 """A test network: real node processes on loopback, with fresh keys and a genesis document, shown together."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import percent
+from fedchain.node.dealing import deal_keys, install_share
 from fedchain.node.status import ask_status
 from fedchain.node.task import found_federation, milliseconds
 
@@ -119,6 +121,7 @@ def found_testnet(
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be made: {error.strerror}") from None
     keys = [PrivateKey.generate() for _ in range(config.clients)]
+    config, dealing = deal_keys(config, [key.public_key for key in keys], os.urandom)
     genesis = found_federation(
         config,
         Application(config),
@@ -136,6 +139,8 @@ def found_testnet(
         own = folder / f"node-{number}"
         own.mkdir()
         key.save(own / "key.pem")
+        if dealing is not None:
+            install_share(own / "key.pem", key, None, dealing, number)
         place = f"/ip4/127.0.0.1/tcp/{port}"
         command = [sys.executable, "-m", "fedchain", "node", "start", "--listen", place, "--data", str(own)]
         command += ["--genesis", str(folder / GENESIS_FILE), "--key", str(own / "key.pem")]

@@ -5,9 +5,11 @@ a node's own business: no other peer notices if a program does them differently.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from fedchain.chain import vectors as chain_vectors
 from fedchain.chain.certificate import certify
@@ -18,6 +20,13 @@ from fedchain.chain.vector_chain import KEYS, precommit, small_genesis, vector_c
 from fedchain.chain.vectors import plain
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.signatures import PublicKey
+from fedchain.crypto.threshold.dealer import KEY_BITS_MIN_TESTING, deal_for_testing
+from fedchain.learning.aggregation.threshold import PUBLIC_KEY, SHARE, UPDATE, Encryption
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.codec import encode
+from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.secrets import Secrets
 from fedchain.network import vectors as network_vectors
 from fedchain.network.libp2p.bounds import message_id
 from fedchain.network.messages import GossipMessage, encode_message
@@ -50,7 +59,60 @@ def vectors() -> dict[str, Any]:
         "journals": [plain({"fields": item, "bytes": item.encode()}) for item in _journals()],
         "deadlines": [_deadline(small_genesis(), delays_ms) for delays_ms in DELAYS_MS],
         "patience": [_patience(small_genesis(), after_ms) for after_ms in QUORUM_AFTER_MS],
+        "encrypted_rounds": [_encrypted_round()],
         "timeouts": [_timeout(base_ms, attempt) for base_ms in (500, 1_000) for attempt in (0, 1, 2, 59, 60, 500)],
+    }
+
+
+def _encrypted_round() -> dict[str, Any]:
+    """Encrypted prototypes of three members under a key of 320 bits, of whom two open the sums of two classes.
+
+    The third class has one holder, fewer than `contributors_min`, and stays closed.
+    """
+    info = ModelInfo((), embedding_size=9, classes=4, trainable=frozenset(), normalization=frozenset())
+    encryption = Encryption(
+        threshold=2, contributors_min=2, key_bits=320, magnitude_max=16.0, key_bits_allowed=(KEY_BITS_MIN_TESTING,)
+    )
+    drawn = [Secrets(member, bytes([member]) * 32) for member in range(4)]
+    key, shares = deal_for_testing(3, 2, drawn[3].stream("vectors"))
+    members = tuple(signing.public_key for signing in KEYS[:3])
+    begun = Round(
+        7, None, clients=3, members=members, material={PUBLIC_KEY: key.encode()}, chain_id=bytes(range(32)), info=info
+    )
+    holds = (([0, 1, 3], 0.25), ([0, 1], -0.5), ([0], 1 / 3))
+    updates = [
+        encryption.of(begun).encrypt(
+            np.array(labels), np.outer(np.array(labels) - 1.5, first * np.arange(9)).astype(np.float32), drawn[member]
+        )
+        for member, (labels, first) in enumerate(holds)
+    ]
+    sums = encryption.of(begun).add(_posts(members, updates))
+    opening = replace(begun, beside={UPDATE: sums})
+    posted = [
+        encryption.of(replace(opening, me=members[member])).share(
+            replace(drawn[member], values={SHARE: int(shares[member].secret).to_bytes(key.ciphertext_size)})
+        )
+        for member in (0, 2)
+    ]
+    known = encryption.of(opening).open(_posts((members[0], members[2]), posted), over_all=False)
+    return {
+        "members": [member.hex() for member in members],
+        "chain_id": begun.chain_id.hex(),
+        "round": begun.number,
+        "classes": info.classes,
+        "embedding_size": info.embedding_size,
+        "decryption_threshold": encryption.threshold,
+        "contributors_min": encryption.contributors_min,
+        "magnitude_max": encryption.magnitude_max,
+        "public_key": key.encode().hex(),
+        "key_shares": [hex(share.secret) for share in shares],
+        "updates": [encode(update).hex() for update in updates],
+        "sums": encode(sums).hex(),
+        "decryption_shares": {str(member): encode(post).hex() for member, post in zip((0, 2), posted, strict=True)},
+        "knowledge": encode(known).hex(),
+        "labels": known["labels"].tolist(),
+        "holders": known["holders"].tolist(),
+        "prototypes": known["prototypes"].tolist(),
     }
 
 
@@ -74,6 +136,10 @@ def _gossip_ids() -> Iterator[dict[str, Any]]:
     for place, message in enumerate(network_vectors.messages()):
         if isinstance(message, GossipMessage):
             yield {"message": place, "id": message_id(encode_message(message)).hex()}
+
+
+def _posts(senders: Sequence[PublicKey], payloads: Sequence[Tensors]) -> tuple[Post, ...]:
+    return tuple(Post(sender, payload) for sender, payload in zip(senders, payloads, strict=True))
 
 
 def _journals() -> Iterator[Journal]:

@@ -1,9 +1,9 @@
 """Running a scenario: data, worker processes, simulation and run folder put together."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from rich.console import Console
@@ -11,11 +11,16 @@ from rich.console import Console
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.threshold import open_share
+from fedchain.learning.aggregation.threshold import SHARE
 from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
 from fedchain.learning.secrets import Secrets
 from fedchain.node.command import free_folder
+from fedchain.node.dealing import deal_keys, share_bytes
 from fedchain.simulator.adversaries.poisoners import FlippedLabels
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -37,6 +42,8 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
     console = Console(highlight=False, markup=False)
     learner = load_learner(scenario)
     histogram = learner.histogram()
+    if simulated_dealing(scenario)[1]:
+        console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
     display = Display(console, scenario)
     folder = RunFolder(out or free_folder(scenario.name), scenario)
     rows: list[RoundMetrics] = []
@@ -74,8 +81,11 @@ def simulate(
         watch: a context that is open while the simulation runs.
     """
     keys = simulation_keys(scenario)
-    rules = Application(scenario.learning_config(), [key.public_key for key in keys])
-    genesis = found_federation(scenario, rules, keys)
+    config, _ = simulated_dealing(scenario)
+    rules = Application(config, [key.public_key for key in keys])
+    genesis = found_federation(scenario, rules, keys, config)
+    rules.join(genesis.chain_id)
+    learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     pool = TrainingPool(learner, min(scenario.workers, scenario.peers), clients_max)
     store: Storage | None = None
@@ -91,18 +101,40 @@ def simulate(
             store.close()
 
 
-def simulated_secrets(seed: int, member: int) -> Secrets:
+def simulated_secrets(seed: int, shares: Sequence[bytes], member: int) -> Secrets:
     """Return a simulated peer's secrets: they follow from the seed, so that a run repeats, and are kept from nobody."""
-    return Secrets(member, sha256(f"fedchain simulation {seed} secrets of peer {member}".encode()))
+    values = {SHARE: shares[member]} if shares else {}
+    return Secrets(member, sha256(f"fedchain simulation {seed} secrets of peer {member}".encode()), values)
+
+
+def simulated_dealing(scenario: Scenario) -> tuple[LearningConfig, tuple[bytes, ...]]:
+    """Return the task with the public key that was dealt for it, and each peer's share, by peer; no shares if none was.
+
+    What the dealer draws follows from the seed, so that a run repeats: such a key keeps nothing from anybody.
+    """
+    keys = simulation_keys(scenario)
+    return _deal(scenario.learning_config(), tuple(keys), scenario.seed)
+
+
+@lru_cache(maxsize=2)
+def _deal(config: LearningConfig, keys: tuple[PrivateKey, ...], seed: int) -> tuple[LearningConfig, tuple[bytes, ...]]:
+    drawn = Secrets(-1, sha256(f"fedchain simulation {seed} dealer".encode())).stream("dealer")
+    config, dealing = deal_keys(config, [key.public_key for key in keys], drawn)
+    if dealing is None:
+        return config, ()
+    public_key, sealed = dealing.public_key, dealing.sealed_shares
+    shares = [open_share(public_key, sealed[place], place + 1, key) for place, key in enumerate(keys)]
+    return config, tuple(share_bytes(share, public_key) for share in shares)
 
 
 def load_learner(scenario: Scenario) -> Learner:
     """The scenario's data, read and spread over the peers; raises LearningError where that is impossible."""
+    config, shares = simulated_dealing(scenario)
     learner = Learner(
-        scenario.learning_config(),
+        config,
         test_local=scenario.test_local,
         members=[key.public_key for key in simulation_keys(scenario)],
-        secrets_of=partial(simulated_secrets, scenario.seed),
+        secrets_of=partial(simulated_secrets, scenario.seed, shares),
     )
     learner.histogram()
     flippers = {number for row in scenario.adversaries if row.behaviour == "label-flipper" for number in row.peers}

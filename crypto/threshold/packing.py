@@ -95,20 +95,26 @@ class Packing:
                 what is not allowed, or more were added.
             ValueError: another number of plaintexts.
         """
-        expected = self.plaintexts_of(numbers)
-        if len(plaintexts) != expected:
-            raise ValueError(f"{len(plaintexts)} plaintexts, {expected} expected for {numbers} numbers")
-        per, digits = self.numbers_per_plaintext, list[int]()
-        for position, plaintext in enumerate(plaintexts):
-            count = min(per, numbers - position * per)
+        self._expect(plaintexts, numbers)
+        for position, (plaintext, count) in enumerate(zip(plaintexts, self._counts(numbers), strict=True)):
             lifted = plaintext + self._lift(count)
             if lifted < 0 or lifted.bit_length() > count * self.digit_bits:
                 raise PackingOverflow(f"plaintext {position} holds more than {count} digits of {self.digit_bits} bits")
-            row = [int(digit) for digit in gmpy2.unpack(mpz(lifted), self.digit_bits)]
-            digits += row[:count] + [0] * (count - len(row))  # leading zeros are not unpacked
-        sums = np.array(digits, dtype=np.int64) - self._offset
+        sums = np.array(self._digits(plaintexts, numbers), dtype=np.int64) - self._offset
         self._validate(sums, self.sum_max, "sum")
         return sums
+
+    def unpack_nearest(self, plaintexts: Sequence[int], numbers: int) -> NDArray[np.int64]:
+        """The same for who must find something whatever was encrypted: a digit beyond K·B becomes the nearest within.
+
+        What is beyond the last digit is left out. Where :meth:`unpack` raises nothing, both find the same.
+
+        Raises:
+            ValueError: another number of plaintexts.
+        """
+        self._expect(plaintexts, numbers)
+        sums = np.array(self._digits(plaintexts, numbers), dtype=np.int64) - self._offset
+        return np.clip(sums, -self.sum_max, self.sum_max)
 
     @property
     def _offset(self) -> int:
@@ -118,6 +124,25 @@ class Packing:
     def _lift(self, count: int) -> mpz:
         """The offset in each of ``count`` digits."""
         return self._offset * (((mpz(1) << (count * self.digit_bits)) - 1) // ((mpz(1) << self.digit_bits) - 1))
+
+    def _expect(self, plaintexts: Sequence[int], numbers: int) -> None:
+        expected = self.plaintexts_of(numbers)
+        if len(plaintexts) != expected:
+            raise ValueError(f"{len(plaintexts)} plaintexts, {expected} expected for {numbers} numbers")
+
+    def _counts(self, numbers: int) -> list[int]:
+        """How many digits each plaintext holds."""
+        per = self.numbers_per_plaintext
+        return [min(per, numbers - begin) for begin in range(0, numbers, per)]
+
+    def _digits(self, plaintexts: Sequence[int], numbers: int) -> list[int]:
+        """The digits as natural numbers, without what is beyond the last one of a plaintext."""
+        digits = list[int]()
+        for plaintext, count in zip(plaintexts, self._counts(numbers), strict=True):
+            lifted = (plaintext + self._lift(count)) % (mpz(1) << (count * self.digit_bits))
+            row = [int(digit) for digit in gmpy2.unpack(lifted, self.digit_bits)]
+            digits += row[:count] + [0] * (count - len(row))  # leading zeros are not unpacked
+        return digits
 
     def _validate(self, numbers: NDArray[np.int64], limit: int, name: str) -> None:
         beyond = np.flatnonzero((numbers > limit) | (numbers < -limit))

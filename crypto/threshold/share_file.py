@@ -5,6 +5,7 @@ passphrase is given, the member's address below. Inside stand the public key's i
 share of another federation is told from this one's, and a share that does not fit its verification key is refused.
 """
 
+import glob
 import struct
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from gmpy2 import mpz
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidDealing, KeyFileError, ShareFileError
 from fedchain.crypto.hashing import HASH_SIZE
-from fedchain.crypto.secret_file import read_secret, write_secret
+from fedchain.crypto.secret_file import is_encrypted, read_secret, write_secret
 from fedchain.crypto.signatures import PublicKey
 from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
 from fedchain.crypto.threshold.sealing import validate_key_share
@@ -51,6 +52,32 @@ def write_share_file(
         write_secret(path, THRESHOLD_SHARE, DerOctetString(content).encode(), owner, passphrase)
     except KeyFileError as error:
         raise ShareFileError(f"decryption share: {error}") from None
+
+
+def protect_shares(key_path: Path, owner: PublicKey, old: str | None, new: str) -> None:
+    """Encrypt all shares that lie beside a key file anew, so that the key's passphrase opens them after it changed.
+
+    Args:
+        key_path: of the key file.
+        owner: whose key it is.
+        old: passphrase; None: they are not encrypted.
+        new: passphrase. A share that has it already stays as it is.
+
+    Raises:
+        ShareFileError: a share cannot be read or written; those before it are encrypted anew.
+    """
+    real = key_path.resolve()
+    for path in sorted(real.parent.glob(f"{glob.escape(real.name)}.*.share")):
+        try:
+            passphrase = old if is_encrypted(path) else None
+            try:
+                oid, data, _ = read_secret(path, passphrase)
+            except KeyFileError:  # it was reached before an earlier attempt was broken off
+                read_secret(path, new)
+                continue
+            write_secret(path, oid, data, owner, new, replace=True)
+        except KeyFileError as error:
+            raise ShareFileError(f"decryption share: {error}") from None
 
 
 def read_share_file(

@@ -18,7 +18,8 @@ from fedchain.learning.client import Client
 from fedchain.learning.convergence.theory import Constants
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.methods.dfpl import Dfpl, Known, known_prototypes
+from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.prototype_method import Known, known_prototypes
 from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.schedule import batches_per_pass, count_steps
 from fedchain.learning.training import draw_batches

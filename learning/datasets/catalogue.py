@@ -87,7 +87,12 @@ class DatasetInfo:
         return {"classes": self.classes, "channels": self.shape[0], "size": self.shape[1]}
 
 
-_FOR_32X32 = ("resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9")
+_FROZEN = ("frozen-2", "frozen-3")
+
+FROZEN_MODELS = frozenset(_FROZEN)
+"""Models that train nothing but a head."""
+
+_FOR_32X32 = ("resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9", *_FROZEN)
 """Networks of the papers for small colour images."""
 
 _IDX = "fedchain.learning.datasets.idx:read"
@@ -101,7 +106,7 @@ _DIGITS = DatasetInfo(
     classes=10,
     train_size=1_442,
     test_size=355,
-    models=("digits-mlp", "digits-mlp-bn"),
+    models=("digits-mlp", "digits-mlp-bn", *_FROZEN),
     reader="fedchain.learning.datasets.digits:read",
     pixel_max=16,
     mean=(0.3053,),
@@ -123,7 +128,7 @@ _MNIST = DatasetInfo(
     classes=10,
     train_size=60_000,
     test_size=10_000,
-    models=("cnn", "fedreg-cnn", "mlp", "mlp-bn", "mlp-linear"),
+    models=("cnn", "fedreg-cnn", "mlp", "mlp-bn", "mlp-linear", *_FROZEN),
     reader=_IDX,
     mean=(0.1307,),
     std=(0.3081,),
@@ -301,7 +306,7 @@ _COVID_CT = DatasetInfo(
     classes=2,
     train_size=425,
     test_size=203,
-    models=("cnn", "covid-cnn"),
+    models=("cnn", "covid-cnn", *_FROZEN),
     reader="fedchain.learning.datasets.covid_ct:read",
     mean=(0.5969,),
     std=(0.3189,),

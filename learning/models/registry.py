@@ -9,6 +9,7 @@ import torch
 
 from fedchain.learning.exceptions import unknown_name
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
+from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.large import CovidCnn, FedRegCnn, FixupResNet9, Mlp, PlainResNet18, ResNet18
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.small import Cnn, DigitsMlp
@@ -21,6 +22,8 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "digits-mlp-bn": partial(Mlp, (64, 32), size=8, norm=True),
         "fedreg-cnn": FedRegCnn,
         "fixup-resnet9": FixupResNet9,
+        "frozen-2": FrozenHead,
+        "frozen-3": partial(FrozenHead, layers=3),
         "mlp": partial(Mlp, (200, 200)),
         "mlp-bn": partial(Mlp, (200, 200), norm=True),
         "mlp-linear": partial(Mlp, (32,), linear=True),

@@ -2,13 +2,21 @@
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 
 
 def info_of(config: LearningConfig) -> ModelInfo:
-    """Return the shapes of everybody's model; where none are stated, the built-in model is built to find them."""
+    """Return the shapes of everybody's model; where none are stated, the built-in model is built to find them.
+
+    Of several models they are the first one's. Raises `ConfigurationError` unless all have embeddings of one width.
+    """
     if config.shapes is not None:
         return config.shapes
     from fedchain.learning.models.registry import describe_model
 
-    return describe_model(config.model_name, **DATASETS[config.dataset].model_shape)
+    infos = {name: describe_model(name, **DATASETS[config.dataset].model_shape) for name in config.model_names}
+    if len({info.embedding_size for info in infos.values()}) > 1:
+        widths = ", ".join(f"{name} has {info.embedding_size}" for name, info in infos.items())
+        raise ConfigurationError(f"models that exchange prototypes need embeddings of one width, but {widths}")
+    return infos[config.model_names[0]]

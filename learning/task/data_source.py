@@ -68,8 +68,9 @@ class PartitionedDataSource:
         """
         dataset, partition = self._load()
         train, test = partition.train[client], partition.test[client]
-        model = build_model(self._config.model_name, seed, **dataset.info.model_shape)
-        if self._config.shapes is not None:
+        name = self._config.model_of(client)
+        model = build_model(name, seed, **dataset.info.model_shape)
+        if self._config.shapes is not None and name == self._config.model_names[0]:
             validate_same(describe(model), self._config.shapes)
         return Share(
             model=model,

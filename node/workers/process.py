@@ -1,8 +1,8 @@
 """Worker processes: one trains, one mines, so that the node's loop always answers.
 
 ``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK SECRETS`` and ``… mine FUNCTION``.
-They read frames from standard input and answer on standard output. A trainer stores each contribution before it
-answers: started again, it gives the same bytes for the same phase.
+They read frames from standard input and answer on standard output. A trainer is first told what the member was dealt,
+and stores each contribution before it answers: started again, it gives the same bytes for the same phase.
 """
 
 import os
@@ -16,10 +16,12 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from queue import Queue
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from fedchain.chain.block import Header
@@ -55,6 +57,7 @@ class Trainer:
         data_dir: folder of the data set.
         task: the user's function, where the members' data are their own. It runs in this process alone.
         secrets: file of this member's private randomness, read when the method first asks; empty: it has none.
+        dealt: what only this member was dealt, by name, such as its share of a key.
 
     Raises:
         LearningError: the data cannot be used.
@@ -62,7 +65,14 @@ class Trainer:
     """
 
     def __init__(
-        self, genesis: Genesis, folder: Path, member: int, data_dir: str, task: str = "", secrets: str = ""
+        self,
+        genesis: Genesis,
+        folder: Path,
+        member: int,
+        data_dir: str,
+        task: str = "",
+        secrets: str = "",
+        dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         from fedchain.learning.learner import Learner
         from fedchain.node.secrets_file import open_secrets
@@ -72,7 +82,8 @@ class Trainer:
         self._learner = Learner(
             learning_from_genesis(genesis, data_dir, task),
             members=genesis.members,
-            secrets_of=partial(open_secrets, Path(secrets)) if secrets else None,
+            chain_id=genesis.chain_id,
+            secrets_of=partial(open_secrets, Path(secrets), values=dealt) if secrets else None,
         )
         self._learner.prepare(member)
         self._identity = [genesis.chain_id, member]
@@ -107,7 +118,7 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
     torch.set_num_threads(1)
     try:
         genesis = Genesis.decode(Path(genesis_path).read_bytes())
-        trainer = Trainer(genesis, Path(folder), int(member), data_dir, task, secrets)
+        trainer = Trainer(genesis, Path(folder), int(member), data_dir, task, secrets, dict(orders.get()))
     except (LearningError, ChainError, PipeBroken, OSError) as error:
         write_frame(answers, ["failed", str(error)])
         return

@@ -4,9 +4,10 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import anyio
@@ -42,12 +43,23 @@ class Trained:
 
 
 class TrainingWorker:
-    """A long-lived process that trains; one contribution at a time."""
+    """A long-lived process that trains; one contribution at a time.
+
+    What the member was dealt it is told through its pipe, which nobody else reads and nothing stores.
+    """
 
     def __init__(
-        self, genesis_path: Path, folder: Path, member: int, data_dir: str, task: str = "", secrets: Path | None = None
+        self,
+        genesis_path: Path,
+        folder: Path,
+        member: int,
+        data_dir: str,
+        task: str = "",
+        secrets: Path | None = None,
+        dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._command = ["train", str(genesis_path), str(folder), str(member), data_dir, task, str(secrets or "")]
+        self._dealt = sorted(dealt.items())
         self._process: WorkerProcess | None = None
         self._lock = anyio.Lock()
 
@@ -77,6 +89,7 @@ class TrainingWorker:
                 try:
                     if self._process is None:
                         self._process = await WorkerProcess.start(self._command)
+                        await self._process.send(self._dealt)
                         _result(await self._process.receive())
                     if request is None:
                         return []

@@ -20,7 +20,7 @@ from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.learner import Contribution
 from fedchain.network.messages import Message
 from fedchain.network.verdict import Verdict, verdict
@@ -80,8 +80,8 @@ class Observer(Protocol):
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
 
-    def on_contribution(self, peer: "SimulatedPeer", round_number: int, made: Contribution | TrainingDiverged) -> None:
-        """A peer finished its part of a phase, or its training diverged."""
+    def on_contribution(self, peer: "SimulatedPeer", round_number: int, made: Contribution | NothingToPost) -> None:
+        """A peer finished its part of a phase, or has nothing to post in it."""
 
 
 class Behaviour(Protocol):
@@ -347,7 +347,7 @@ class SimulatedPeer:
         observer = self._around.observer
         try:
             contribution = job.result()
-        except TrainingDiverged as error:
+        except NothingToPost as error:
             if life == self._life:
                 observer.on_contribution(self, effect.round, error)
                 self.handle(NotContributed(effect.round, effect.phase, str(error)))

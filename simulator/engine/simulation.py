@@ -19,7 +19,8 @@ from fedchain.chain.storage.store import MemoryStore, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
-from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import DecryptionRefused, NothingToPost
 from fedchain.learning.learner import Contribution
 from fedchain.learning.seeding import derive
 from fedchain.node import task
@@ -89,10 +90,19 @@ class Outcome:
     """Blocks, attempts, bans, bytes and the like."""
 
 
-def found_federation(scenario: Scenario, rules: Application, keys: list[PrivateKey]) -> Genesis:
-    """The genesis document of a scenario. The federation was founded when virtual time begins."""
+def found_federation(
+    scenario: Scenario, rules: Application, keys: list[PrivateKey], config: LearningConfig | None = None
+) -> Genesis:
+    """The genesis document of a scenario. The federation was founded when virtual time begins.
+
+    Args:
+        scenario: validated.
+        rules: of the same task.
+        keys: the members'.
+        config: the scenario's task with what was dealt for it; None: nothing was.
+    """
     return task.found_federation(
-        scenario.learning_config(),
+        config or scenario.learning_config(),
         rules,
         [key.public_key for key in keys],
         **consensus_of(scenario),
@@ -227,7 +237,7 @@ class Simulation:
 
         Raises:
             ScenarioError: the federation did not get there within ``max_virtual_s``.
-            TrainingDiverged: so many peers' losses left the finite numbers that a phase can never have its posts.
+            NothingToPost: so many peers have nothing to post that a phase can never have its posts.
         """
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(self._on_exception)
@@ -268,12 +278,14 @@ class Simulation:
             if effects:
                 self.recorder.on_effects(peer, effects)
 
-    def on_contribution(self, peer: SimulatedPeer, round_number: int, made: Contribution | TrainingDiverged) -> None:
+    def on_contribution(self, peer: SimulatedPeer, round_number: int, made: Contribution | NothingToPost) -> None:
         """A peer finished training: keep what it measured, or end where too few are left that can post."""
         if isinstance(made, Contribution):
             if peer.is_honest:  # how well a liar learns is nobody's concern
                 self.recorder.evaluations.add(peer.number, round_number, made)
             return
+        if isinstance(made, DecryptionRefused):
+            return  # a phase of shares may close without any
         assert peer.node is not None, "only a running peer trains"
         head = peer.node.head
         if head.round != round_number:

@@ -76,7 +76,7 @@ def load_peers(config: LearningConfig, seed: int) -> tuple[list[Peer], int]:
     for train_part, test_part in zip(parts.train, parts.test, strict=True):
         peers.append(
             Peer(
-                build_model(config.model_name, seed),
+                build_model(config.model_of(0), seed),
                 data.normalise(data.train_images[train_part]),
                 torch.from_numpy(data.train_labels[train_part]),
                 data.normalise(data.test_images[test_part]),

@@ -68,7 +68,7 @@ def test_evaluating_what_was_received_changes_nothing(method: str) -> None:
     before = federation.learner.checkpoint(0)
     received = federation.learner.evaluate_received(0, 3, federation.knowledge, evaluate_test=True)
     assert federation.learner.checkpoint(0) == before
-    assert (received is None) == (method in ("dfpl", "fedproto", "solo"))
+    assert (received is None) == (method in ("dfpl", "fedph", "fedproto", "solo"))
 
 
 @pytest.mark.parametrize("method", EVERY)

@@ -213,6 +213,7 @@ def test_a_miner_ends_with_its_pipe() -> None:
 def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters={"local_steps": 1_000_000}))
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
+        write_frame(orders, [])  # it was dealt nothing
         assert read_frame(answers) == ["ready"]
         write_frame(orders, ["update", 1, b""])
         orders.close()

@@ -13,8 +13,9 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.convergence.estimates import constants_of, estimate_constants, observe_round
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.methods.dfpl import Dfpl, Known
+from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.prototype_method import Known
 from fedchain.learning.round import Round
 
 CURVATURE = 3.0

@@ -15,6 +15,8 @@ COUNTS = {  # parameters, embedding, and what build_model is told besides the na
     "mlp-bn": (784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10 + 2 * 400, 200, {}),
     "mlp-linear": (25_450, 32, {}),
     "digits-mlp-bn": (6_570 + 2 * (64 + 32), 32, {}),
+    "frozen-2": (512 * 64 + 64 + 64 * 6 + 6, 64, {"classes": 6}),
+    "frozen-3": (512 * 128 + 128 + 128 * 64 + 64 + 64 * 6 + 6, 64, {"classes": 6}),
 }
 
 INPUTS = {  # channels and side of the images
@@ -27,6 +29,8 @@ INPUTS = {  # channels and side of the images
     "mlp-bn": (1, 28),
     "mlp-linear": (1, 28),
     "digits-mlp-bn": (1, 8),
+    "frozen-2": (1, 8),
+    "frozen-3": (1, 8),
 }
 
 

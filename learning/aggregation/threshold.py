@@ -1,0 +1,320 @@
+"""Sums of class vectors that nobody can read before t members open them, and then only sums of k_min and more.
+
+Each class is encrypted by itself, so that a class can be left closed. What everybody sees is who holds which class, and
+the mean over the holders of each class that is opened. What nobody sees, unless t members conspire or the dealer kept
+the keys, is a single member's vector.
+
+In the phase `update` members post ciphertexts, everybody multiplies those of each class, and the products stand beside
+the knowledge. In the phase `decryption_share` members post their shares of the products, all of them with one proof;
+t of them open the sums. Integers throughout, so that every machine finds the same.
+
+C classes, D numbers of a vector, K members, n classes in a post, m ciphertexts of a vector. Keys, packing, proofs and
+their sources: `fedchain.crypto.threshold`.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from fedchain.crypto.exceptions import CryptoError, InvalidCiphertext, InvalidShare, InvalidThresholdKey
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.threshold import (
+    Decryption,
+    Encryptor,
+    FixedPoint,
+    KeyShare,
+    Packing,
+    SharePost,
+    ThresholdPublicKey,
+    add,
+    decode_ciphertexts,
+    decode_public_key,
+    decode_share_post,
+)
+from fedchain.crypto.threshold.public_key import MEMBERS_MAX
+from fedchain.crypto.threshold.sealing import validate_key_share
+from fedchain.learning.exceptions import (
+    ConfigurationError,
+    DecryptionRefused,
+    InvalidPayload,
+    NothingLeft,
+    NothingToPost,
+    SecretMissing,
+)
+from fedchain.learning.method import Lifetime, Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.integers import read_integers, write_integers
+from fedchain.learning.payload.spec import TensorSpec, byte_strings
+from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.secrets import Secrets
+
+PUBLIC_KEY = "threshold_key"
+"""Name of the public key in the genesis document's material."""
+
+SHARE = "threshold_share"
+"""Name of a member's share among its secrets: s_i, big-endian."""
+
+UPDATE, OPENING = "update", "decryption_share"
+"""The two phases."""
+
+FRACTION_BITS = 32
+"""A number x is encrypted as the integer next to x 2^32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encryption:
+    """How a federation encrypts, as its genesis document says."""
+
+    threshold: int
+    """t, how many members open a sum together."""
+
+    contributors_min: int
+    """k_min, the fewest holders of a class whose sum is opened."""
+
+    key_bits: int
+    """Bits of n."""
+
+    magnitude_max: float
+    """Largest magnitude of a number."""
+
+    key_bits_allowed: Collection[int]
+    """What `key_bits` may be."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Training and encrypting; then shares, of which t close the phase."""
+        return (
+            Phase(UPDATE, lifetime=Lifetime.ROUND, trains=True),
+            Phase(OPENING, quorum=self.threshold),
+        )
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """A post's classes and their ciphertexts; or a proof and shares, as one string of bytes."""
+        if phase.name == UPDATE:
+            return _labels(info), byte_strings("ciphertexts", self._size, -1, count_max=self._ciphertexts_max(info))
+        proof_max = 2 * self._size  # a challenge of 16 bytes, and a response of little more than a share
+        return (TensorSpec("shares", (-1,), "uint8", free_max=proof_max + self._size * self._ciphertexts_max(info)),)
+
+    def sums_spec(self, info: ModelInfo) -> tuple[TensorSpec, ...]:
+        """What `update` leaves for the round: the classes of any post, their holders, and the products."""
+        return (
+            _labels(info),
+            TensorSpec("holders", (-1,), "int64", free_max=info.classes, minimum=1),
+            TensorSpec("contributors", (1,), "int64", minimum=1),
+            byte_strings("sums", self._size, -1, count_max=self._ciphertexts_max(info)),
+        )
+
+    def validate_material(self, round: Round) -> None:
+        """Raise `ConfigurationError` unless the public key is there and fits these settings and the members."""
+        if PUBLIC_KEY not in round.material:
+            raise ConfigurationError(f"encryption threshold needs a dealt key, which the material '{PUBLIC_KEY}' is")
+        try:
+            key = _read_key(round.material[PUBLIC_KEY], tuple(self.key_bits_allowed))
+        except InvalidThresholdKey as error:
+            raise ConfigurationError(f"material '{PUBLIC_KEY}': {error}") from None
+        found = {"members": key.members, "threshold": key.threshold, "bits": key.key_bits, "s": key.s}
+        expected = {"members": len(round.members), "threshold": self.threshold, "bits": self.key_bits, "s": 1}
+        for name, value in expected.items():
+            if found[name] != value:
+                raise ConfigurationError(f"material '{PUBLIC_KEY}' has {name} {found[name]}, {value} expected")
+        if self.contributors_min > key.members:
+            raise ConfigurationError(f"contributors_min is {self.contributors_min}, of {key.members} members")
+
+    def of(self, round: Round) -> "RoundSums":
+        """Return what reads and writes the posts of a round whose material was validated."""
+        assert round.info is not None, "a round of a federation has shapes"
+        key = _read_key(round.material[PUBLIC_KEY], tuple(self.key_bits_allowed))
+        point = FixedPoint(FRACTION_BITS, self.magnitude_max)
+        packing = Packing(key.plaintext_bits, point.integer_max, round.clients)
+        return RoundSums(key, point, packing, self.contributors_min, round, round.info)
+
+    @property
+    def _size(self) -> int:
+        """Bytes of a ciphertext, a number modulo n^2."""
+        return self.key_bits // 4
+
+    def _ciphertexts_max(self, info: ModelInfo) -> int:
+        """C m, were the members as many as there can be."""
+        point = FixedPoint(FRACTION_BITS, self.magnitude_max)
+        packing = Packing(self.key_bits, point.integer_max, MEMBERS_MAX)
+        return info.classes * packing.plaintexts_of(info.embedding_size)
+
+
+@dataclass(frozen=True)
+class RoundSums:
+    """The ciphertexts and shares of one round."""
+
+    key: ThresholdPublicKey
+    point: FixedPoint
+    packing: Packing
+    contributors_min: int
+    round: Round
+    info: ModelInfo
+
+    def encrypt(self, labels: NDArray[np.int64], vectors: NDArray[np.float32], secrets: Secrets) -> Tensors:
+        """Return the post of labels (n,) and vectors (n, D).
+
+        The randomness follows from what is encrypted, too: another vector in the same round has another. Raises
+        `NothingToPost` for a number beyond `magnitude_max`.
+        """
+        try:
+            numbers = self.point.encode(vectors)  # (n, D)
+        except CryptoError as error:
+            raise NothingToPost(f"member {secrets.member}, round {self.round.number}: {error}") from None
+        plaintexts = [plaintext for row in numbers for plaintext in self.packing.pack(row)]
+        what = sha256(labels.astype("<i8").tobytes() + numbers.astype("<i8").tobytes()).hex()
+        random_bytes = secrets.stream("encryption", UPDATE, self.round.number, what)
+        encryptor = _encryptor(self.key)
+        ciphertexts = encryptor.encrypt(plaintexts, encryptor.randomizers(len(plaintexts), random_bytes))
+        return {"labels": labels, "ciphertexts": self._write(ciphertexts)}  # (n,), (n m, size)
+
+    def check_ciphertexts(self, post: Post) -> None:
+        """Raise `InvalidPayload`, which names the member, for ciphertexts that no encryption has made."""
+        labels, rows = post.payload["labels"], post.payload["ciphertexts"]
+        if (np.diff(labels) <= 0).any():
+            raise InvalidPayload(f"labels: strictly ascending order expected, found {labels.tolist()}")
+        expected = len(labels) * self._per_class
+        if len(rows) != expected:
+            raise InvalidPayload(f"ciphertexts: {expected} expected for {len(labels)} labels, found {len(rows)}")
+        try:
+            decode_ciphertexts(self.key, rows.tobytes(), len(rows))
+        except InvalidCiphertext as error:
+            raise InvalidPayload(f"member {self.round.place_of(post.sender)}: {error}") from None
+
+    def add(self, posts: Sequence[Post]) -> Tensors:
+        """Multiply the ciphertexts of each class: encryptions of the sums over its holders."""
+        posted: dict[int, list[list[mpz]]] = {}  # by label, in sender order
+        for post in posts:
+            rows = self._read(post.payload["ciphertexts"])
+            for place, label in enumerate(post.payload["labels"].tolist()):
+                posted.setdefault(label, []).append(rows[place * self._per_class : (place + 1) * self._per_class])
+        labels = sorted(posted)
+        sums = [ciphertext for label in labels for ciphertext in add(self.key, posted[label])]
+        return {
+            "labels": np.array(labels, dtype=np.int64),  # (n,)
+            "holders": np.array([len(posted[label]) for label in labels], dtype=np.int64),  # (n,)
+            "contributors": np.array([len(posts)], dtype=np.int64),
+            "sums": self._write(sums),  # (n m, size)
+        }
+
+    def validate_openable(self, member: int) -> None:
+        """Raise `DecryptionRefused`, which names the member who is asked, if there is no sum that may be opened."""
+        if self.decryption is None:
+            raise DecryptionRefused(f"member {member}, round {self.round.number}: {self._nothing_to_open()}")
+
+    def share(self, secrets: Secrets) -> Tensors:
+        """Return the member's shares of all sums that may be opened, with a proof.
+
+        Raises `SecretMissing` without the member's share of the key.
+        """
+        assert self.round.me is not None, "a member computes"
+        assert self.decryption is not None, "it was validated"
+        share = KeyShare(self._index(self.round.me), mpz(int.from_bytes(secrets.value(SHARE))))
+        try:
+            validate_key_share(self.key, share)
+        except CryptoError as error:
+            raise SecretMissing(f"secret '{SHARE}' of member {secrets.member}: {error}") from None
+        random_bytes = secrets.stream("encryption", OPENING, self.round.number, self.fingerprint.hex())
+        post = self.decryption.share(share, self.round.me, random_bytes)
+        return {"shares": np.frombuffer(post.encode(self.key), dtype=np.uint8)}
+
+    def check_shares(self, post: Post) -> None:
+        """Raise `InvalidPayload`, which names the member, unless its shares are proven to be those of these sums."""
+        if self.decryption is None:
+            raise InvalidPayload(f"shares of member {self.round.place_of(post.sender)}: {self._nothing_to_open()}")
+        try:
+            self.decryption.validate(self._decode(post))
+        except InvalidShare as error:
+            raise InvalidPayload(str(error)) from None
+
+    def open(self, posts: Sequence[Post], *, over_all: bool) -> Tensors:
+        """Return the mean (n, D) of each opened class over its holders, or over all contributors.
+
+        A sum beyond what its holders may add up to, for which one of them lied, is moved to the nearest that they may.
+        Raises `NothingLeft` for fewer shares than the threshold: where members were excluded, so few may close a phase.
+        """
+        assert self.decryption is not None, "posts were checked"
+        if len(posts) < self.key.threshold:
+            raise NothingLeft(f"{len(posts)} members sent shares, {self.key.threshold} are needed")
+        plaintexts = self.decryption.combine([self._decode(post) for post in posts])
+        sums, (labels, holders) = self.round.beside[UPDATE], self._opened
+        per, rows = self._per_class, []
+        for place, count in enumerate(holders.tolist()):
+            total = self.packing.unpack_nearest(plaintexts[place * per : (place + 1) * per], self.info.embedding_size)
+            divisor = int(sums["contributors"][0]) if over_all else count
+            rows.append(self.point.decode(total) / divisor)
+        return {"labels": labels, "holders": holders, "prototypes": np.stack(rows).astype(np.float32)}
+
+    @cached_property
+    def decryption(self) -> Decryption | None:
+        """The occasion: this round's sums of k_min and more; None if there is none."""
+        if UPDATE not in self.round.beside or not len(self._opened[0]):
+            return None
+        sums = self.round.beside[UPDATE]
+        rows = sums["sums"].reshape(len(sums["labels"]), self._per_class, -1)[self._may_open]
+        ciphertexts = self._read(rows.reshape(-1, rows.shape[-1]))
+        return Decryption(self.key, self.round.chain_id, self.round.number, OPENING, ciphertexts)
+
+    @property
+    def fingerprint(self) -> Hash:
+        """Hash of all that `update` left, for who must not open two things in a round."""
+        sums = self.round.beside[UPDATE]
+        return sha256(b"".join(sums[name].tobytes() for name in ("labels", "holders", "sums")))
+
+    @property
+    def _may_open(self) -> NDArray[np.bool_]:
+        """Whether each of the sums has k_min holders or more, (n,)."""
+        may: NDArray[np.bool_] = self.round.beside[UPDATE]["holders"] >= self.contributors_min
+        return may
+
+    @property
+    def _opened(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Labels and holders of the sums that may be opened."""
+        sums = self.round.beside[UPDATE]
+        return sums["labels"][self._may_open], sums["holders"][self._may_open]
+
+    def _nothing_to_open(self) -> str:
+        if UPDATE not in self.round.beside:
+            return f"phase {UPDATE} left nothing to open in round {self.round.number}"
+        most = int(self.round.beside[UPDATE]["holders"].max())
+        return (
+            f"no class has the {self.contributors_min} contributors that an opened sum needs, at most {most} have one"
+        )
+
+    @property
+    def _per_class(self) -> int:
+        """m."""
+        return self.packing.plaintexts_of(self.info.embedding_size)
+
+    def _index(self, sender: bytes) -> int:
+        """A member's place in the dealing, from 1."""
+        return self.round.place_of(sender) + 1
+
+    def _decode(self, post: Post) -> SharePost:
+        assert self.decryption is not None, "there is something to open"
+        data, count = post.payload["shares"].tobytes(), len(self.decryption.ciphertexts)
+        return decode_share_post(self.key, data, count, self._index(post.sender), post.sender)
+
+    def _write(self, ciphertexts: Sequence[mpz]) -> NDArray[np.uint8]:
+        return write_integers(map(int, ciphertexts), self.key.ciphertext_size)
+
+    def _read(self, rows: NDArray[np.uint8]) -> list[mpz]:
+        return [mpz(number) for number in read_integers(rows)]
+
+
+def _labels(info: ModelInfo) -> TensorSpec:
+    return TensorSpec("labels", (-1,), "int64", free_max=info.classes, minimum=0, maximum=info.classes - 1)
+
+
+@lru_cache(maxsize=16)
+def _read_key(data: bytes, allowed_bits: tuple[int, ...]) -> ThresholdPublicKey:
+    return decode_public_key(data, allowed_bits)
+
+
+@lru_cache(maxsize=4)
+def _encryptor(key: ThresholdPublicKey) -> Encryptor:
+    return Encryptor(key)

@@ -1,0 +1,77 @@
+"""Heads on a backbone that stands still, as FedPH has them. B batch, C classes, D embedding, F features.
+
+The backbone is nobody's: every member builds the same one from the shape of the images alone, none trains it, and no
+post or checkpoint holds it. What it makes of a client's images is calculated once, and from then on stands in their
+place, so that training costs what the head does.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.large import ResNet18
+from fedchain.learning.models.prototypes import EVALUATION_BATCH
+
+FEATURES = 512
+"""Width F of what a backbone returns: ResNet-18's last stage."""
+
+BACKBONE_SEED = 18
+"""Every backbone is drawn from it. Pre-trained weights are not shipped."""
+
+SIDE_MIN = 28
+"""Images below this side have too few pixels for ResNet-18: random features of all pixels take its place."""
+
+_HIDDEN = 128
+"""Width between the first two layers of a head of three."""
+
+Backbone = Callable[[torch.Tensor], torch.Tensor]
+"""images (B, channels, height, width) -> (B, F)."""
+
+
+class FrozenHead(Model):
+    """512 features -> 64 -> ReLU -> L2 norm 1, the embedding -> C: 33,222 parameters for six classes (FedPH, Table 2).
+
+    With three layers, 128 hidden ones stand in front, which the paper leaves open.
+    """
+
+    embedding_size = 64
+
+    def __init__(self, classes: int = 10, channels: int = 1, size: int = 8, layers: int = 2) -> None:
+        super().__init__()
+        self.classes = classes
+        self._shape = channels, size
+        widths = [FEATURES, *(_HIDDEN,) * (layers - 2), self.embedding_size]
+        self.projection = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
+        self.decision = nn.Linear(self.embedding_size, classes)
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """Return what the backbone makes of images (n, channels, height, width): (n, F), of mean 0 and variance 1."""
+        backbone = build_backbone(*self._shape)
+        with torch.inference_mode():
+            parts = [F.layer_norm(backbone(batch), (FEATURES,)) for batch in torch.split(images, EVALUATION_BATCH)]
+        return torch.cat(parts)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embedding (B, D) and logits (B, C) of features (B, F), or of the images themselves."""
+        hidden = self.features(images) if images.ndim == 4 else images  # (B, F)
+        for layer in self.projection:
+            hidden = F.relu(layer(hidden))
+        embedding = F.normalize(hidden, dim=1)  # (B, D); zero stays zero
+        return embedding, self.decision(embedding)
+
+
+@lru_cache(maxsize=4)
+def build_backbone(channels: int, size: int) -> Backbone:
+    """Return the backbone for images of so many channels and this side, the same in every process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(BACKBONE_SEED)
+        if size < SIDE_MIN:
+            layer = nn.Linear(channels * size * size, FEATURES).requires_grad_(False)
+            return lambda images: F.relu(layer(images.flatten(1)))
+        model = ResNet18(channels=channels, classes=1).requires_grad_(False).eval()
+    return lambda images: model(images)[0]

@@ -1,0 +1,391 @@
+"""Encrypted prototypes: the same sums as in clear, opened by t members, and no others, whatever anybody sends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedchain.crypto.threshold import Dealing, FixedPoint, KeyShare, ThresholdPublicKey, open_share
+from fedchain.learning.aggregation.threshold import FRACTION_BITS, PUBLIC_KEY, SHARE
+from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import (
+    ConfigurationError,
+    DecryptionRefused,
+    InvalidPayload,
+    NothingToPost,
+    SecretMissing,
+)
+from fedchain.learning.learner import Learner
+from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.prototype_method import PrototypeMethod
+from fedchain.learning.registry import HyperparameterValue, build_method
+from fedchain.learning.round import Tensors
+from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from tests.crypto.threshold.dealt import MEMBERS, SENDERS, SIGNING_KEYS, THRESHOLD, random_source
+
+SMALL = "tests.learning.small_keys:SmallKey"
+CHAIN = b"\7" * 32
+
+
+@cache
+def dealing() -> Dealing:
+    method = build_method(f"{SMALL}Dfpl", {"encryption": "threshold"})
+    assert isinstance(method, PrototypeMethod)
+    dealt = method.deal(SENDERS, random_source("prototypes"))
+    assert dealt is not None
+    return dealt
+
+
+@cache
+def key_shares() -> tuple[KeyShare, ...]:
+    key = dealing().public_key
+    sealed = enumerate(zip(dealing().sealed_shares, SIGNING_KEYS, strict=True), 1)
+    return tuple(open_share(key, share, index, signing) for index, (share, signing) in sealed)
+
+
+def secrets_of(member: int) -> Secrets:
+    share = int(key_shares()[member].secret).to_bytes(dealing().public_key.ciphertext_size)
+    return Secrets(member, bytes([member]) * ROOT_SIZE, {SHARE: share})
+
+
+def task(method: str = "FedPh", **settings: HyperparameterValue) -> LearningConfig:
+    hyperparameters = {"encryption": "threshold", "local_epochs": 0, "local_steps": 1, **settings}
+    config = LearningConfig(method=f"{SMALL}{method}", clients=MEMBERS, hyperparameters=hyperparameters, seed=3)
+    return replace(config, material={PUBLIC_KEY: dealing().public_key.encode()})
+
+
+@dataclass
+class Game:
+    """Five members, round by round."""
+
+    config: LearningConfig
+    chain_id: bytes = CHAIN
+    known: bytes = b""
+    rules: Application = field(init=False)
+    learner: Learner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rules = Application(self.config, SENDERS, self.chain_id)
+        self.learner = self.start()
+
+    def start(self) -> Learner:
+        return Learner(self.config, members=SENDERS, chain_id=self.chain_id, secrets_of=secrets_of)
+
+    def posts(self, phase: str, number: int, members: Sequence[int] = range(MEMBERS)) -> list[tuple[bytes, bytes]]:
+        """What members post, checked."""
+        made = []
+        for member in members:
+            contribution = self.learner.contribute(member, phase, number, self.known)
+            assert (contribution.local is None) == (phase == "decryption_share")
+            assert len(contribution.payload) <= self.rules.payload_size_bytes_max(phase)
+            self.rules.check(phase, SENDERS[member], number, self.known, contribution.payload)
+            made.append((SENDERS[member], contribution.payload))
+        return sorted(made)
+
+    def close(self, phase: str, number: int, posts: Sequence[tuple[bytes, bytes]]) -> None:
+        self.known = self.rules.aggregate(phase, number, self.known, posts)
+
+    def play(self, number: int, helpers: Sequence[int] = range(MEMBERS)) -> Tensors:
+        """A whole round; what it leaves."""
+        self.close("update", number, self.posts("update", number))
+        self.close("decryption_share", number, self.posts("decryption_share", number, helpers))
+        known = self.rules.read_knowledge(self.known)
+        assert known is not None
+        return known
+
+    def refused(self, phase: str, member: int, payload: bytes, number: int = 1) -> str:
+        with pytest.raises(InvalidPayload) as caught:
+            self.rules.check(phase, SENDERS[member], number, self.known, payload)
+        return str(caught.value)
+
+    def read(self, phase: str, payload: bytes) -> dict[str, Any]:
+        (found,) = (item for item in self.rules.method.phases if item.name == phase)
+        return dict(decode(payload, self.rules.method.payload_spec(found, self.rules.info)))
+
+
+def plain_round(config: LearningConfig, contributors_min: int, *, over_all: bool) -> dict[int, np.ndarray]:
+    """The same round in integers: each member's fixed-point numbers, added up in clear."""
+    settings = dict(config.hyperparameters)
+    learner = Learner(replace(config, hyperparameters={**settings, "encryption": "none"}), members=SENDERS)
+    spec = learner.method.payload_spec(learner.method.phases[0], learner.info)
+    point = FixedPoint(FRACTION_BITS, float(learner.method.magnitude_max))  # type: ignore[attr-defined]
+    numbers: dict[int, list[np.ndarray]] = {}
+    for member in range(MEMBERS):
+        posted = decode(learner.contribute(member, "update", 1, b"").payload, spec)
+        for label, prototype in zip(posted["labels"].tolist(), posted["prototypes"], strict=True):
+            numbers.setdefault(label, []).append(point.encode(prototype))
+    return {
+        label: (np.sum(rows, axis=0) * 2.0**-FRACTION_BITS / (MEMBERS if over_all else len(rows))).astype(np.float32)
+        for label, rows in sorted(numbers.items())
+        if len(rows) >= contributors_min
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("FedPh", {}), ("Dfpl", {}), ("FedProto", {"contributors_min": 1}), ("Dfpl", {"aggregation": "all"})],
+)
+def test_an_encrypted_round_is_the_plain_integer_round_bit_for_bit(
+    method: str, settings: dict[str, HyperparameterValue]
+) -> None:
+    config = task(method, **settings)
+    known = Game(config).play(1)
+    expected = plain_round(config, int(settings.get("contributors_min", 3)), over_all="aggregation" in settings)
+    assert known["labels"].tolist() == list(expected)
+    assert known["prototypes"].tobytes() == np.stack(list(expected.values())).tobytes()
+    assert (known["holders"] >= int(settings.get("contributors_min", 3))).all()
+
+
+def test_classes_with_too_few_holders_stay_closed() -> None:
+    game = Game(task(contributors_min=3))
+    game.close("update", 1, game.posts("update", 1))
+    sums = game.rules._round(1, game.known).beside["update"]
+    assert (sums["holders"] < 3).any()
+    opened = int((sums["holders"] >= 3).sum())
+    per_class = len(sums["sums"]) // len(sums["labels"])
+    share = game.read("decryption_share", game.posts("decryption_share", 1, [0])[0][1])["shares"]
+    key = dealing().public_key
+    assert len(share) // key.ciphertext_size >= opened * per_class
+    assert len(share) < (opened * per_class + 3) * key.ciphertext_size, (
+        "proof and shares of what may be opened, no more"
+    )
+
+
+def test_any_t_members_open_the_same_and_nobody_trains_on_ciphertexts() -> None:
+    config = task()
+    found = {
+        Game(config).play(1, helpers)["prototypes"].tobytes() for helpers in ((0, 1, 2), (4, 2, 3), range(MEMBERS))
+    }
+    assert len(found) == 1
+    game = Game(config)
+    assert game.rules.phases == (("update", "participant", 0), ("decryption_share", "participant", THRESHOLD))
+    game.close("update", 1, game.posts("update", 1))
+    assert game.rules.read_knowledge(game.known) is None
+
+
+def test_a_round_without_shares_keeps_the_last_prototypes_and_the_next_goes_on() -> None:
+    game = Game(task())
+    before = game.play(1)
+    game.close("update", 2, game.posts("update", 2))
+    game.close("decryption_share", 2, [])
+    kept = game.rules.read_knowledge(game.known)
+    assert kept is not None
+    assert kept["prototypes"].tobytes() == before["prototypes"].tobytes()
+    assert game.play(3)["prototypes"].tobytes() != before["prototypes"].tobytes()
+
+
+def test_fewer_shares_than_the_threshold_open_nothing() -> None:
+    game = Game(task())
+    game.play(1)
+    game.close("update", 2, game.posts("update", 2))
+    before = game.known
+    game.close("decryption_share", 2, game.posts("decryption_share", 2, range(THRESHOLD - 1)))
+    assert game.known == before
+
+
+def test_shares_for_other_sums_are_refused_by_the_name_of_their_member() -> None:
+    game, other = Game(task()), Game(task(), b"\x08" * 32)
+    for each in (game, other):
+        each.close("update", 1, each.posts("update", 1))
+    assert game.known == other.known
+    elsewhere = other.posts("decryption_share", 1, [2])[0][1]
+    good = game.posts("decryption_share", 1, [2])[0][1]
+    for member, payload in ((2, elsewhere), (1, good)):
+        assert "are refused: the proof does not hold" in game.refused("decryption_share", member, payload)
+        assert f"decryption shares of member {member + 1} (" in game.refused("decryption_share", member, payload)
+    assert "left nothing to open in round 2" in game.refused("decryption_share", 2, good, number=2)
+    shares = game.read("decryption_share", good)["shares"].copy()
+    for place in (0, 40, len(shares) - 1):
+        mutated = shares.copy()
+        mutated[place] ^= 1
+        assert "member 3 (" in game.refused("decryption_share", 2, encode({"shares": mutated}))
+    assert "bytes" in game.refused("decryption_share", 2, encode({"shares": shares[:-1].copy()}))
+
+
+def test_ciphertexts_out_of_range_or_not_coprime_are_refused_by_the_name_of_their_member() -> None:
+    game, key = Game(task()), dealing().public_key
+    payload = game.posts("update", 1, [4])[0][1]
+    for wrong, message in (
+        (0, "member 4: ciphertext 1 of"),
+        (int(key.ciphertext_modulus), "is not from 1 to"),
+        (int(key.modulus) * 5, "is not coprime to n"),
+    ):
+        posted = game.read("update", payload)
+        rows = posted["ciphertexts"].copy()
+        rows[1] = np.frombuffer(wrong.to_bytes(key.ciphertext_size), dtype=np.uint8)
+        found = game.refused("update", 4, encode(posted | {"ciphertexts": rows}))
+        assert message in found
+        assert found.startswith("member 4: ciphertext 1 of")
+    posted = game.read("update", payload)
+    assert "expected for" in game.refused("update", 4, encode(posted | {"ciphertexts": posted["ciphertexts"][1:]}))
+    labels = posted["labels"][::-1].copy()
+    assert "strictly ascending" in game.refused("update", 4, encode(posted | {"labels": labels}))
+
+
+def test_a_number_too_large_to_be_encrypted_names_its_member() -> None:
+    game = Game(task("Dfpl", magnitude_max=2.0**-10))
+    with pytest.raises(NothingToPost, match=r"member 1, round 1: .* their magnitude may be 0.0009765625"):
+        game.learner.contribute(1, "update", 1, b"")
+
+
+def test_a_liar_beyond_the_bounds_moves_a_sum_to_its_bound_and_the_federation_goes_on() -> None:
+    game, liar = Game(task("Dfpl", contributors_min=1)), Game(task("Dfpl", contributors_min=1, magnitude_max=2.0**16))
+    posts = dict(game.posts("update", 1))
+    honest = game.read("update", posts[SENDERS[0]])
+    sums = liar.rules.method._encryption.of(liar.rules._round(1, b""))  # type: ignore[attr-defined]
+    huge = np.full((len(honest["labels"]), liar.rules.info.embedding_size), 2.0**16, np.float32)
+    lie = dict(sums.encrypt(honest["labels"], huge, secrets_of(0)))
+    wanted = len(honest["ciphertexts"])
+    rows = np.concatenate([lie["ciphertexts"]] * (1 + wanted // len(lie["ciphertexts"])))[:wanted]
+    posts[SENDERS[0]] = encode({"labels": honest["labels"], "ciphertexts": rows.copy()})
+    game.rules.check("update", SENDERS[0], 1, b"", posts[SENDERS[0]])
+    game.close("update", 1, sorted(posts.items()))
+    game.close("decryption_share", 1, game.posts("decryption_share", 1))
+    known = game.rules.read_knowledge(game.known)
+    assert known is not None
+    assert np.isfinite(known["prototypes"]).all()
+    assert (np.abs(known["prototypes"]) <= 1024.0).all()
+    assert game.play(2)
+
+
+def test_a_member_opens_nothing_that_was_not_added_up_or_by_too_few() -> None:
+    game = Game(task(contributors_min=5, decryption_threshold=3))
+    with pytest.raises(DecryptionRefused, match="member 0, round 1: phase update left nothing to open in round 1"):
+        game.learner.contribute(0, "decryption_share", 1, b"")
+    game.close("update", 1, game.posts("update", 1, [0, 1, 2]))
+    with pytest.raises(
+        DecryptionRefused, match=r"member 0, round 1: no class has the 5 contributors .* at most 2 have one"
+    ):
+        game.learner.contribute(0, "decryption_share", 1, game.known)
+    with pytest.raises(DecryptionRefused, match="left nothing to open in round 2"):
+        game.learner.contribute(0, "decryption_share", 2, game.known)
+    assert "no class has the 5 contributors" in game.refused(
+        "decryption_share", 0, encode({"shares": np.ones(9, np.uint8)})
+    )
+
+
+def test_a_member_opens_one_set_of_sums_a_round_after_a_crash_too() -> None:
+    game, other = Game(task()), Game(task())
+    game.close("update", 1, game.posts("update", 1))
+    other.close("update", 1, other.posts("update", 1, [0, 1, 2, 3]))
+    first = game.learner.contribute(1, "decryption_share", 1, game.known).payload
+    restarted = game.start()
+    restarted.restore(1, game.learner.checkpoint(1))
+    for learner in (game.learner, restarted):
+        with pytest.raises(DecryptionRefused, match="member 1, round 1: it has opened other sums, those of round 1"):
+            learner.contribute(1, "decryption_share", 1, other.known)
+        assert learner.contribute(1, "decryption_share", 1, game.known).payload == first, "the same again is no second"
+    later = Game(task())
+    later.close("update", 2, later.posts("update", 2))
+    restarted.contribute(1, "decryption_share", 2, later.known)
+    with pytest.raises(DecryptionRefused, match="round 1: it has opened other sums, those of round 2"):
+        restarted.contribute(1, "decryption_share", 1, game.known)
+
+
+def test_what_is_encrypted_again_after_a_crash_is_the_same_and_other_numbers_have_other_randomness() -> None:
+    game = Game(task())
+    first = game.learner.contribute(1, "update", 1, b"").payload
+    assert game.start().contribute(1, "update", 1, b"").payload == first
+    sums = game.rules.method._encryption.of(game.rules._round(1, b""))  # type: ignore[attr-defined]
+    labels, vectors = np.array([0]), np.zeros((1, 32), np.float32)
+    moved = vectors.copy()
+    moved[0, 0] = 0.5
+    one, same, two = (sums.encrypt(labels, each, secrets_of(1))["ciphertexts"] for each in (vectors, vectors, moved))
+    assert (one == same).all()
+    assert (one != two).any(axis=1).all(), "every ciphertext differs, not the one that holds the number alone"
+
+
+def test_a_share_that_is_missing_or_another_s_is_said_to_be() -> None:
+    game = Game(task())
+    game.close("update", 1, game.posts("update", 1))
+    for values, message in (
+        ({}, "member 2 has no secret 'threshold_share'"),
+        (
+            {SHARE: secrets_of(1).values[SHARE]},
+            "secret 'threshold_share' of member 2: the share of member 3 does not fit",
+        ),
+    ):
+        secrets = Secrets(2, bytes(ROOT_SIZE), values)
+        learner = Learner(
+            game.config,
+            members=SENDERS,
+            chain_id=CHAIN,
+            secrets_of=lambda member, secrets=secrets: secrets,  # type: ignore[misc]
+        )
+        before = learner.checkpoint(2)
+        with pytest.raises(SecretMissing, match=message):
+            learner.contribute(2, "decryption_share", 1, game.known)
+        assert learner.checkpoint(2) == before, "it has opened nothing"
+
+
+def test_shares_are_in_no_post_and_no_checkpoint() -> None:
+    game = Game(task())
+    game.play(1)
+    for member in range(MEMBERS):
+        secret = secrets_of(member).values[SHARE].lstrip(b"\0")
+        assert secret not in game.known
+        assert secret not in game.learner.checkpoint(member)
+        assert secret.hex() not in repr(secrets_of(member))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"material": {}}, "encryption threshold needs a dealt key"),
+        ({"material": {PUBLIC_KEY: b"\1"}}, "material 'threshold_key': 1 bytes"),
+        ({"decryption_threshold": 2}, "material 'threshold_key' has threshold 3, 2 expected"),
+        ({"contributors_min": 6}, "contributors_min is 6, of 5 members"),
+    ],
+)
+def test_material_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
+    config = task()
+    if "material" in change:
+        config = replace(config, **change)
+    else:
+        config = replace(config, hyperparameters={**dict(config.hyperparameters), **change})
+    with pytest.raises(ConfigurationError, match=message):
+        Application(config, SENDERS)
+    Application(config)  # who founds a federation has no members yet
+
+
+def test_a_key_for_other_members_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has members 5, 4 expected"):
+        Application(replace(task(), clients=4), SENDERS[:4])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"aggregation_rule": "median"}, "aggregation_rule median cannot look into encrypted prototypes"),
+        ({"aggregation": "samples"}, "aggregation samples needs counts"),
+        ({"key_bits": 1024}, "key_bits must be 2048 or 3072, not 1024"),
+        ({"key_bits": 320}, "key_bits must be 2048 or 3072, not 320"),
+        ({"decryption_threshold": 0}, "decryption_threshold must lie in"),
+        ({"contributors_min": 300}, "contributors_min must lie in"),
+    ],
+)
+@pytest.mark.parametrize("method", ["dfpl", "fedproto", "fedph"])
+def test_settings_that_cannot_be_encrypted_with_are_refused(
+    method: str, settings: dict[str, HyperparameterValue], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        build_method(method, {"encryption": "threshold", **settings})
+
+
+def test_a_threshold_beyond_the_members_is_not_dealt() -> None:
+    method = build_method(f"{SMALL}FedPh", {"encryption": "threshold", "decryption_threshold": 4})
+    assert isinstance(method, PrototypeMethod)
+    with pytest.raises(ConfigurationError, match="decryption_threshold is 4 of 3 members"):
+        method.deal(SENDERS[:3], random_source("none"))
+    assert build_method("fedph", {}).deal(SENDERS, random_source("none")) is None
+
+
+def test_the_public_key_is_read_for_proper_keys_alone() -> None:
+    key: ThresholdPublicKey = dealing().public_key
+    config = LearningConfig(method="fedph", clients=MEMBERS, hyperparameters={"encryption": "threshold"})
+    with pytest.raises(ConfigurationError, match="a modulus of 320 bits, allowed are 2048, 3072"):
+        Application(replace(config, material={PUBLIC_KEY: key.encode()}), SENDERS)

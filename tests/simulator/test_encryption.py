@@ -1,0 +1,64 @@
+"""Simulated peers that encrypt: the same run again, also when one is killed between the phases, and when none opens."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedchain.learning.learner import Learner
+from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.run import _deal, load_learner, simulate, simulated_dealing
+from fedchain.simulator.scenario import Fault, Scenario
+
+SETTINGS: dict[str, Any] = {
+    "encryption": "threshold",
+    "decryption_threshold": 2,
+    "contributors_min": 3,
+    "local_epochs": 0,
+    "local_steps": 1,
+}
+SCENARIO = Scenario(
+    peers=4,
+    rounds=2,
+    workers=1,
+    method="tests.learning.small_keys:SmallKeyFedPh",
+    hyperparameters=SETTINGS,
+    partition="iid",
+    test_every=0,
+)
+
+
+def run(scenario: Scenario) -> Outcome:
+    outcome = simulate(scenario, load_learner(scenario))
+    assert outcome.violations == []
+    assert len(outcome.rows) == scenario.rounds
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return run(SCENARIO)
+
+
+def test_a_run_repeats_with_keys_from_its_seed(outcome: Outcome) -> None:
+    material = simulated_dealing(SCENARIO)[0].material
+    _deal.cache_clear()
+    again = run(SCENARIO)
+    assert simulated_dealing(SCENARIO)[0].material == material
+    assert (again.trace_hash, again.knowledge_root) == (outcome.trace_hash, outcome.knowledge_root)
+    assert simulated_dealing(replace(SCENARIO, seed=1))[0].material != material
+
+
+def test_a_peer_that_is_killed_between_the_phases_changes_nothing(outcome: Outcome) -> None:
+    faults = tuple(Fault(at_s=at_s, kind=kind, peers=(3,)) for at_s, kind in ((4.0, "kill"), (11.0, "restart")))
+    assert (
+        run(replace(SCENARIO, rounds=1, faults=faults)).knowledge_root
+        == run(replace(SCENARIO, rounds=1)).knowledge_root
+    )
+
+
+def test_where_no_class_has_enough_holders_rounds_close_without_knowledge() -> None:
+    few = replace(SCENARIO, rounds=1, partition="n-way", hyperparameters={**SETTINGS, "contributors_min": 4})
+    assert Learner(few.learning_config()).histogram().astype(bool).sum(axis=0).max() < 4
+    with_knowledge = run(replace(few, hyperparameters={**SETTINGS, "contributors_min": 1}))
+    assert run(few).knowledge_root != with_knowledge.knowledge_root
