@@ -30,6 +30,9 @@ OWN = "own"
 PARTITIONS = ("by-class", "by-class-equal", "by-source", "dirichlet", "dirichlet-hsu", "iid", "n-way", "n-way-exact")
 """How the examples can be spread over the clients."""
 
+SCALINGS = ("channel", "pixel")
+"""What the pixels of a built-in data set are standardised by."""
+
 AUGMENTATIONS = ("crop-flip", "none")
 """What can be done to training images each time that they are looked at."""
 
@@ -95,6 +98,9 @@ class LearningConfig:
     train_examples: int = 0
     """Training examples that are spread over the clients, drawn at random; 0: all of the data set."""
 
+    scaling: str = "channel"
+    """Standardisation of pixels: channel (mean and deviation of each channel) or pixel (of each place in the image)."""
+
     augmentation: str = "none"
     """Change of training images: none, or crop-flip (shift by up to four pixels, mirror every other one)."""
 
@@ -123,6 +129,7 @@ class LearningConfig:
         else:
             self._validate_built_in()
         _validate_choice("partition", self.partition, PARTITIONS)
+        _validate_choice("scaling", self.scaling, SCALINGS)
         _validate_choice("augmentation", self.augmentation, AUGMENTATIONS)
         _validate_range("clients", self.clients, 1, CLIENTS_MAX)
         _validate_range("classes_avg", self.classes_avg, 1, max(CLASSES_AVG, self._classes_max("n-way")))
@@ -158,6 +165,10 @@ class LearningConfig:
             raise ConfigurationError(
                 f"augmentation {self.augmentation} is not for {self.model}: its backbone looks once"
             )
+        if self.augmentation != "none" and self.scaling == "pixel":
+            raise ConfigurationError(
+                f"augmentation {self.augmentation} moves pixels, which scaling pixel cannot follow"
+            )
         if self.augmentation != "none" and len(info.shape) != 3:
             raise ConfigurationError(f"augmentation {self.augmentation} is for images, which {self.dataset} has not")
         if self.shapes is not None and (self.shapes.classes, self.shapes.input_shape) != (info.classes, None):
@@ -171,6 +182,8 @@ class LearningConfig:
             )
         if self.model != "auto":
             raise ConfigurationError(f"model '{self.model}' cannot be chosen: data set '{OWN}' brings its own")
+        if self.scaling != "channel":
+            raise ConfigurationError(f"scaling {self.scaling} is for built-in data sets, not for '{OWN}'")
         if self.augmentation != "none":
             raise ConfigurationError(f"augmentation {self.augmentation} is for built-in data sets, not for '{OWN}'")
 

@@ -110,6 +110,7 @@ class Scenario:
     dirichlet_alpha: float = _LEARNING["dirichlet_alpha"]
     classes_per_client: int = _LEARNING["classes_per_client"]
     train_examples: int = _LEARNING["train_examples"]
+    scaling: str = _LEARNING["scaling"]
     augmentation: str = _LEARNING["augmentation"]
     test_every: int = 1
     """Rounds between measurements on the whole test set; the last round always is. 0: never."""

@@ -74,9 +74,9 @@ class PartitionedDataSource:
             validate_same(describe(model), self._config.shapes)
         return Share(
             model=model,
-            train_images=dataset.normalise(dataset.train_images[train]),
+            train_images=dataset.normalise(dataset.train_images[train], self._config.scaling),
             train_labels=torch.from_numpy(dataset.train_labels[train]),
-            test_images=dataset.normalise(dataset.test_images[test]),
+            test_images=dataset.normalise(dataset.test_images[test], self._config.scaling),
             test_labels=torch.from_numpy(dataset.test_labels[test]),
             augmentation=CropFlip(dataset.black) if self._config.augmentation == "crop-flip" else None,
         )
@@ -89,7 +89,7 @@ class PartitionedDataSource:
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor]:
         """See `DataSource`: all of the data set's test images."""
         dataset, _ = self._load()
-        return dataset.normalise(dataset.test_images), torch.from_numpy(dataset.test_labels)
+        return dataset.normalise(dataset.test_images, self._config.scaling), torch.from_numpy(dataset.test_labels)
 
     def _load(self) -> tuple[Dataset, Partition]:
         if self._loaded is None:

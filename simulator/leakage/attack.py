@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedchain.learning.config import LearningConfig
@@ -118,8 +119,12 @@ def view_of(config: LearningConfig) -> View:
     if config.dataset not in DATASETS or len(DATASETS[config.dataset].shape) != 3:
         raise ConfigurationError(f"data set '{config.dataset}': only images of the built-in data sets can be compared")
     dataset = load_dataset(config.dataset, config.data_dir)
-    pixels = PixelRange(dataset.black, dataset.white)
-    known, labels = dataset.normalise(dataset.test_images), torch.from_numpy(dataset.test_labels)
+    extremes = np.zeros((2, *dataset.info.shape))
+    extremes[1] = dataset.info.pixel_max
+    black, white = dataset.normalise(extremes, config.scaling)
+    pixels = PixelRange(black, white)
+    known = dataset.normalise(dataset.test_images, config.scaling)
+    labels = torch.from_numpy(dataset.test_labels)
     means = mean_images(pixels.to_pixels(known), labels, dataset.classes)
     return View(pixels, dataset.info.shape, means)
 

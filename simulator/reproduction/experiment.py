@@ -22,19 +22,28 @@ round that reaches a fraction of another variant's highest value."""
 PLOTS = ("bars", "boxes", "curves", "lines", "map")
 """Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
 
-MEASURES = ("simulation", "forgetting", "timing")
-"""What a run is: a simulation of the federation, FedReg's measurement of what local training forgets, or the processor
-time that training and aggregation take."""
+MEASURES = ("simulation", "forgetting", "inversion", "timing")
+"""What a run is: a simulation of the federation, FedReg's measurement of what local training forgets, training and then
+attacks on posts, or the processor time that training and aggregation take."""
 
 FORGETTING_METRICS = ("loss_before", "forgetting", "forgetting_fedavg")
 """What a measurement of forgetting has in a row: the mean loss of theta(t-1) on the data of the clients of round t - 1,
 by how much the models of round t raise it, and by how much FedAvg's do. All in nats."""
 
+INVERSION_METRICS = ("psnr_cosine", "psnr_l2", "ssim_cosine", "ssim_l2", "labels_recovered", "psnr_class_mean")
+"""What attacks on one-step posts came to, in the last row: how like the originals the images are that either distance
+finds (PSNR in dB), the part of the labels that was known, and what the mean image of the class scores."""
+
 TIMING_METRICS = ("training_cpu_s", "aggregation_cpu_s")
 """What a measurement of time has in a row: processor seconds of a client's contribution, on average, and of one
 aggregation."""
 
-METRICS = (*(item.name for item in fields(RoundMetrics)), *FORGETTING_METRICS, *TIMING_METRICS)
+METRICS = (
+    *(item.name for item in fields(RoundMetrics)),
+    *FORGETTING_METRICS,
+    *INVERSION_METRICS,
+    *TIMING_METRICS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Run
 from fedchain.simulator.reproduction.forgetting import run_forgetting
+from fedchain.simulator.reproduction.inversion import run_inversion
 from fedchain.simulator.reproduction.parallel import OnRound, Runner, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
 from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, to_markdown, write_csv
@@ -59,6 +60,7 @@ def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[
     runners: Mapping[str, Runner] = {
         "simulation": partial(run_one, rows=rows),
         "forgetting": run_forgetting,
+        "inversion": run_inversion,
         "timing": run_timing,
     }
     try:

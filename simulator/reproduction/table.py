@@ -246,9 +246,11 @@ def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
     lines = []
     for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in entries):
         own = {entry.cell: entry for entry in entries if (entry.variant, entry.column) == (variant, column)}
-        shown = " | ".join(_shown(own[cell].mean, own[cell].decimals) if cell in own else "–" for cell in cells)
+        shown = " | ".join(_mean(own[cell]) if cell in own else "–" for cell in cells)
         drop = worst_drop(own, experiment.reference)
-        lines.append(f"| {' '.join((variant, column)).strip()} | {shown} | {'–' if drop is None else f'{drop:.2f}'} |")
+        lost = any(entry.diverged and entry.mean is None for entry in own.values())
+        worst = "diverged" if lost else "–" if drop is None else f"{drop:.2f}"
+        lines.append(f"| {' '.join((variant, column)).strip()} | {shown} | {worst} |")
     head = ["", f"How far each falls below its own number in “{experiment.reference}”, at worst:", ""]
     return [*head, f"| variant | {' | '.join(cells)} | worst drop |", f"|---|{'--:|' * (len(cells) + 1)}", *lines]
 
@@ -258,6 +260,10 @@ def worst_drop(entries: Mapping[str, Entry], reference: str) -> float | None:
     means = {cell: entry.mean for cell, entry in entries.items() if entry.mean is not None}
     start = means.pop(reference, None)
     return None if start is None or not means else start - min(means.values())
+
+
+def _mean(entry: Entry) -> str:
+    return "diverged" if entry.diverged and entry.mean is None else _shown(entry.mean, entry.decimals)
 
 
 def _ours(entry: Entry) -> str:

@@ -54,6 +54,8 @@ def test_every_data_set_can_be_chosen(name: str) -> None:
         ({"dataset": "covid-ct", "classes_avg": 4}, "classes_avg must be between 1 and 3, not 4"),
         ({"dataset": "covid-ct", "classes_std": 3}, "classes_std must be between 0 and 2, not 3"),
         ({"augmentation": "crop"}, "unknown augmentation 'crop'; did you mean 'crop-flip'?"),
+        ({"scaling": "pixels"}, "unknown scaling 'pixels'; did you mean 'pixel'?"),
+        ({"scaling": "pixel", "augmentation": "crop-flip"}, "moves pixels, which scaling pixel cannot follow"),
         ({"dataset": "tmd", "augmentation": "crop-flip"}, "is for images, which tmd has not"),
         ({"method": "dfp"}, "unknown method 'dfp'; did you mean 'dfpl'?"),
         ({"method": "no.such.module:Method"}, "no.such.module:Method"),

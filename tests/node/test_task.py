@@ -36,7 +36,9 @@ def test_what_came_later_is_said_only_where_it_differs_so_that_chain_ids_stay() 
     changed = replace(CONFIG, partition="by-class", classes_per_client=2, augmentation="crop-flip", train_examples=900)
     changed = replace(changed, material={"verification key": b"\0\xff"})
     document = genesis(4, learning=learning_to_genesis(changed))
-    assert dict(document.learning).keys() >= LATER_FIELDS
+    assert dict(document.learning).keys() >= LATER_FIELDS - {"scaling"}  # augmentation moves pixels
+    by_pixel = genesis(4, learning=learning_to_genesis(replace(CONFIG, scaling="pixel")))
+    assert learning_from_genesis(by_pixel).scaling == "pixel"
     config = learning_from_genesis(document)
     assert (config.classes_per_client, config.augmentation, config.train_examples) == (2, "crop-flip", 900)
     assert config.material == (("verification key", b"\0\xff"),)

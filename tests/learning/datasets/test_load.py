@@ -36,6 +36,16 @@ def test_images_are_normalised() -> None:
     assert abs(float(images.std()) - 1) < 0.01
 
 
+def test_each_pixel_can_be_standardised_by_itself_over_training_and_test_images() -> None:
+    digits = load_dataset("digits")
+    pixels = np.concatenate([digits.train_images, digits.test_images]).astype(np.float64)
+    expected = (pixels - pixels.mean(axis=0)) / (pixels.std(axis=0) + 0.001)
+    images = digits.normalise(digits.test_images, "pixel")
+    assert images.shape == (355, 1, 8, 8)
+    assert np.allclose(images[:, 0], expected[len(digits.train_images) :], atol=1e-4)
+    assert not np.allclose(images, digits.normalise(digits.test_images), atol=0.1)
+
+
 def test_a_data_set_is_read_once() -> None:
     assert load_dataset("digits") is load_dataset("digits", "anywhere")
 
