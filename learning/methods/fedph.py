@@ -9,6 +9,7 @@ B batch, C classes, D embedding, n classes that one client holds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -133,14 +134,17 @@ class FedPh(PrototypeMethod):
     def noise_std(self, examples: int) -> float:
         """Return the standard deviation of the noise on each number of a class with so many examples, 0 without any.
 
-        S_f sigma of the analytic Gaussian mechanism, divided by sqrt(t - 1) where it is split (Lemma 1).
+        S_f sigma of the analytic Gaussian mechanism, divided by sqrt(t - 1) where it is split (Lemma 1). Then S_f is
+        that of the smallest class allowed, for all alike: who has few examples is hidden by the noise of who has many.
         """
         if self.noise == "none":
             return 0.0
         from fedchain.learning.privacy.gaussian import noise_scale
 
-        whole = noise_scale(self.epsilon, self.delta, self._sensitivity(examples))
-        return whole if self.noise == "local" else whole / float(np.sqrt(self.honest_min - 1))
+        if self.noise == "local":
+            return noise_scale(self.epsilon, self.delta, self._sensitivity(examples))
+        whole = noise_scale(self.epsilon, self.delta, self._sensitivity(self.class_examples_min))
+        return whole / math.sqrt(self.honest_min - 1)
 
     def _sensitivity(self, examples: int) -> float:
         """S_f: how far one example, replaced by another, moves a mean of unit vectors in L2 norm."""

@@ -1,5 +1,6 @@
 """Encrypted prototypes: the same sums as in clear, opened by t members, and no others, whatever anybody sends."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,6 +21,7 @@ from fedchain.learning.exceptions import (
     SecretMissing,
 )
 from fedchain.learning.learner import Learner
+from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.prototype_method import PrototypeMethod
 from fedchain.learning.registry import HyperparameterValue, build_method
@@ -389,3 +391,23 @@ def test_the_public_key_is_read_for_proper_keys_alone() -> None:
     config = LearningConfig(method="fedph", clients=MEMBERS, hyperparameters={"encryption": "threshold"})
     with pytest.raises(ConfigurationError, match="a modulus of 320 bits, allowed are 2048, 3072"):
         Application(replace(config, material={PUBLIC_KEY: key.encode()}), SENDERS)
+
+
+def test_split_noise_adds_up_to_more_than_a_whole_one_in_the_opened_sum() -> None:
+    settings: dict[str, HyperparameterValue] = {"contributors_min": 5, "class_examples_min": 8}
+    quiet = replace(task(**settings), partition="iid")
+    noisy = replace(task(**settings, noise="split"), partition="iid")
+    method = build_method(noisy.method, dict(noisy.hyperparameters))
+    assert isinstance(method, FedPh)
+    assert method.honest_min == 3
+    counts = Learner(quiet).histogram()  # (K, C)
+    clean, noised = Game(quiet).play(1), Game(noisy).play(1)
+    labels = clean["labels"].tolist()
+    assert noised["labels"].tolist() == labels == [c for c in range(10) if (counts[:, c] >= 8).all()]
+    std = method.noise_std(8)
+    assert {method.noise_std(int(count)) for count in counts[:, labels].ravel()} == {std}, (
+        "whoever has more adds as much"
+    )
+    assert math.sqrt(method.honest_min) * std >= replace(method, noise="local").noise_std(8), "enough for the smallest"
+    measured = (noised["prototypes"] - clean["prototypes"]) * MEMBERS / (math.sqrt(MEMBERS) * std)  # (n, D)
+    assert 0.8 < measured.std() < 1.2
