@@ -44,7 +44,8 @@ class Recorder:
         for effect in effects:
             match effect:
                 case Contribute():
-                    self.span(peer.number, effect.round).started = now_s
+                    span = self.span(peer.number, effect.round)
+                    span.started = now_s if span.trained is None else span.started  # a later phase does not train
                 case Mine(header):
                     self.span(peer.number, header.round).mining = now_s
                 case Publish(PostMessage(transaction, _)):

@@ -49,6 +49,10 @@ def test_a_run_repeats_with_keys_from_its_seed(outcome: Outcome) -> None:
     assert simulated_dealing(replace(SCENARIO, seed=1))[0].material != material
 
 
+def test_training_takes_the_time_of_the_phase_that_trains(outcome: Outcome) -> None:
+    assert [row.training_s for row in outcome.rows] == pytest.approx([SCENARIO.iteration_s] * 2, abs=0.001)
+
+
 def test_a_peer_that_is_killed_between_the_phases_changes_nothing(outcome: Outcome) -> None:
     faults = tuple(Fault(at_s=at_s, kind=kind, peers=(3,)) for at_s, kind in ((4.0, "kill"), (11.0, "restart")))
     assert (
