@@ -26,7 +26,7 @@ testnet: install ## 5 node processes × 5 rounds on this machine's loopback inte
 	$(BIN)/fedchain node testnet --peers 5 --rounds 5 $(ARGS)
 
 test: install ## run all tests (ARGS goes to pytest)
-	$(BIN)/pytest -q -n 2 $(ARGS)
+	$(BIN)/pytest -q -n 2 --dist worksteal $(ARGS)
 
 check: install ## lint, format, types and layers
 	$(BIN)/ruff check .
