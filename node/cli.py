@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedchain.node.bans_cli import bans, unban
-from fedchain.node.command import EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
+from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
 from fedchain.node.keys_cli import unlock_key
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
@@ -93,6 +93,7 @@ def run_local(
     task: Annotated[str, typer.Option(help=TASK_HELP)] = "",
     data_dir: Annotated[str, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.")] = "",
     setting: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter.")] = None,
+    encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP)] = "",
     seed: Annotated[int, typer.Option(help="Root of the randomness of learning.")] = 0,
     mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.")] = 2.0,
     timeout_s: Annotated[float, typer.Option(help="The run fails if it has not ended by then.")] = 600.0,
@@ -106,7 +107,7 @@ def run_local(
 
         config = LearningConfig(
             method=method,
-            hyperparameters=read_settings(setting or []),
+            hyperparameters=read_settings(setting or [], encryption),
             dataset=dataset or (OWN if task else "digits"),
             task=task,
             data_dir=data_dir,

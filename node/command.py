@@ -20,6 +20,8 @@ RUNS_FOLDER = Path("runs")
 
 TASK_HELP = "Members train on own data: MODULE:FUNCTION that returns (model, train set, test set)."
 
+ENCRYPTION_HELP = "threshold: posts are encrypted, and only their sums opened. The same as --set encryption=threshold."
+
 
 @contextmanager
 def clear_errors(*kinds: type[Exception]) -> Iterator[None]:

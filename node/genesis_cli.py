@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.node.command import TASK_HELP, clear_errors
+from fedchain.node.command import ENCRYPTION_HELP, TASK_HELP, clear_errors
 
 genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 
@@ -21,6 +21,7 @@ def new_genesis(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter of the method.")
     ] = None,
+    encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP)] = "",
     seed: Annotated[int, typer.Option(help="Root of the randomness of learning.")] = 0,
     rounds: Annotated[int, typer.Option(help="The federation ends after this many rounds; 0: never.")] = 0,
     mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.")] = 4.0,
@@ -59,7 +60,7 @@ def new_genesis(
             raise NodeConfigError(f"attempts is {attempts}, must be at least 1")
         config = LearningConfig(
             method=method,
-            hyperparameters=read_settings(setting or []),
+            hyperparameters=read_settings(setting or [], encryption),
             dataset=dataset or (OWN if task else "digits"),
             task=task,
             clients=len(member),

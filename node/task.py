@@ -161,10 +161,13 @@ def milliseconds(name: str, seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def read_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE`` settings: the value as TOML, or as text where it is not; raises ConfigurationError."""
+def read_settings(settings: Sequence[str], encryption: str = "") -> dict[str, Any]:
+    """Read ``NAME=VALUE`` settings: the value as TOML, or as text where it is not; raises ConfigurationError.
+
+    A hyper-parameter that has an option of its own, ``encryption``, comes last; empty: it was not given.
+    """
     values = {}
-    for setting in settings:
+    for setting in (*settings, *([f"encryption={encryption}"] if encryption else [])):
         name, separator, text = setting.partition("=")
         if not separator or not name.strip():
             raise ConfigurationError(f"--set {setting!r} is not of the form NAME=VALUE")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.node.command import EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
+from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
 from fedchain.node.config import read_toml
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
@@ -23,8 +23,8 @@ def simulate_command() -> Callable[..., None]:
         scenario_file = options.pop("scenario_file")
         out, download = options.pop("out"), options.pop("download")
         values = {name: value for name, value in options.items() if value is not None}
-        settings = values.pop("hyperparameters", [])
-        run_command(scenario_file, values, settings, out, bool(download))
+        settings, encryption = values.pop("hyperparameters", []), values.pop("encryption", "")
+        run_command(scenario_file, values, settings, out, bool(download), encryption)
 
     texts = field_help(Scenario)
     parameters = [
@@ -36,6 +36,7 @@ def simulate_command() -> Callable[..., None]:
             list[str],
             typer.Option("--set", metavar="NAME=VALUE", help=texts["hyperparameters"]),
         ),
+        _parameter("encryption", str, typer.Option("--encryption", help=ENCRYPTION_HELP)),
     ]
     for item in fields(Scenario):
         if item.name not in _NOT_OPTIONS:
@@ -52,15 +53,20 @@ def simulate_command() -> Callable[..., None]:
 
 
 def run_command(
-    scenario_file: Path | None, values: Mapping[str, Any], settings: list[str], out: Path | None, download: bool
+    scenario_file: Path | None,
+    values: Mapping[str, Any],
+    settings: list[str],
+    out: Path | None,
+    download: bool,
+    encryption: str = "",
 ) -> None:
     """Run one scenario, show it, and write its run folder; exits with 1 if the checker found something."""
     with clear_errors(ScenarioError):
         overrides = dict(values)
-        if settings:
+        if settings or encryption:
             from fedchain.node.task import read_settings
 
-            overrides["hyperparameters"] = read_settings(settings)
+            overrides["hyperparameters"] = read_settings(settings, encryption)
         scenario = load_scenario(scenario_file, overrides)
         if download:
             download_files(scenario.dataset, scenario.data_dir)

@@ -109,6 +109,8 @@ def summary(outcome: Outcome, folder: str, started: float) -> Table:
         "time",
         f"{outcome.virtual_s:.1f} virtual s in {time.perf_counter() - started:.1f} s, {outcome.events:,} events",
     )
+    if outcome.not_posted:
+        table.add_row("not posted", Text(f"{len(outcome.not_posted)} times, the last: {outcome.not_posted[-1]}"))
     checks = "all hold" if not outcome.violations else "; ".join(outcome.violations)
     table.add_row("checks", Text(checks, style="green" if not outcome.violations else "bold red"))
     table.add_row("folder", folder)

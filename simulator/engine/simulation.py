@@ -88,6 +88,8 @@ class Outcome:
     """What the checker found; empty when all is well."""
     totals: dict[str, Any] = field(default_factory=dict)
     """Blocks, attempts, bans, bytes and the like."""
+    not_posted: list[str] = field(default_factory=list)
+    """Why peers had nothing to post: one line for each peer and round, in order."""
 
 
 def found_federation(
@@ -173,6 +175,7 @@ class Simulation:
         self._trace = hashlib.sha256()
         self._events = 0
         self._is_stopped = False
+        self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
         self._diverged: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
         self._done: asyncio.Future[None] = self.loop.create_future()
         self.network = SimulatedNetwork(
@@ -284,6 +287,7 @@ class Simulation:
             if peer.is_honest:  # how well a liar learns is nobody's concern
                 self.recorder.evaluations.add(peer.number, round_number, made)
             return
+        self._not_posted[peer.number, round_number] = str(made)
         if isinstance(made, DecryptionRefused):
             return  # a phase of shares may close without any
         assert peer.node is not None, "only a running peer trains"
@@ -422,6 +426,7 @@ class Simulation:
             virtual_s=self.loop.time(),
             events=self._events,
             violations=self.checker.violations,
+            not_posted=list(self._not_posted.values()),
             totals={
                 "blocks": sum(row.blocks for row in rows),
                 "not_taken": sum(row.not_taken for row in rows),

@@ -21,7 +21,7 @@ from fedchain.node.task import learning_from_genesis, rules_of
 KEYS = [PrivateKey(bytes([number]) * 32) for number in range(1, 5)]
 MEMBERS = KEYS[:3]
 METHOD = "tests.learning.small_keys:SmallKeyFedPh"
-SETTINGS = ("--set", "encryption=threshold", "--set", "decryption_threshold=2", "--set", "contributors_min=2")
+SETTINGS = ("--encryption", "threshold", "--set", "decryption_threshold=2", "--set", "contributors_min=2")
 
 
 def run(*arguments: str | Path, passphrase: str = "", new: str = "") -> Result:

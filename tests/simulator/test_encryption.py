@@ -65,4 +65,8 @@ def test_where_no_class_has_enough_holders_rounds_close_without_knowledge() -> N
     few = replace(SCENARIO, rounds=1, partition="n-way", hyperparameters={**SETTINGS, "contributors_min": 4})
     assert Learner(few.learning_config()).histogram().astype(bool).sum(axis=0).max() < 4
     with_knowledge = run(replace(few, hyperparameters={**SETTINGS, "contributors_min": 1}))
-    assert run(few).knowledge_root != with_knowledge.knowledge_root
+    without = run(few)
+    assert without.knowledge_root != with_knowledge.knowledge_root
+    assert with_knowledge.not_posted == []
+    assert len(without.not_posted) == few.peers
+    assert all("no class has the 4 contributors" in reason for reason in without.not_posted)
