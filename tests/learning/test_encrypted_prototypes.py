@@ -394,9 +394,8 @@ def test_the_public_key_is_read_for_proper_keys_alone() -> None:
 
 
 def test_split_noise_adds_up_to_more_than_a_whole_one_in_the_opened_sum() -> None:
-    settings: dict[str, HyperparameterValue] = {"contributors_min": 5, "class_examples_min": 8}
-    quiet = replace(task(**settings), partition="iid")
-    noisy = replace(task(**settings, noise="split"), partition="iid")
+    quiet = replace(task(contributors_min=5, class_examples_min=8), partition="iid")
+    noisy = replace(task(contributors_min=5, class_examples_min=8, noise="split"), partition="iid")
     method = build_method(noisy.method, dict(noisy.hyperparameters))
     assert isinstance(method, FedPh)
     assert method.honest_min == 3

@@ -58,7 +58,7 @@ def test_poisson_batches_are_worth_what_the_divergence_of_their_densities_says()
             base = norm.pdf(x, 0, multiplier)
             return float((mixture / base) ** alpha * base)
 
-        return quad(density, -12, 18, epsabs=1e-14, epsrel=1e-12, limit=500)[0]
+        return float(quad(density, -12, 18, epsabs=1e-14, epsrel=1e-12, limit=500)[0])
 
     curve = dict(zip(ORDERS.tolist(), sampled_gaussian(rate, multiplier, 3).tolist(), strict=True))
     for alpha in (2.0, 5.0):
