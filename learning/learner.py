@@ -7,7 +7,7 @@ nothing else: not on the process, nor on which other clients it serves, nor on t
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.checkpoint import copy_state, load_state, restore_state, save_state
+from fedchain.learning.checkpoint import ClientState, copy_state, load_state, restore_state, save_state
 from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.evaluation import Evaluation, evaluate_local
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
 from fedchain.learning.knowledge import KnowledgeReader
+from fedchain.learning.linear_training import is_linear
 from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.base import Model
@@ -142,8 +143,42 @@ class Learner:
             posted = self._method.compute(which, client, round)
             payload = self._encode(posted, which, client, round_number)
             local = self._evaluate_trained(client, round, evaluate_test) if which.trains else None
-        scalars = sum(tensor.size for tensor in posted.values() if tensor.dtype.kind == "f")
-        return Contribution(payload, client.steps, local, received, scalars)
+        return Contribution(payload, client.steps, local, received, _count_scalars(posted))
+
+    def contribute_together(
+        self, indices: Sequence[int], phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
+    ) -> dict[int, Contribution]:
+        """Do the work of several clients with linear models at once: the results of `contribute` to rounding.
+
+        A client that is missing among the results is as it was before, and has to be asked by itself: its model is
+        another, its training diverged, or the method has no way of training several.
+        """
+        which, method = self._phases[phase], self._method
+        if not (isinstance(method, LocalSgdMethod) and method.trains_together and phase == method.phases[0].name):
+            return {}
+        made: dict[int, Contribution] = {}
+        with ExitStack() as held, _one_thread():
+            asked = [held.enter_context(self._clients.use(index)) for index in indices]
+            clients = [client for client in asked if is_linear(client)]
+            states = [held.enter_context(_restored_on_error(client)) for client in clients]
+            rounds = [self._round(client, round_number, knowledge) for client in clients]
+            received = []
+            for client, round in zip(clients, rounds, strict=True):
+                self._seed(client, which, round_number)
+                received.append(self._receive(client, which, round, knowledge, evaluate_test))
+            posts = method.update_together(clients, replace(rounds[0], me=None)) if clients else ()
+            for place, (client, posted) in enumerate(zip(clients, posts, strict=True)):
+                try:
+                    payload = None if posted is None else self._encode(posted, which, client, round_number)
+                except TrainingDiverged:
+                    payload = None
+                if posted is None or payload is None:
+                    restore_state(client, states[place])
+                    continue
+                local = self._evaluate_trained(client, rounds[place], evaluate_test)
+                scalars = _count_scalars(posted)
+                made[client.index] = Contribution(payload, client.steps, local, received[place], scalars)
+        return made
 
     def evaluate_received(
         self, index: int, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -200,17 +235,17 @@ class Learner:
     @contextmanager
     def _reproducible(self, index: int, phase: Phase, round_number: int, *, changes: bool = True) -> Iterator[Client]:
         """Give the client with its randomness freshly seeded, on one thread; leave torch's own state as it was."""
-        labels = ("client", index, "phase", phase.name, "round", round_number)
-        threads = torch.get_num_threads()
-        with self._clients.use(index, changes=changes) as client, torch.random.fork_rng(devices=[]):
-            torch.set_num_threads(1)
-            try:
-                torch.manual_seed(derive(self._config.seed, *labels, "dropout"))
-                client.generator.manual_seed(derive(self._config.seed, *labels, "batches"))
-                client.steps = 0
-                yield client
-            finally:
-                torch.set_num_threads(threads)
+        with self._clients.use(index, changes=changes) as client, _one_thread():
+            self._seed(client, phase, round_number)
+            yield client
+
+    def _seed(self, client: Client, phase: Phase, round_number: int) -> None:
+        """Seed what the client's work of a phase draws from, and count its steps from 0."""
+        labels = ("client", client.index, "phase", phase.name, "round", round_number)
+        # torch.manual_seed would also note who called it, for graphics cards: a millisecond that small models notice
+        torch.default_generator.manual_seed(derive(self._config.seed, *labels, "dropout"))
+        client.generator.manual_seed(derive(self._config.seed, *labels, "batches"))
+        client.steps = 0
 
     def _round(self, client: Client, number: int, knowledge: bytes) -> Round:
         me = self._members[client.index] if self._members else None
@@ -317,14 +352,31 @@ def _as_seen(model: Model, images: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def _restored_on_error(client: Client) -> Iterator[None]:
-    """Put the client back, if what is done with it fails."""
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread, and leave torch's generator and its threads as they were."""
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+@contextmanager
+def _restored_on_error(client: Client) -> Iterator[ClientState]:
+    """Put the client back, if what is done with it fails, to its state before, which is given."""
     before = copy_state(client)
     try:
-        yield
+        yield before
     except BaseException:
         restore_state(client, before)
         raise
+
+
+def _count_scalars(posted: Tensors) -> int:
+    """Count the floating-point numbers of a post."""
+    return sum(tensor.size for tensor in posted.values() if tensor.dtype.kind == "f")
 
 
 def _with_test(evaluation: Evaluation, test: Evaluation | None) -> Evaluation:

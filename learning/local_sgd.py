@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,6 +69,21 @@ class LocalSgdMethod(Method):
     def update(self, client: Client, round: Round) -> Tensors:
         """Train the client's model and return what it posts; `train` and `run_steps` do the steps."""
 
+    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
+        """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
+
+        A method that can says so by overriding this beside `update`. A subclass that overrides `update`, `train` or
+        `loss` and not this one is not asked: see `trains_together`.
+        """
+        raise NotImplementedError
+
+    @property
+    def trains_together(self) -> bool:
+        """Whether `update_together` does what `update` does."""
+        here = _class_of(self, "update_together")
+        others = [_class_of(self, name) for name in ("update", "train", "loss", "schedule")]
+        return here is not LocalSgdMethod and all(issubclass(here, other) for other in others)
+
     @abstractmethod
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
         """Return the scalar local loss of one batch: pure, and without control flow that depends on the data.
@@ -107,3 +122,8 @@ class LocalSgdMethod(Method):
             momentum=self.momentum,
             weight_decay=self.weight_decay,
         )
+
+
+def _class_of(method: Method, name: str) -> type:
+    """Return the class that a method has something from."""
+    return next(kind for kind in type(method).__mro__ if name in vars(kind))

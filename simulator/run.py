@@ -87,7 +87,8 @@ def simulate(
     rules.join(genesis.chain_id)
     learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
-    pool = TrainingPool(learner, min(scenario.workers, scenario.peers), clients_max)
+    workers = min(scenario.workers, scenario.peers)
+    pool = TrainingPool(learner, workers, clients_max, together=scenario.vectorize_clients)
     store: Storage | None = None
     try:
         if chain_folder is not None:

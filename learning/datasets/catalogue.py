@@ -3,6 +3,7 @@
 Nothing heavy is imported: the command line's help reads this table.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -81,10 +82,9 @@ class DatasetInfo:
 
     @property
     def model_shape(self) -> dict[str, int]:
-        """What a model must be built for: the number of classes, and of images their channels and side."""
-        if len(self.shape) == 1:
-            return {"classes": self.classes}
-        return {"classes": self.classes, "channels": self.shape[0], "size": self.shape[1]}
+        """What a model is built for: the numbers of classes and features, and of images their channels and side."""
+        known = {"classes": self.classes, "features": math.prod(self.shape)}
+        return known if len(self.shape) == 1 else known | {"channels": self.shape[0], "size": self.shape[1]}
 
 
 _FROZEN = ("frozen-2", "frozen-3")
@@ -92,8 +92,8 @@ _FROZEN = ("frozen-2", "frozen-3")
 FROZEN_MODELS = frozenset(_FROZEN)
 """Models that train nothing but a head."""
 
-_FOR_32X32 = ("resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9", *_FROZEN)
-"""Networks of the papers for small colour images."""
+_FOR_32X32 = ("resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9", "logistic", *_FROZEN)
+"""Networks of the papers for small colour images, and the model that takes all there is."""
 
 _IDX = "fedchain.learning.datasets.idx:read"
 _EMNIST = "fedchain.learning.datasets.idx:read_emnist"
@@ -106,7 +106,7 @@ _DIGITS = DatasetInfo(
     classes=10,
     train_size=1_442,
     test_size=355,
-    models=("digits-mlp", "digits-mlp-bn", *_FROZEN),
+    models=("digits-mlp", "digits-mlp-bn", "logistic", *_FROZEN),
     reader="fedchain.learning.datasets.digits:read",
     pixel_max=16,
     mean=(0.3053,),
@@ -128,7 +128,7 @@ _MNIST = DatasetInfo(
     classes=10,
     train_size=60_000,
     test_size=10_000,
-    models=("cnn", "fedreg-cnn", "mlp", "mlp-bn", "mlp-linear", *_FROZEN),
+    models=("cnn", "fedreg-cnn", "logistic", "mlp", "mlp-bn", "mlp-linear", *_FROZEN),
     reader=_IDX,
     mean=(0.1307,),
     std=(0.3081,),
@@ -306,7 +306,7 @@ _COVID_CT = DatasetInfo(
     classes=2,
     train_size=425,
     test_size=203,
-    models=("cnn", "covid-cnn", *_FROZEN),
+    models=("cnn", "covid-cnn", "logistic", *_FROZEN),
     reader="fedchain.learning.datasets.covid_ct:read",
     mean=(0.5969,),
     std=(0.3189,),
@@ -322,7 +322,7 @@ _TMD = DatasetInfo(
     classes=5,
     train_size=4_729,
     test_size=1_164,
-    models=("digits-mlp",),
+    models=("digits-mlp", "logistic"),
     reader="fedchain.learning.datasets.tmd:read",
     pixel_max=1,
     files=(PublishedFile("dataset_5secondWindow.csv.gz", ""),),

@@ -6,6 +6,7 @@ B batch, C classes, K clients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +31,13 @@ class BladeFl(RobustMethod):
         """Train from the last aggregate and post the parameters (steps 1 and 2)."""
         self.train(client, round)
         return read_parameters(client.model)
+
+    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
+        """Train logistic regressions at once."""
+        from fedchain.learning.linear_training import train_linear
+
+        are_finite = train_linear(clients, self.schedule)
+        return [read_parameters(client.model) if are_finite[place] else None for place, client in enumerate(clients)]
 
     uses_embedding: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True

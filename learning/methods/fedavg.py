@@ -5,6 +5,7 @@ B batch, C classes, K clients, n_k training examples of client k.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -41,6 +42,13 @@ class FedAvg(RobustMethod):
         """Train locally (Algorithm 1, ClientUpdate); post the parameters and n_k."""
         self.train(client, round)
         return self.post_model(client)
+
+    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
+        """Train logistic regressions at once."""
+        from fedchain.learning.linear_training import train_linear
+
+        are_finite = train_linear(clients, self.schedule)
+        return [self.post_model(client) if are_finite[place] else None for place, client in enumerate(clients)]
 
     uses_embedding: ClassVar[bool] = False
     shares_model: ClassVar[bool] = True

@@ -5,6 +5,7 @@ P scalars of the model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,3 +42,10 @@ class FedProx(FedAvg):
 
         self.train(client, round, correct=proximal)
         return self.post_model(client)
+
+    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
+        """Train logistic regressions on h_k at once."""
+        from fedchain.learning.linear_training import train_linear
+
+        are_finite = train_linear(clients, self.schedule, proximal_weight=self.proximal_weight)
+        return [self.post_model(client) if are_finite[place] else None for place, client in enumerate(clients)]

@@ -12,7 +12,7 @@ from fedchain.learning.models.base import Model, normalization_names, trainable_
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.large import CovidCnn, FedRegCnn, FixupResNet9, Mlp, PlainResNet18, ResNet18
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.small import Cnn, DigitsMlp
+from fedchain.learning.models.small import Cnn, DigitsMlp, Logistic
 
 MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
     {
@@ -24,6 +24,7 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "fixup-resnet9": FixupResNet9,
         "frozen-2": FrozenHead,
         "frozen-3": partial(FrozenHead, layers=3),
+        "logistic": Logistic,
         "mlp": partial(Mlp, (200, 200)),
         "mlp-bn": partial(Mlp, (200, 200), norm=True),
         "mlp-linear": partial(Mlp, (32,), linear=True),
@@ -38,7 +39,8 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
 def build_model(name: str, seed: int, **shape: int) -> Model:
     """Build a model whose initial parameters depend on the seed alone; torch's own generator is left as it was.
 
-    `shape` is what is known about its examples: classes, channels, size. Of these a model takes what it does not fix.
+    `shape` is what is known about its examples: classes, features, channels, size. Of these a model takes what it does
+    not fix.
     """
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)

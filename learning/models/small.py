@@ -51,3 +51,17 @@ class DigitsMlp(LayeredModel):
         hidden = F.relu(self.fc1(images.flatten(1)))  # (B, 64)
         embedding = F.relu(self.fc2(hidden))  # (B, 32)
         return (hidden, embedding), self.fc3(embedding)
+
+
+class Logistic(LayeredModel):
+    """Multinomial logistic regression: one linear layer, whose outputs are also the embedding. A convex loss."""
+
+    def __init__(self, classes: int = 10, features: int = 784) -> None:
+        super().__init__()
+        self.classes = self.embedding_size = classes
+        self.fc = nn.Linear(features, classes)
+
+    def outputs(self, images: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Return the logits as the embedding, and the logits, of anything with so many features."""
+        logits = self.fc(images.flatten(1))  # (B, C)
+        return (logits,), logits

@@ -11,6 +11,7 @@ import signal
 import tempfile
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -87,9 +88,13 @@ class TrainingPool:
         learner: with its data loaded, and no client built.
         workers: number of processes, at least 1; client k is served by process k mod ``workers``.
         clients_max: how many clients each process holds; None: all that it serves.
+        together: whether contributions wait until somebody waits for one, and are then computed as many at once as the
+            learner can: the same results to rounding.
     """
 
-    def __init__(self, learner: Learner, workers: int, clients_max: int | None = None) -> None:
+    def __init__(
+        self, learner: Learner, workers: int, clients_max: int | None = None, *, together: bool = False
+    ) -> None:
         torch.set_num_threads(1)  # before the fork: a child cannot use the parent's OpenMP threads
         fork = multiprocessing.get_context("fork")
         self._learner = learner
@@ -105,6 +110,8 @@ class TrainingPool:
             )
             for place, calls in enumerate(self._calls)
         ]
+        self._together = together
+        self._held: list[list[_Call]] = [[] for _ in range(workers)]  # by process
         self._count = 0
         self._done: dict[int, tuple[bool, Any]] = {}
         # A signal that comes before a child has its own handlers would be handled in the parent's way.
@@ -144,10 +151,19 @@ class TrainingPool:
 
     def _call(self, method: str, client: int, arguments: tuple[Any, ...], evaluate_test: bool) -> "_Pending[Any]":
         self._count += 1
-        self._calls[client % len(self._calls)].put(_Call(self._count, method, client, arguments, evaluate_test))
+        self._held[client % len(self._held)].append(_Call(self._count, method, client, arguments, evaluate_test))
+        if not self._together:
+            self._send_held()
         return _Pending(self, self._count)
 
+    def _send_held(self) -> None:
+        for held, calls in zip(self._held, self._calls, strict=True):
+            if held:
+                calls.put(list(held))
+                held.clear()
+
     def _wait(self, number: int) -> Any:
+        self._send_held()
         while number not in self._done:
             try:
                 answered, succeeded, value = self._answers.get(timeout=POLL_S)
@@ -185,16 +201,38 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
     torch.set_num_threads(1)
     made = LastContributions(folder, PAYLOADS_MAX)
     while True:
-        call: _Call = calls.get()
+        given: list[_Call] = calls.get()
+        if len(given) > 1:
+            _contribute_together(learner, given, made)
+        for call in given:
+            try:
+                value = made.find(call.client, call.arguments[:2]) if call.method == "contribute" else None
+                if value is None:
+                    compute = getattr(learner, call.method)
+                    value = compute(call.client, *call.arguments, evaluate_test=call.evaluate_test)
+                    if call.method == "contribute":
+                        made.keep(call.client, call.arguments[:2], value)
+                answers.put((call.number, True, value))
+            except Exception as error:  # whatever it is belongs to who waits for the result
+                answers.put((call.number, False, error))
+
+
+def _contribute_together(learner: Learner, given: Sequence[_Call], made: "LastContributions") -> None:
+    """Compute ahead what can be computed together of these calls: each client's first, if it is a contribution."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    seen: set[int] = set()
+    for call in given:
+        is_new = call.client not in seen and made.find(call.client, call.arguments[:2]) is None
+        if call.method == "contribute" and is_new:
+            alike.setdefault((*call.arguments, call.evaluate_test), []).append(call.client)
+        seen.add(call.client)
+    for (*arguments, evaluate_test), clients in alike.items():
         try:
-            value = made.find(call.client, call.arguments[:2]) if call.method == "contribute" else None
-            if value is None:
-                value = getattr(learner, call.method)(call.client, *call.arguments, evaluate_test=call.evaluate_test)
-                if call.method == "contribute":
-                    made.keep(call.client, call.arguments[:2], value)
-            answers.put((call.number, True, value))
-        except Exception as error:  # whatever it is belongs to who waits for the result
-            answers.put((call.number, False, error))
+            found = learner.contribute_together(clients, *arguments, evaluate_test=evaluate_test)
+        except Exception:  # all are as they were, and who is asked alone meets it again
+            continue
+        for client, contribution in found.items():
+            made.keep(client, tuple(arguments[:2]), contribution)
 
 
 def _end_with_parent() -> None:

@@ -26,6 +26,20 @@ def simulation(scenario: Scenario) -> dict[str, float | None]:
     return {"accuracy": outcome.rows[-1].taa}
 
 
+def updates(scenario: Scenario) -> dict[str, float]:
+    """Updates a second of wall-clock time, and CPU seconds of a round in the simulating process, after five rounds."""
+    from fedchain.simulator.run import load_learner, simulate
+
+    marks: list[tuple[float, float]] = []
+    outcome = simulate(
+        scenario, load_learner(scenario), lambda row: marks.append((time.perf_counter(), time.process_time()))
+    )
+    assert not outcome.violations, outcome.violations
+    (wall_s, cpu_s), (last_wall_s, last_cpu_s), count = marks[4], marks[-1], len(marks) - 5
+    posts = sum(row.posts for row in outcome.rows[5:])
+    return {"per_s": posts / (last_wall_s - wall_s), "cpu_s": (last_cpu_s - cpu_s) / count}
+
+
 def bare(scenario: Scenario) -> dict[str, float]:
     """The bare loop."""
     from tests.bench.bare import run

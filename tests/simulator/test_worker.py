@@ -5,7 +5,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,25 @@ def test_the_pool_computes_what_a_learner_computes(pool: TrainingPool) -> None:
     assert found == [here.contribute(client, "update", 1, b"") for client in range(4)]
     planned = [here.planned_steps(client, "update") for client in range(4)]
     assert [pool.planned_steps(client, "update") for client in range(4)] == planned
+
+
+def test_calls_that_wait_are_computed_together() -> None:
+    chosen = replace(CONFIG, method="fedavg", model="logistic")
+    learner, here = Learner(chosen), Learner(chosen)
+    learner.histogram()
+    pool = TrainingPool(learner, 2, together=True)
+    try:
+        jobs = [pool.contribute(client, "update", 1, b"", evaluate_test=False) for client in range(4)]
+        damaged = pool.contribute(1, "update", 2, b"damaged", evaluate_test=False)
+        again = pool.contribute(2, "update", 1, b"", evaluate_test=False)
+        found = [job.result() for job in jobs]
+        expected = {client: here.contribute_together([client, client + 2], "update", 1, b"") for client in (0, 1)}
+        assert found == [expected[client % 2][client] for client in range(4)]
+        assert again.result() == found[2]
+        with pytest.raises(InvalidPayload):
+            damaged.result()
+    finally:
+        pool.close()
 
 
 def test_a_restarted_peer_gets_the_same_contribution_again(pool: TrainingPool) -> None:
