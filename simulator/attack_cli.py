@@ -35,6 +35,9 @@ def inversion(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameters of --method.")
     ] = None,
+    informed: Annotated[
+        bool, typer.Option("--informed", help="The attacker reckons with what FedReg, as --method, adds to a step.")
+    ] = False,
     images: Annotated[int, typer.Option(min=1, max=1000, help="Clients that are attacked.")] = 4,
     batch_size: Annotated[int, typer.Option(min=1, max=64, help="Examples of the local step.")] = 1,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of training before the post.")] = 0,
@@ -56,8 +59,8 @@ def inversion(
     with clear_errors(ScenarioError):
         if (store is None) != (sender == ""):
             raise ScenarioError("--store and --sender name a stored post together; give both or neither")
-        if settings and not method:
-            raise ScenarioError("--set is for the method that --method names, and there is none")
+        if (settings or informed) and not method:
+            raise ScenarioError("--set and --informed are for the method that --method names, and there is none")
 
         from rich.console import Console
 
@@ -83,7 +86,9 @@ def inversion(
             values: dict[str, Any] = {"dataset": dataset, "data_dir": data_dir, "model": model, "seed": seed}
             victims = Victims(clients=images, batch_size=batch_size, rounds=rounds)
             given = read_settings(settings or [])
-            asked = (Setting(name=method, method=method, hyperparameters=given),) if method else SETTINGS
+            asked = (
+                (Setting(name=method, method=method, hyperparameters=given, informed=informed),) if method else SETTINGS
+            )
             if method:
                 values |= {"method": method, "hyperparameters": given}
             scenario = load_scenario(None, {**values, "peers": images, "partition": "iid"})

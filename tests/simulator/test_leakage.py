@@ -175,7 +175,8 @@ def test_the_explorer_gives_payloads_and_what_was_known(chains: dict[str, tuple[
     ("arguments", "words"),
     [
         (("--store", "."), "give both or neither"),
-        (("--set", "learning_rate=1"), "--set is for the method"),
+        (("--set", "learning_rate=1"), "are for the method that --method names"),
+        (("--informed", "--method", "fedavg", "--images", "1"), "an informed attack is one on FedReg, not on FedAvg"),
         (("--method", "fedavgg"), "did you mean 'fedavg'"),
         (("--dataset", "tmd", "--data-dir", "nowhere"), "tmd"),
     ],
