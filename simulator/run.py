@@ -21,7 +21,9 @@ from fedchain.learning.learner import Learner
 from fedchain.learning.secrets import Secrets
 from fedchain.node.command import free_folder
 from fedchain.node.dealing import deal_keys, share_bytes
-from fedchain.simulator.adversaries.poisoners import FlippedLabels
+from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner
+from fedchain.simulator.adversaries.posters import PoisonPoster
+from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
@@ -81,7 +83,9 @@ def simulate(
         watch: a context that is open while the simulation runs.
     """
     keys = simulation_keys(scenario)
-    config, _ = simulated_dealing(scenario)
+    config, shares = simulated_dealing(scenario)
+    if shares:
+        _validate_behaviours(scenario)
     rules = Application(config, [key.public_key for key in keys])
     genesis = found_federation(scenario, rules, keys, config)
     rules.join(genesis.chain_id)
@@ -100,6 +104,13 @@ def simulate(
         pool.close()
         if isinstance(store, Store):
             store.close()
+
+
+def _validate_behaviours(scenario: Scenario) -> None:
+    """Raise ScenarioError for traitors that change numbers in posts: in ciphertexts there are none to change."""
+    for row in scenario.adversaries:
+        if issubclass(find_behaviour(row.behaviour), Poisoner | PoisonPoster):
+            raise ScenarioError(f"behaviour {row.behaviour} changes numbers, which encrypted posts do not show")
 
 
 def simulated_secrets(seed: int, shares: Sequence[bytes], member: int) -> Secrets:

@@ -8,7 +8,7 @@ import pytest
 from fedchain.learning.learner import Learner
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.run import _deal, load_learner, simulate, simulated_dealing
-from fedchain.simulator.scenario import Fault, Scenario
+from fedchain.simulator.scenario import Fault, Scenario, ScenarioError, Traitors
 
 SETTINGS: dict[str, Any] = {
     "encryption": "threshold",
@@ -70,3 +70,18 @@ def test_where_no_class_has_enough_holders_rounds_close_without_knowledge() -> N
     assert with_knowledge.not_posted == []
     assert len(without.not_posted) == few.peers
     assert all("no class has the 4 contributors" in reason for reason in without.not_posted)
+
+
+@pytest.mark.parametrize("behaviour", ["invalid-poster", "post-equivocator"])
+def test_a_liar_s_posts_stop_nobody(behaviour: str) -> None:
+    found = run(replace(SCENARIO, rounds=1, adversaries=(Traitors(behaviour=behaviour, peers=(2,)),)))
+    assert found.rows[0].posts >= SETTINGS["decryption_threshold"], "shares that open the sums"
+
+
+@pytest.mark.parametrize("behaviour", ["sign-flipper", "poison-poster"])
+def test_what_would_change_numbers_is_refused(behaviour: str) -> None:
+    scenario = replace(SCENARIO, adversaries=(Traitors(behaviour=behaviour, peers=(2,)),))
+    with pytest.raises(
+        ScenarioError, match=f"behaviour {behaviour} changes numbers, which encrypted posts do not show"
+    ):
+        simulate(scenario, load_learner(scenario))
