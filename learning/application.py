@@ -59,6 +59,7 @@ class Application:
         check_arithmetic()
         self.method = build_method(config.method, dict(config.hyperparameters))
         self.info: ModelInfo = info_of(config)
+        self.method.validate_model(self.info)
         self._knowledge = KnowledgeReader(self.method, self.info)
         self._public = Round(
             0,

@@ -13,6 +13,7 @@ import torch
 
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.privacy.ledger import PrivacyLedger, no_ledger
 from fedchain.learning.secrets import Secrets, no_secrets
 from fedchain.learning.state import read_record
 from fedchain.learning.task.augmentation import Augmentation
@@ -61,6 +62,9 @@ class Client:
     open_secrets: Callable[[], Secrets] = field(default=no_secrets, repr=False)
     """Where its secrets are; opened when a method first asks for them."""
 
+    open_ledger: Callable[[], PrivacyLedger] = field(default=no_ledger, repr=False)
+    """Where it is written what noise its posts carried; opened when a method first adds any."""
+
     steps: int = 0
     """SGD steps taken since the phase began."""
 
@@ -74,6 +78,11 @@ class Client:
     def secrets(self) -> Secrets:
         """What only this member knows. It is in no checkpoint and in no log."""
         return self.open_secrets()
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What this member has let out with noise on it. It is in no checkpoint: it never goes back."""
+        return self.open_ledger()
 
     def state(self, kind: type[Record]) -> Record:
         """Return what a method remembers of this client between rounds: a dataclass of its own, at first as it is made.

@@ -5,12 +5,14 @@ LearningError
 ├── DatasetError          a data file is missing or damaged on this machine
 ├── WrongArithmetic       this machine computes otherwise than the others do; it cannot judge them
 ├── SecretMissing         this member lacks a secret that the method needs; the message names both
+├── LedgerDamaged         nobody knows any more what this member has let out; it lets nothing out until that is mended
 ├── InvalidPayload        the sender posted bytes that break a rule; no retry heals it
 │   └── UnsoundNumbers        numbers that are too large or too small, or none at all
 ├── NothingLeft           the posts of a phase are too few to leave anything behind
 └── NothingToPost         this client has nothing to post in this phase; the message names it and says why
     ├── TrainingDiverged      its own training left the numbers that may be posted
-    └── DecryptionRefused     it will not help to open what it was asked to
+    ├── DecryptionRefused     it will not help to open what it was asked to
+    └── ReleaseRefused        it does not let out what would tell too much of its examples
 """
 
 import difflib
@@ -62,6 +64,14 @@ class NothingToPost(LearningError):
 
 class DecryptionRefused(NothingToPost):
     """A member will not help to decrypt: nothing was encrypted, by too few, or it has opened another sum already."""
+
+
+class ReleaseRefused(NothingToPost):
+    """A member keeps something back: its privacy budget is spent, or too few examples stand behind a number."""
+
+
+class LedgerDamaged(LearningError):
+    """A privacy ledger is missing, cannot be read or written, or lacks records."""
 
 
 class TrainingDiverged(NothingToPost):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import describe
 from fedchain.learning.models.shapes import info_of
 from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, Round, Tensors
 from fedchain.learning.secrets import Secrets, no_secrets
@@ -60,6 +61,10 @@ class Contribution:
     scalars: int = 0
     """Floating-point numbers in the post: what papers count as communicated parameters. Labels and counts are none."""
 
+    epsilon: float | None = None
+    """What all posts of the client have cost so far, this one with them, at the method's `privacy_delta`; None where
+    the method adds no noise."""
+
     @property
     def trained(self) -> Evaluation:
         """The client's model after a phase that is known to train it."""
@@ -69,6 +74,9 @@ class Contribution:
 
 SecretsOf = Callable[[int], Secrets]
 """secrets_of(client) -> what only this member knows."""
+
+LedgerOf = Callable[[int], PrivacyLedger]
+"""ledger_of(client) -> what this member has let out with noise on it."""
 
 
 class Learner:
@@ -83,6 +91,7 @@ class Learner:
         members: public keys in the order of the partition, for methods that ask who is who.
         chain_id: what the federation is known by, to which proofs are bound; `join` says it later.
         secrets_of: where a client's secrets are; without it there are none.
+        ledger_of: where a client's privacy ledger is; without it, in this process's memory.
     """
 
     def __init__(
@@ -94,15 +103,18 @@ class Learner:
         members: Sequence[bytes] = (),
         chain_id: bytes = NO_CHAIN,
         secrets_of: SecretsOf | None = None,
+        ledger_of: LedgerOf | None = None,
     ) -> None:
         config.validate()
         self._test_local = test_local
         self._config = config
         self._method = build_method(config.method, dict(config.hyperparameters))
         self._info = info_of(config)
+        self._method.validate_model(self._info)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
         self._knowledge = KnowledgeReader(self._method, self._info)
         self._members, self._chain_id, self._secrets_of = tuple(members), chain_id, secrets_of
+        self._ledger_of = ledger_of or lru_cache(maxsize=None)(lambda index: PrivacyLedger(index, Memory()))
         self._source = open_data_source(config, task)
         self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -143,7 +155,8 @@ class Learner:
             posted = self._method.compute(which, client, round)
             payload = self._encode(posted, which, client, round_number)
             local = self._evaluate_trained(client, round, evaluate_test) if which.trains else None
-        return Contribution(payload, client.steps, local, received, _count_scalars(posted))
+            epsilon = self._epsilon(client)
+        return Contribution(payload, client.steps, local, received, _count_scalars(posted), epsilon)
 
     def contribute_together(
         self, indices: Sequence[int], phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -270,6 +283,12 @@ class Learner:
             raise TrainingDiverged(client.index, round_number, client.steps, math.nan, str(error)) from None
         return payload
 
+    def _epsilon(self, client: Client) -> float | None:
+        """Add up what the client has spent, where the method spends anything."""
+        if not (isinstance(self._method, LocalSgdMethod) and self._method.adds_noise):
+            return None
+        return client.ledger.epsilon(self._method.privacy_delta)
+
     def _receive(
         self, client: Client, phase: Phase, round: Round, knowledge: bytes, evaluate_test: bool
     ) -> Evaluation | None:
@@ -343,6 +362,7 @@ class Learner:
             augmentation=share.augmentation,
             classes=tuple(np.unique(share.train_labels.numpy()).tolist()),
             open_secrets=no_secrets if self._secrets_of is None else partial(self._secrets_of, index),
+            open_ledger=partial(self._ledger_of, index),
         )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Method, Phase, validate_range
 from fedchain.learning.schedule import Schedule, count_steps
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client, Forward
+    from fedchain.learning.models.model_info import ModelInfo
+    from fedchain.learning.privacy.ledger import Budget
     from fedchain.learning.round import Round, Tensors
 
 Auxiliary = Callable[["torch.Tensor", "torch.Tensor"], tuple[float, "torch.Tensor"]]
@@ -45,6 +48,28 @@ class LocalSgdMethod(Method):
     shared_init: bool = True
     """Whether all clients start from the same random model; otherwise each draws its own."""
 
+    gradient_noise: float = 0.0
+    """DP-SGD: standard deviation of the noise on each step's sum of clipped gradients, in units of gradient_clip;
+    0: plain SGD."""
+
+    gradient_clip: float = 1.0
+    """DP-SGD: largest L2 norm of one example's gradient, C."""
+
+    batch_sampling: Literal["shuffled", "poisson"] = "shuffled"
+    """DP-SGD: shuffled (batches of shuffled passes, in an order that everybody can repeat; epsilon has no benefit from
+    it) or poisson (each example joins each batch with probability B / n, in private; epsilon is amplified)."""
+
+    epsilon_budget: float = 0.0
+    """Most that a member spends over all rounds, as a total epsilon; it posts nothing that would exceed it. 0: no
+    bound."""
+
+    privacy_delta: float = 1e-5
+    """The delta of every epsilon that is stated or bounded; well below 1 / n."""
+
+    covered_by_dp_sgd: ClassVar[bool] = False
+    """Whether all that is posted follows from what `train` makes of the model, from knowledge and from counts, which
+    are public. A class that overrides `update` says so anew: without it, DP-SGD is refused."""
+
     shares_model: ClassVar[bool] = False
     """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""
 
@@ -64,6 +89,26 @@ class LocalSgdMethod(Method):
         validate_range("local_epochs", self.local_epochs, 0, 1 << 20)
         validate_range("momentum", self.momentum, 0.0, 1.0, high_open=True)
         validate_range("weight_decay", self.weight_decay, 0.0, 1e3)
+        validate_range("gradient_noise", self.gradient_noise, 0.0, 1e6)
+        validate_range("gradient_clip", self.gradient_clip, 0.0, 1e12, low_open=True)
+        validate_range("epsilon_budget", self.epsilon_budget, 0.0, 1e6)
+        validate_range("privacy_delta", self.privacy_delta, 0.0, 1.0, low_open=True, high_open=True)
+        if self.gradient_noise > 0 and not self._is_covered():
+            raise ConfigurationError(
+                f"DP-SGD does not cover all that {type(self).__name__} posts; use no gradient_noise"
+            )
+        if self.batch_sampling == "poisson" and self.gradient_noise == 0:
+            raise ConfigurationError("batch_sampling poisson is of DP-SGD; it needs gradient_noise, which is 0")
+        if self.epsilon_budget > 0 and not self.adds_noise:
+            raise ConfigurationError("epsilon_budget bounds nothing: the method adds no noise as it is set")
+
+    def validate_model(self, info: ModelInfo) -> None:
+        """Raise `ConfigurationError` for batch normalization under DP-SGD: it mixes the examples of a batch."""
+        if self.gradient_noise > 0 and info.normalization:
+            name = min(info.normalization)
+            raise ConfigurationError(
+                f"DP-SGD cannot train batch normalization ({name}), which mixes examples; take a model without it"
+            )
 
     @abstractmethod
     def update(self, client: Client, round: Round) -> Tensors:
@@ -79,7 +124,9 @@ class LocalSgdMethod(Method):
 
     @property
     def trains_together(self) -> bool:
-        """Whether `update_together` does what `update` does."""
+        """Whether `update_together` does what `update` does, which adds no noise."""
+        if self.adds_noise:
+            return False
         here = _class_of(self, "update_together")
         others = [_class_of(self, name) for name in ("update", "train", "loss", "schedule")]
         return here is not LocalSgdMethod and all(issubclass(here, other) for other in others)
@@ -102,10 +149,35 @@ class LocalSgdMethod(Method):
         return None
 
     def train(self, client: Client, round: Round, **changes: Any) -> None:
-        """Take the round's steps of SGD on `loss`; `changes` are those of `training.train`."""
-        from fedchain.learning.training import train
+        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.train`."""
+        if self.gradient_noise == 0:
+            from fedchain.learning.training import train
 
-        train(client, self.loss, self.schedule, round.number, **changes)
+            train(client, self.loss, self.schedule, round.number, **changes)
+            return
+        from fedchain.learning.privacy.dp_sgd import GradientNoise, train_privately
+        from fedchain.learning.privacy.releases import Sampling
+
+        noise = GradientNoise(
+            multiplier=self.gradient_noise,
+            clip=self.gradient_clip,
+            sampling=Sampling(self.batch_sampling),
+            budget=self.budget,
+            phase=next(phase.name for phase in self.phases if phase.trains),
+        )
+        train_privately(client, self.loss, self.schedule, round.number, noise, **changes)
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether posts carry noise, and a ledger says what they cost."""
+        return self.gradient_noise > 0
+
+    @property
+    def budget(self) -> Budget:
+        """What a member may spend."""
+        from fedchain.learning.privacy.ledger import Budget
+
+        return Budget(self.epsilon_budget, self.privacy_delta)
 
     def planned_steps(self, phase: Phase, examples: int) -> int:
         """As the schedule has them, where the phase trains."""
@@ -122,6 +194,15 @@ class LocalSgdMethod(Method):
             momentum=self.momentum,
             weight_decay=self.weight_decay,
         )
+
+    def _is_covered(self) -> bool:
+        """Whether the class whose `update` it is says that DP-SGD covers it."""
+        for kind in type(self).__mro__:
+            if "covered_by_dp_sgd" in vars(kind):
+                return bool(vars(kind)["covered_by_dp_sgd"])
+            if "update" in vars(kind):
+                return False
+        return False
 
 
 def _class_of(method: Method, name: str) -> type:

@@ -97,6 +97,9 @@ class Method(ABC):
     def validate(self) -> None:  # noqa: B027 - a method without hyper-parameters has nothing to validate
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
 
+    def validate_model(self, info: ModelInfo) -> None:  # noqa: B027 - most methods take any model
+        """Raise `ConfigurationError` for a model that the method, as it is set, cannot work with."""
+
     @property
     def setup(self) -> tuple[Phase, ...]:
         """Phases that run once, as round 0; they may depend on hyper-parameters."""

@@ -59,13 +59,23 @@ def train(
     run_steps(client, step, schedule, round_number, given=given)
 
 
-def run_steps(client: Client, step: Step, schedule: Schedule, round_number: int, *, given: Given | None = None) -> None:
+def run_steps(
+    client: Client,
+    step: Step,
+    schedule: Schedule,
+    round_number: int,
+    *,
+    given: Given | None = None,
+    batches: Iterator[torch.Tensor] | None = None,
+) -> None:
     """Take a round's steps on the client's model, in training mode, and count them in `client.steps`.
 
-    Raises `TrainingDiverged` if any step's loss was not finite; the model is then of no use.
+    `batches` yields the examples of each step, by default those of shuffled passes. Raises `TrainingDiverged` if any
+    step's loss was not finite; the model is then of no use.
     """
     steps = count_steps(schedule, len(client.train_labels))
-    batches = draw_batches(len(client.train_labels), schedule.batch_size, client.generator)
+    if batches is None:
+        batches = draw_batches(len(client.train_labels), schedule.batch_size, client.generator)
     client.model.train()
     losses = torch.empty(steps)
     for number in range(steps):

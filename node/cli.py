@@ -9,6 +9,7 @@ import typer
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
 from fedchain.node.keys_cli import unlock_key
+from fedchain.node.privacy_cli import privacy
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
 
@@ -140,3 +141,4 @@ def repair_chain(
 
 node_app.command("bans")(bans)
 node_app.command("unban")(unban)
+node_app.command("privacy")(privacy)

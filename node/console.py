@@ -55,6 +55,8 @@ def _panel(service: "Service") -> Panel:
     reachable = "reachable" if now["quorum_reachable"] else f"not reachable: {len(now['electors_missing'])} missing"
     facts.add_row("quorum", f"{now['quorum']} of {now['electors']} electors, {reachable}")
     facts.add_row("accuracy", Text(percent(now["accuracy"]), style="bold green"))
+    if now["epsilon"] is not None:
+        facts.add_row("epsilon", f"{now['epsilon']:.3f} in all rounds so far")
     facts.add_row("waiting for", now["waiting_for"])
     if now["not_counted"]:
         facts.add_row("not counted", Text(now["not_counted"], style="yellow"))

@@ -81,6 +81,7 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
         "training": activity.training,
         "mining": activity.mining_since_s is not None,
         "accuracy": activity.accuracy,
+        "epsilon": activity.epsilon,
         "waiting_for": waiting_for(service, missing),
         "refused": dict(activity.refused),
     }

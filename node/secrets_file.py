@@ -14,6 +14,7 @@ from types import MappingProxyType
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.node.ledger_file import create_ledger, ledger_path
 
 
 def secrets_path(key_path: Path, chain_id: Hash) -> Path:
@@ -43,7 +44,8 @@ def open_secrets(path: Path, member: int, values: Mapping[str, bytes] = MappingP
 
 
 def _draw(path: Path) -> bytes:
-    """Draw a root and store it, whole or not at all, for the owner alone."""
+    """Draw a root and store it, whole or not at all, for the owner alone, after the ledger of what is made of it."""
+    create_ledger(ledger_path(path))
     root = os.urandom(ROOT_SIZE)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -298,12 +298,14 @@ class Service:
             self.activity.training = False
             self.activity.training_s += took_s
         self.activity.accuracy = trained.measured.get("local_accuracy", self.activity.accuracy)
+        self.activity.epsilon = trained.measured.get("epsilon", self.activity.epsilon)
         log.info(
-            "trained round=%d steps=%d accuracy=%.4f seconds=%.3f",
+            "trained round=%d steps=%d accuracy=%.4f seconds=%.3f%s",
             effect.round,
             trained.steps,
             self.activity.accuracy,
             took_s,
+            "" if self.activity.epsilon is None else f" epsilon={self.activity.epsilon:.4f}",
         )
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
 

@@ -29,7 +29,9 @@ LATER_FIELDS = frozenset({"augmentation", "classes_per_client", "material", "sca
 
 LATER_HYPERPARAMETERS = frozenset(
     {"aggregation_rule", "byzantine", "clipping_norm", "neighbour_mixing"}
+    | {"batch_sampling", "epsilon_budget", "examples_min", "gradient_clip", "gradient_noise"}
     | {"contributors_min", "decryption_threshold", "encryption", "key_bits", "magnitude_max"}
+    | {"privacy_delta", "prototype_clip", "prototype_noise"}
 )
 """The same of methods' hyper-parameters."""
 

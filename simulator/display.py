@@ -84,6 +84,7 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Table:
         ("TAA\naggr.", lambda row: percent(row.taa_received)),
         ("test\nset", lambda row: percent(row.test_accuracy)),
         ("test\naggr.", lambda row: percent(row.test_accuracy_received)),
+        ("epsilon\nin all", lambda row: "-" if row.epsilon is None else f"{row.epsilon:.3g}"),
         ("sent\nkB", lambda row: f"{row.bytes_sent_per_peer / 1000:.0f}"),
         ("posts", lambda row: str(row.posts)),
         ("blocks", lambda row: str(row.blocks)),

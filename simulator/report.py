@@ -18,6 +18,9 @@ CHAIN_FOLDER = "chain"
 """Where the run folder keeps peer 0's store."""
 
 
+PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
+"""What a result says of the noise in it."""
+
 PHASE_COLOURS = {"training": "#4c72b0", "exchange": "#ccb974", "mining": "#c44e52", "voting": "#55a868"}
 
 
@@ -58,6 +61,8 @@ class RunFolder:
 
 def result_of(outcome: Outcome) -> dict[str, Any]:
     """The content of ``result.json``, apart from what the clock on the wall says."""
+    spent = [row.epsilon for row in outcome.rows if row.epsilon is not None]
+    noise = {"epsilon": max(spent), "private_randomness": PRIVATE_RANDOMNESS} if spent else {}
     return {
         "version": fedchain.__version__,
         "tip": outcome.tip,
@@ -67,6 +72,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
         "events": outcome.events,
         "violations": outcome.violations,
         **outcome.totals,
+        **noise,
     }
 
 

@@ -113,10 +113,13 @@ def _validate_behaviours(scenario: Scenario) -> None:
             raise ScenarioError(f"behaviour {row.behaviour} changes numbers, which encrypted posts do not show")
 
 
-def simulated_secrets(seed: int, shares: Sequence[bytes], member: int) -> Secrets:
-    """Return a simulated peer's secrets: they follow from the seed, so that a run repeats, and are kept from nobody."""
-    values = {SHARE: shares[member]} if shares else {}
-    return Secrets(member, sha256(f"fedchain simulation {seed} secrets of peer {member}".encode()), values)
+def simulated_secrets(scenario: Scenario, shares: Sequence[bytes], member: int) -> Secrets:
+    """Return a simulated peer's secrets: they follow from the scenario's private seed, so that a run repeats.
+
+    That seed is not in the genesis document, so the other peers could not compute them; who has the scenario can.
+    """
+    name = f"fedchain simulation {scenario.private_seed} secrets of peer {member} under seed {scenario.seed}"
+    return Secrets(member, sha256(name.encode()), {SHARE: shares[member]} if shares else {})
 
 
 def simulated_dealing(scenario: Scenario) -> tuple[LearningConfig, tuple[bytes, ...]]:
@@ -146,7 +149,7 @@ def load_learner(scenario: Scenario) -> Learner:
         config,
         test_local=scenario.test_local,
         members=[key.public_key for key in simulation_keys(scenario)],
-        secrets_of=partial(simulated_secrets, scenario.seed, shares),
+        secrets_of=partial(simulated_secrets, scenario, shares),
     )
     learner.histogram()
     flippers = {number for row in scenario.adversaries if row.behaviour == "label-flipper" for number in row.peers}

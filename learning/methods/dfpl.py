@@ -10,8 +10,10 @@ B batch, C classes, D embedding, K clients, n classes that one client (or the kn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from fedchain.learning.aggregation.mean import WEIGHT_MAX
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.local_sgd import Auxiliary
 from fedchain.learning.method import validate_range
 from fedchain.learning.prototype_method import Known, PrototypeMethod, known_prototypes
@@ -40,21 +42,40 @@ class Dfpl(PrototypeMethod):
     """What is posted: recompute (class means under the trained model, all data, evaluation mode) or last_epoch (means
     of the embeddings seen during the last pass of training, as FedProto's code)."""
 
+    prototype_noise: float = 0.0
+    """Standard deviation of the noise on what is posted, in units of what replacing one example can do to it,
+    2 prototype_clip / n_c; 0: none. It hides the example from the prototype, not from the model that made it."""
+
+    prototype_clip: float = 1.0
+    """Largest L2 norm of an embedding in a noised prototype; longer ones are scaled down before they are averaged."""
+
+    examples_min: int = 1
+    """Fewest examples of a class whose noised prototype is posted."""
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("regularizer_weight", self.regularizer_weight, 0.0, 1e6)
+        validate_range("prototype_noise", self.prototype_noise, 0.0, 1e6)
+        validate_range("prototype_clip", self.prototype_clip, 0.0, 1e6, low_open=True)
+        validate_range("examples_min", self.examples_min, 1, WEIGHT_MAX)
+        if self.prototype_noise > 0 and self.prototype_source != "recompute":
+            raise ConfigurationError("prototype_noise needs prototype_source recompute: one model, each example once")
+        if self.gradient_noise > 0 and self.prototype_noise == 0:
+            raise ConfigurationError("gradient_noise alone hides nothing here: prototypes need prototype_noise, too")
+        if self.batch_sampling == "poisson":
+            raise ConfigurationError("batch_sampling poisson counts other neighbours than prototypes do; take shuffled")
+
+    covered_by_dp_sgd: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the class means of the client's data (Eq. 1)."""
-        from fedchain.learning.models.prototypes import calculate_prototypes
-
         known = known_prototypes(client.info, round)
         if self.prototype_source == "last_epoch":
             means = self._train_and_record(client, round, known)
         else:
             self.train(client, round, given=lambda batch: known)
-            means = calculate_prototypes(client.model, client.train_images, client.train_labels)
+            means = self._class_means(client, round)
         return self.post_prototypes(means)
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
@@ -73,6 +94,28 @@ class Dfpl(PrototypeMethod):
         """Lambda and R."""
         known = known_prototypes(client.info, round)
         return lambda embedding, labels: (self.regularizer_weight, self.pull(embedding, labels, known))
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether posts carry noise, and a ledger says what they cost."""
+        return self.prototype_noise > 0
+
+    def _class_means(self, client: Client, round: Round) -> ClassMeans:
+        """Average the embeddings of all the client's data under its model, in evaluation mode (Eq. 1)."""
+        from fedchain.learning.models.prototypes import calculate_prototypes, forward_all
+        from fedchain.learning.privacy.prototypes import PrototypeNoise, noised_class_means
+
+        if self.prototype_noise == 0:
+            return calculate_prototypes(client.model, client.train_images, client.train_labels)
+        embeddings, _ = forward_all(client.model, client.train_images)  # (n, D)
+        noise = PrototypeNoise(
+            multiplier=self.prototype_noise,
+            clip=self.prototype_clip,
+            examples_min=self.examples_min,
+            budget=self.budget,
+            phase="update",
+        )
+        return noised_class_means(client, round.number, embeddings, client.train_labels, noise)
 
     def _train_and_record(self, client: Client, round: Round, known: Known) -> ClassMeans:
         """Train, and average the embeddings that the last pass of training saw, in training mode."""
@@ -111,9 +154,8 @@ def norm_to_prototypes(
 ) -> torch.Tensor:
     """R = 1/|I| sum_(i in I) ||p^i - P^i||_2, I the known classes of the batch, p^i their batch means (Eq. 4)."""
     import torch
-    import torch.nn.functional as F
 
-    members = F.one_hot(labels, len(prototypes)).to(embedding.dtype)  # (B, C)
+    members = (labels.unsqueeze(1) == torch.arange(len(prototypes))).to(embedding.dtype)  # (B, C)
     counts = members.sum(dim=0)  # (C,)
     means = members.T @ embedding / counts.clamp(min=1).unsqueeze(1)  # (C, D)
     counted = (counts > 0) & is_known  # (C,)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,8 @@ class FedNova(FedAvg):
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1.0 / self.learning_rate)
         if self.proximal_weight > 0 and self.momentum > 0:
             raise ConfigurationError("proximal_weight and momentum: no norm ||a_k||_1 is known for both together")
+
+    covered_by_dp_sgd: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train as FedAvg or FedProx do; post the parameters, n_k, the number of steps tau_k and ||a_k||_1."""

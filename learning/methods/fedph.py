@@ -131,6 +131,11 @@ class FedPh(PrototypeMethod):
         known = known_prototypes(client.info, round)
         return lambda embedding, labels: (self.contrast_weight, self.contrast(embedding, labels, known))
 
+    @property
+    def adds_noise(self) -> bool:
+        """Whether posts carry noise, and a ledger says what they cost."""
+        return self.noise != "none"
+
     def noise_std(self, examples: int) -> float:
         """Return the standard deviation of the noise on each number of a class with so many examples, 0 without any.
 
@@ -169,7 +174,14 @@ class FedPh(PrototypeMethod):
         import torch
 
         from fedchain.learning.models.prototypes import ClassMeans
+        from fedchain.learning.privacy.gaussian import noise_scale
+        from fedchain.learning.privacy.prototypes import charge
+        from fedchain.learning.privacy.releases import Release
 
+        one = self._sensitivity(1)  # of a class's sum
+        release = Release(f"prototypes, {self.noise}", noise_scale(self.epsilon, self.delta, one), one)
+        sums = means.prototypes.double() * means.counts.unsqueeze(1)  # (n, D)
+        charge(client, round.number, "update", sums.numpy(), release, self.budget)
         rows = [
             add_noise(row, self.noise_std(count), client.secrets, "fedph", round.number, label)
             for label, count, row in zip(

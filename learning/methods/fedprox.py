@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
@@ -30,6 +30,8 @@ class FedProx(FedAvg):
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
+
+    covered_by_dp_sgd: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train on h_k from the common model; post the parameters and n_k (Algorithm 2)."""

@@ -58,6 +58,8 @@ class Moon(FedAvg):
         validate_range("contrast_weight", self.contrast_weight, 0.0, 1e6)
         validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
 
+    covered_by_dp_sgd: ClassVar[bool] = True
+
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term (Algorithm 1), post the parameters and n_k, and keep the local model."""
         from fedchain.learning.models.representations import training_embeddings

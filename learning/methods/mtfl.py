@@ -26,6 +26,8 @@ class Mtfl(FedAvg):
     """What is private of batch normalization: usyb (running statistics mu and sigma, and gamma and beta), yb (gamma and
     beta) or us (the statistics)."""
 
+    covered_by_dp_sgd: ClassVar[bool] = True
+
     def update(self, client: Client, round: Round) -> Tensors:
         """Train all parameters; post the public ones and n_k (Algorithm 1)."""
         self.train(client, round)

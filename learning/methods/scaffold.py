@@ -7,7 +7,7 @@ Line numbers are those of Algorithm 1. K clients of the round, N clients in all,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class ScaffoldState:
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(FedAvg):
     """FedAvg with gradients corrected by how the client's drift differs from everybody's."""
+
+    covered_by_dp_sgd: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with corrected gradients, renew c_i (option II), post the parameters, n_k and the change of c_i."""

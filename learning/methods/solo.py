@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class Solo(LocalSgdMethod):
     """No exchange: local training only."""
 
+    covered_by_dp_sgd: ClassVar[bool] = True
+
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally; post nothing."""
         self.train(client, round)

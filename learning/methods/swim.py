@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import Round, Tensors
@@ -67,6 +68,10 @@ class Swim(FedAvg):
         validate_range("temperature", self.temperature, 0.02, 1e6)  # e^(1 / temperature) is a float32
         validate_range("window", self.window, 1, 64)
         validate_range("rounds", self.rounds, 1, 1 << 20)
+        if self.gradient_noise > 0 and self.window_of == "batches":
+            raise ConfigurationError("DP-SGD needs window_of models: a window of batches shows an example to others")
+
+    covered_by_dp_sgd: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrastive term, post the parameters and n_k, and let the window slide."""

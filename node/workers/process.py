@@ -56,7 +56,8 @@ class Trainer:
         member: this peer's place among the members, which is its place in the partition.
         data_dir: folder of the data set.
         task: the user's function, where the members' data are their own. It runs in this process alone.
-        secrets: file of this member's private randomness, read when the method first asks; empty: it has none.
+        secrets: file of this member's private randomness, read when the method first asks; empty: it has none. Beside
+            it lies the privacy ledger.
         dealt: what only this member was dealt, by name, such as its share of a key.
 
     Raises:
@@ -75,6 +76,7 @@ class Trainer:
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         from fedchain.learning.learner import Learner
+        from fedchain.node.ledger_file import open_ledger
         from fedchain.node.secrets_file import open_secrets
         from fedchain.node.task import learning_from_genesis, use_current_folder
 
@@ -84,6 +86,7 @@ class Trainer:
             members=genesis.members,
             chain_id=genesis.chain_id,
             secrets_of=partial(open_secrets, Path(secrets), values=dealt) if secrets else None,
+            ledger_of=partial(open_ledger, Path(secrets)) if secrets else None,
         )
         self._learner.prepare(member)
         self._identity = [genesis.chain_id, member]
@@ -102,7 +105,7 @@ class Trainer:
         """Payload, local steps and measurements as JSON of one contribution; the same again if asked again."""
         if self._asked != [phase, round_number]:
             made = self._learner.contribute(self._member, phase, round_number, knowledge)
-            measured = {} if made.local is None else asdict(made.local)
+            measured = ({} if made.local is None else asdict(made.local)) | {"epsilon": made.epsilon}
             asked, answer = [phase, round_number], [made.payload, made.steps, json.dumps(measured)]
             _replace(self._path, to_frame([self._identity, asked, answer, self._learner.checkpoint(self._member)]))
             self._asked, self._answer = asked, answer

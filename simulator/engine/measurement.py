@@ -37,6 +37,8 @@ class RoundMetrics:
     """Test average loss of the same, in nats."""
     test_accuracy_received: float | None = None
     """Accuracy of the same on the whole test set."""
+    epsilon: float | None = None
+    """Largest total epsilon of any peer's posts, of this round and all before, at the method's ``privacy_delta``."""
     posts: int = 0
     """Posts that the round's last block counts."""
     scalars_posted: int = 0
@@ -86,6 +88,7 @@ class Evaluations:
     local: dict[int, Evaluation] = field(default_factory=dict)
     received: dict[int, Evaluation] = field(default_factory=dict)
     scalars: int = 0
+    epsilon: float | None = None
 
     def fill(self, row: RoundMetrics) -> None:
         """Put the averages into ``row``."""
@@ -96,6 +99,7 @@ class Evaluations:
         row.auxiliary_loss = _mean([item.auxiliary_loss for item in self.local.values()])
         row.tal_objective = _mean([item.local_objective for item in self.local.values()])
         row.scalars_posted = self.scalars
+        row.epsilon = self.epsilon
 
 
 class EvaluationLog:
@@ -112,7 +116,10 @@ class EvaluationLog:
         """Note what a peer measured while it contributed to a round."""
         if contribution.local is not None:
             self.of_round(round_number).local[peer] = contribution.local
-        self.of_round(round_number).scalars += contribution.scalars
+        measured = self.of_round(round_number)
+        measured.scalars += contribution.scalars
+        if contribution.epsilon is not None:
+            measured.epsilon = max(contribution.epsilon, measured.epsilon or 0.0)
         self.add_received(peer, round_number, contribution.received)
 
     def add_received(self, peer: int, round_number: int, received: Evaluation | None) -> None:

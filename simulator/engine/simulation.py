@@ -176,7 +176,7 @@ class Simulation:
         self._events = 0
         self._is_stopped = False
         self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
-        self._diverged: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
+        self._failed: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
         self._done: asyncio.Future[None] = self.loop.create_future()
         self.network = SimulatedNetwork(
             self.loop,
@@ -294,7 +294,7 @@ class Simulation:
         head = peer.node.head
         if head.round != round_number:
             return
-        failed = self._diverged.setdefault((head.round, head.phase), set())
+        failed = self._failed.setdefault((head.round, head.phase), set())
         failed.add(peer.public_key)
         able = len(head.contributors - failed)
         required = 1 if may_close_empty(self._genesis, head) else posts_required(self._genesis, head)

@@ -200,6 +200,8 @@ def key_of(scenario: Scenario) -> str:
     if scenario.partition == "n-way" and scenario.dataset in DATASETS:
         config = scenario.learning_config()
         values["classes_avg"], values["classes_std"] = class_range(config, DATASETS[config.dataset].classes)
+    if scenario.private_seed == 0:
+        del values["private_seed"]  # older results were named before there was one
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

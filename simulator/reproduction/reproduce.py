@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.exceptions import ReleaseRefused, TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Run
 from fedchain.simulator.reproduction.forgetting import run_forgetting
@@ -55,7 +55,10 @@ def reproduce(
 
 
 def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Run a scenario in one of ``MEASURES``; if training diverges, what it measured until then is a result too."""
+    """Run a scenario in one of ``MEASURES``; if training diverges, what it measured until then is a result too.
+
+    So it is if the peers' privacy budgets end before the rounds do.
+    """
     rows: list[RoundMetrics] = []
     runners: Mapping[str, Runner] = {
         "simulation": partial(run_one, rows=rows),
@@ -65,7 +68,7 @@ def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[
     }
     try:
         return runners[measure](scenario, on_round)
-    except TrainingDiverged as error:
+    except (TrainingDiverged, ReleaseRefused) as error:
         return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], "diverged": str(error)}
 
 

@@ -1,6 +1,7 @@
 """A federation in one process: the rules aggregate what the learner's clients post, round after round."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
+from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
@@ -101,6 +103,7 @@ def new_client(examples: int = 12, model: str = "digits-mlp", classes: int = 3) 
         test_labels=labels,
         classes=tuple(range(classes)),
         generator=torch.Generator().manual_seed(2),
+        open_ledger=partial(PrivacyLedger, 0, Memory()),
     )
 
 

@@ -118,6 +118,16 @@ def test_local_noise_has_the_scale_of_the_analytic_mechanism_and_comes_from_priv
         posted_by(noised, client_with(b""))
 
 
+def test_noise_is_charged_by_what_a_round_promises() -> None:
+    noised = FedPh(**QUIET, noise="local", epsilon=2.0, delta=1e-3)  # type: ignore[arg-type]
+    client = client_with(bytes(ROOT_SIZE))
+    posted_by(noised, client)
+    assert client.ledger.epsilon(1e-3) == pytest.approx(2.0)
+    assert [entry.release.mechanism for entry in client.ledger.entries()] == ["prototypes, local"]
+    assert noised.adds_noise
+    assert not FedPh().adds_noise
+
+
 def sigma(epsilon: float, delta: float) -> float:
     """Balle and Wang, Theorem 8, for sensitivity 1, by bisection with the error function."""
 

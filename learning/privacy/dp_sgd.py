@@ -1,0 +1,186 @@
+"""DP-SGD: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016 (arXiv:1607.00133), in every local step.
+
+Each example's own gradient is clipped to L2 norm C; their sum gets noise N(0, (sigma C)^2) and is divided by the
+expected batch size. Everything that the model becomes follows from these sums, so everything that is made of the model
+is covered, too. B batch, n examples of the client, P scalars of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedchain.learning.client import Client
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.vectors import flatten, read_vector, trained_parameters, unflatten
+from fedchain.learning.privacy.ledger import Budget, Entry
+from fedchain.learning.privacy.noise import add_noise, fingerprint
+from fedchain.learning.privacy.releases import Release, Sampling
+from fedchain.learning.schedule import Schedule, batches_per_pass, count_steps
+from fedchain.learning.training import Correct, Given, Loss, run_steps, take_step
+
+GRADIENTS = "gradients"
+"""Name of the mechanism in a ledger."""
+
+_NUMBERS_MAX = 1 << 24
+"""Numbers of per-example gradients that are in memory at once, as float64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientNoise:
+    """How gradients are hidden."""
+
+    multiplier: float
+    """Standard deviation of the noise over the clipping norm, sigma."""
+
+    clip: float
+    """Largest L2 norm of one example's gradient, C."""
+
+    sampling: Sampling
+    """SHUFFLED or POISSON."""
+
+    budget: Budget
+    """What the member may spend in all."""
+
+    phase: str
+    """Name of the phase that trains."""
+
+
+def train_privately(
+    client: Client,
+    loss: Loss,
+    schedule: Schedule,
+    round_number: int,
+    noise: GradientNoise,
+    *,
+    correct: Correct | None = None,
+    given: Given | None = None,
+) -> None:
+    """Train the client's model in place as `training.train` does, with noise on every gradient, and charge the ledger.
+
+    The loss of one example is the method's loss on the batch of it alone, and what `given` makes of that batch.
+    `correct` comes after the noise: it must not look at examples. Raises `ReleaseRefused` before any step that the
+    budget does not cover, and `TrainingDiverged` as `train` does; the model is then of no use.
+    """
+    release = planned_release(schedule, len(client.train_labels), noise)
+    client.ledger.validate(round_number, noise.phase, [release], noise.budget)
+    parameters = trained_parameters(client.model)
+    velocities = [torch.zeros_like(value) for value in parameters]
+    labels: tuple[str | int, ...] = (GRADIENTS, noise.phase, "round", round_number)
+    start = fingerprint(read_vector(client.model).double().numpy(), noise.multiplier)
+    batch_size = min(schedule.batch_size, len(client.train_labels))  # as expected of a Poisson batch
+    values = hashlib.sha256()
+
+    def step(images: torch.Tensor, targets: torch.Tensor, given: Any) -> torch.Tensor:
+        total, value = clipped_sum(client.model, loss, images, targets, given, noise.clip)  # (P,), ()
+        scaled = (total / noise.clip).numpy()
+        values.update(fingerprint(scaled, noise.multiplier).encode())
+        noised = add_noise(scaled, noise.multiplier, client.secrets, *labels)
+        with torch.no_grad():
+            gradient = torch.from_numpy(noised * (noise.clip / batch_size)).to(parameters[0].dtype)
+            if correct is not None:
+                gradient = correct(gradient, flatten(parameters))
+        take_step(parameters, unflatten(gradient, parameters), velocities, schedule)
+        return value
+
+    batches = None
+    if noise.sampling is Sampling.POISSON:
+        batches = draw_poisson_batches(client, release.rate, *labels, "batches", start)
+    run_steps(client, step, schedule, round_number, given=per_example(given), batches=batches)
+    identity = client.secrets.draw(16, "ledger", values.hexdigest()).hex()
+    client.ledger.charge(Entry(round_number, noise.phase, identity, release), noise.budget)
+
+
+def planned_release(schedule: Schedule, examples: int, noise: GradientNoise) -> Release:
+    """State what a round's training lets out. In units of C: an example that comes or goes moves a sum by 1, one that
+    is replaced by another moves it by 2."""
+    steps = count_steps(schedule, examples)
+    if noise.sampling is Sampling.POISSON:
+        rate = min(schedule.batch_size, examples) / examples
+        return Release(GRADIENTS, noise.multiplier, 1.0, steps, noise.sampling, rate)
+    passes = math.ceil(steps / batches_per_pass(examples, schedule.batch_size))
+    return Release(GRADIENTS, noise.multiplier, 2.0, passes, noise.sampling)
+
+
+def draw_poisson_batches(client: Client, rate: float, *labels: str | int) -> Iterator[torch.Tensor]:
+    """Yield indices (B,) for ever, B random: each example is in each batch with probability `rate`, in private."""
+    examples, number = len(client.train_labels), 0
+    while True:
+        words = np.frombuffer(client.secrets.draw(8 * examples, *labels, number), dtype="<u8") >> np.uint64(11)
+        yield torch.from_numpy(np.flatnonzero(words * 2.0**-53 < rate))
+        number += 1
+
+
+def per_example(given: Given | None) -> Given | None:
+    """Let `given` be asked for each example of a batch by itself: its answers, in order."""
+    if given is None:
+        return None
+    return lambda batch: [given(batch[place : place + 1]) for place in range(len(batch))]
+
+
+def clipped_sum(
+    model: Model,
+    loss: Loss,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    given: list[Any] | None,
+    clip: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum (P,) of the examples' clipped gradients, float64, and their mean loss; zeros of an empty batch.
+
+    `given` holds, for each example, what the loss is given for the batch of it alone.
+    """
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    count = sum(value.numel() for value in parameters.values())
+    total, losses = torch.zeros(count, dtype=torch.float64), torch.zeros(())
+    size = max(1, _NUMBERS_MAX // count)
+    for begin in range(0, len(labels), size):
+        part = slice(begin, begin + size)
+        gradients, values = example_gradients(
+            model, loss, images[part], labels[part], None if given is None else given[part]
+        )  # (b, P), (b,)
+        gradients = gradients.double()
+        norms = torch.linalg.vector_norm(gradients, dim=1)  # (b,)
+        total += (clip / norms.clamp(min=clip)) @ gradients
+        losses += values.sum()
+    return total, losses / max(1, len(labels))
+
+
+def example_gradients(
+    model: Model, loss: Loss, images: torch.Tensor, labels: torch.Tensor, given: list[Any] | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each example's gradient with respect to the trained parameters, (b, P), and its loss, (b,), detached."""
+    from torch.func import functional_call, grad_and_value, vmap  # slow to import, and only needed here
+
+    parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+    rebuild, stacked, dimensions = _stack(given)
+
+    def of_one(
+        parameters: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor, parts: tuple[Any, ...]
+    ) -> torch.Tensor:
+        def forward(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            result: tuple[torch.Tensor, torch.Tensor] = functional_call(model, parameters, (images,))
+            return result
+
+        return loss(forward, image.unsqueeze(0), label.unsqueeze(0), rebuild(parts))
+
+    each = vmap(grad_and_value(of_one), in_dims=(None, 0, 0, dimensions), randomness="different")
+    gradients, values = each(parameters, images, labels, stacked)
+    return torch.cat([gradients[name].flatten(1) for name in parameters], dim=1), values.detach()
+
+
+def _stack(given: list[Any] | None) -> tuple[Callable[[tuple[Any, ...]], Any], tuple[Any, ...], tuple[int | None, ...]]:
+    """Put what each example is given into one tuple: how to read it, its fields, and along what they are stacked."""
+    if not given or given[0] is None:
+        return lambda parts: None, (), ()
+    first = given[0]
+    fields = list(zip(*given, strict=True))
+    stacked = tuple(torch.stack(field) if isinstance(field[0], torch.Tensor) else field[0] for field in fields)
+    dimensions = tuple(0 if isinstance(field, torch.Tensor) else None for field in stacked)
+    return type(first)._make, stacked, dimensions

@@ -1,0 +1,213 @@
+"""The privacy ledger: everything noised that a member let out, written down before it is sent, and never forgotten.
+
+What a release cost is spent whether or not anybody received it, so the ledger only grows. It is written while the
+noised bytes are still in one process: who was killed before that sent nothing, and who was killed after it finds the
+release here, computes the same bytes again, and is not charged twice. `Release.count` values under one `identity`,
+which follows from the values and the member's private randomness, are one release; other values in the same phase are
+another one, with noise of its own, and cost what they cost.
+
+The records lie one after another, `RECORD_SIZE` bytes each, in two copies that share no sector of a disk::
+
+    copy    4,096   check (64 hexadecimal digits), space, JSON, spaces, newline
+
+A record counts if either copy is whole. The last one may be torn, by a crash in the middle of a write that nobody was
+told to have succeeded; any other damaged one stops all releases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
+from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
+
+COPY_SIZE = 4_096
+"""Bytes of a copy of a record: a sector of today's disks."""
+
+RECORD_SIZE = 2 * COPY_SIZE
+
+_MAGIC = b"fedchain privacy ledger 1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a member is willing to spend over the whole run."""
+
+    epsilon: float
+    """Largest total epsilon; 0: no bound."""
+
+    delta: float
+    """The delta that totals are stated for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One release, where it was made."""
+
+    round: int
+    """Number of the round."""
+
+    phase: str
+    """Name of the phase whose post it went into."""
+
+    identity: str
+    """Differs for different values, and says nothing about them to others."""
+
+    release: Release
+    """What was released."""
+
+
+class Disk(Protocol):
+    """Bytes that survive. Each of its methods raises OSError where it cannot do what it shall."""
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep all others out, in this process or another."""
+
+    def read(self) -> bytes:
+        """Return everything."""
+
+    def write(self, data: bytes, offset: int) -> None:
+        """Write at a place, at most where the bytes end now; they are durable on return."""
+
+
+class Memory:
+    """A disk for peers that live no longer than their process, as simulated ones do."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def lock(self) -> AbstractContextManager[None]:
+        """There is nobody else."""
+        return nullcontext()
+
+    def read(self) -> bytes:
+        """See :class:`Disk`."""
+        return bytes(self._data)
+
+    def write(self, data: bytes, offset: int) -> None:
+        """See :class:`Disk`."""
+        self._data[offset : offset + len(data)] = data
+
+
+class PrivacyLedger:
+    """One member's ledger of one federation.
+
+    Args:
+        member: its place among the members, for messages.
+        disk: where the records lie; nothing else is kept.
+    """
+
+    def __init__(self, member: int, disk: Disk) -> None:
+        self._member, self._disk = member, disk
+
+    def validate(self, round_number: int, phase: str, releases: Sequence[Release], budget: Budget) -> None:
+        """Raise `ReleaseRefused` if these releases would exceed the budget; what the phase is charged for is not added.
+
+        To be asked before long work; `charge` decides.
+        """
+        with self._locked():
+            entries = self._entries()
+            before = [entry for entry in entries if (entry.round, entry.phase) != (round_number, phase)]
+            expected = [Entry(round_number, phase, "", release) for release in releases]
+            self._validate([*before, *expected], round_number, budget)
+
+    def charge(self, entry: Entry, budget: Budget) -> None:
+        """Write a release down, before what it noised leaves the process; on return it is durable.
+
+        An entry that is there already is not charged again. Raises `ReleaseRefused` where the total would exceed the
+        budget, and nothing is written then, and `LedgerDamaged` where the ledger cannot be read or written.
+        """
+        with self._locked():
+            entries = self._entries()
+            if entry in entries:
+                return
+            self._validate([*entries, entry], entry.round, budget)
+            copy = _to_copy(len(entries), entry)
+            self._disk.write(copy + copy, len(entries) * RECORD_SIZE)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return all releases, in the order in which they were made. Raises `LedgerDamaged`."""
+        with self._locked():
+            return tuple(self._entries())
+
+    def epsilon(self, delta: float) -> float:
+        """Return the total epsilon of all releases so far at a delta. Raises `LedgerDamaged`."""
+        return total_epsilon((entry.release for entry in self.entries()), delta)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            with self._disk.lock():
+                yield
+        except OSError as error:
+            raise LedgerDamaged(f"privacy ledger of member {self._member} cannot be used: {error}") from None
+
+    def _validate(self, entries: Sequence[Entry], round_number: int, budget: Budget) -> None:
+        is_poisson = {entry.release.sampling is Sampling.POISSON for entry in entries}
+        assert len(is_poisson) < 2, "one federation has one notion of neighbours"
+        if budget.epsilon <= 0:
+            return
+        epsilon = total_epsilon((entry.release for entry in entries), budget.delta)
+        if epsilon > budget.epsilon:
+            raise ReleaseRefused(
+                f"member {self._member}, round {round_number}: its total epsilon would be {epsilon:.4g}, the budget is "
+                f"{budget.epsilon:g} (delta {budget.delta:g}); nothing is posted"
+            )
+
+    def _entries(self) -> list[Entry]:
+        data = self._disk.read()
+        entries: list[Entry] = []
+        for number, record in enumerate(_cut(data)):
+            copies = [_read_copy(number, record[:COPY_SIZE]), _read_copy(number, record[COPY_SIZE:])]
+            found = copies[0] or copies[1]
+            if found is None and len(data) > (number + 1) * RECORD_SIZE:
+                raise LedgerDamaged(
+                    f"privacy ledger of member {self._member} is damaged: record {number} is not whole and is not the "
+                    "last one; nothing noised is posted before it is put back"
+                )
+            if found is None:
+                break  # it was never finished, so nothing was sent
+            if copies[0] != copies[1]:
+                whole = _to_copy(number, found)
+                self._disk.write(whole + whole, number * RECORD_SIZE)
+            entries.append(found)
+        return entries
+
+
+def no_ledger() -> PrivacyLedger:
+    """Stand in for the ledger of a client that has none. Raises `LedgerDamaged`."""
+    raise LedgerDamaged("a client without a privacy ledger cannot let noised numbers out")
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    for offset in range(0, len(data), RECORD_SIZE):
+        yield data[offset : offset + RECORD_SIZE]
+
+
+def _to_copy(number: int, entry: Entry) -> bytes:
+    values = asdict(entry)
+    values["release"]["sampling"] = entry.release.sampling.value
+    text = json.dumps(values, sort_keys=True).encode()
+    line = f"{_check(number, text)} ".encode() + text
+    assert len(line) < COPY_SIZE, "names of phases and mechanisms are short"
+    return line.ljust(COPY_SIZE - 1) + b"\n"
+
+
+def _read_copy(number: int, copy: bytes) -> Entry | None:
+    """The entry of a copy; None if it is torn, damaged or another record's."""
+    check, _, text = copy.rstrip(b" \n").partition(b" ")
+    if len(copy) != COPY_SIZE or check != _check(number, text).encode():
+        return None
+    values: dict[str, Any] = json.loads(text)
+    release = values.pop("release")
+    sampling = Sampling(release.pop("sampling"))
+    return Entry(**values, release=Release(**release, sampling=sampling))
+
+
+def _check(number: int, text: bytes) -> str:
+    return hashlib.sha256(_MAGIC + number.to_bytes(8, "big") + text).hexdigest()

@@ -1,0 +1,81 @@
+"""``fedchain node privacy``: what a member has let out with noise on it, and what it has cost, round by round."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedchain.node.command import clear_errors
+
+
+def privacy(
+    key: Annotated[Path, typer.Argument(help="Key file; the privacy ledger lies beside it.")],
+    genesis: Annotated[Path, typer.Option(help="Genesis document.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a member's privacy ledger: each release, and the total epsilon after it, over all rounds so far."""
+    with clear_errors():
+        import json
+
+        found = read_ledger(key, genesis)
+        if as_json:
+            typer.echo(json.dumps(found, indent=2))
+            return
+        for row in found["releases"]:
+            typer.echo(
+                f"round {row['round']:<5} {row['phase']}  {row['mechanism']} of {row['sampling']} examples, "
+                f"{row['count']} x noise {row['sigma']:g} for sensitivity {row['sensitivity']:g}  "
+                f"epsilon {row['epsilon']:.4f}"
+            )
+        budget = f" of {found['budget']:g}" if found["budget"] else ""
+        typer.echo(f"total         epsilon {found['epsilon']:.4f}{budget} at delta {found['delta']:g}")
+
+
+def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
+    """Return a ledger as plain values; `epsilon` of a release is the total up to and with it.
+
+    Raises:
+        NodeConfigError: there is no ledger, or the method adds no noise.
+        LedgerDamaged: it cannot be read.
+    """
+    from fedchain.learning.local_sgd import LocalSgdMethod
+    from fedchain.learning.privacy.ledger import PrivacyLedger
+    from fedchain.learning.privacy.releases import total_epsilon
+    from fedchain.learning.registry import build_method
+    from fedchain.node.config import NodeConfigError
+    from fedchain.node.ledger_file import LedgerFile, ledger_path
+    from fedchain.node.run import read_genesis
+    from fedchain.node.secrets_file import secrets_path
+    from fedchain.node.task import learning_from_genesis
+
+    genesis = read_genesis(genesis_path)
+    config = learning_from_genesis(genesis)
+    method = build_method(config.method, dict(config.hyperparameters))
+    if not (isinstance(method, LocalSgdMethod) and method.adds_noise):
+        raise NodeConfigError(f"{genesis_path}: {config.method} adds no noise as it is set, so there is no ledger")
+    path = ledger_path(secrets_path(key, genesis.chain_id))
+    if not path.exists():
+        raise NodeConfigError(f"{path} is not there: this key has let nothing out in this federation")
+    entries = PrivacyLedger(0, LedgerFile(path)).entries()
+    releases = [entry.release for entry in entries]
+    delta = method.privacy_delta
+    totals = [total_epsilon(releases[: place + 1], delta) for place in range(len(releases))]
+    return {
+        "releases": [
+            {
+                "round": entry.round,
+                "phase": entry.phase,
+                "mechanism": entry.release.mechanism,
+                "sampling": entry.release.sampling.value,
+                "count": entry.release.count,
+                "rate": entry.release.rate,
+                "sigma": entry.release.sigma,
+                "sensitivity": entry.release.sensitivity,
+                "epsilon": total,
+            }
+            for entry, total in zip(entries, totals, strict=True)
+        ],
+        "epsilon": totals[-1] if totals else 0.0,
+        "delta": delta,
+        "budget": method.budget.epsilon,
+    }

@@ -1,0 +1,215 @@
+"""DP-SGD: each example's gradient is its own, clipped, and hidden by noise that only its owner can repeat."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.application import Application
+from fedchain.learning.client import Client
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import ConfigurationError, ReleaseRefused
+from fedchain.learning.learner import Learner
+from fedchain.learning.methods.dfpl import Dfpl
+from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.methods.moon import Moon, Others
+from fedchain.learning.models.registry import MODELS
+from fedchain.learning.models.vectors import gradient_vector, read_vector
+from fedchain.learning.privacy.dp_sgd import clipped_sum, draw_poisson_batches, example_gradients
+from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
+from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
+from fedchain.learning.prototype_method import Known
+from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.training import Loss
+from tests.learning.federation import CLIENTS, Federation, config, new_client, secrets_of
+
+NOISE: dict[str, HyperparameterValue] = {"gradient_noise": 2.0, "gradient_clip": 0.5}
+
+COVERED = ["blade-fl", "demlearn", "fedadam", "fedavg", "fednova", "fedprox", "moon", "mtfl", "scaffold", "swim"]
+
+
+def losses() -> dict[str, tuple[Loss, list[Any] | None]]:
+    """Losses of different shapes, and what each of twelve examples is given."""
+    draw = torch.Generator().manual_seed(5)
+    width = new_client().info.embedding_size
+    known = Known(torch.randn(3, width, generator=draw), torch.tensor([True, False, True]))
+    rows = torch.randn(2, 12, width, generator=draw)
+    others = [Others(rows[0, place : place + 1], rows[1, place : place + 1], 5.0) for place in range(12)]
+    return {
+        "fedavg": (FedAvg().loss, None),
+        "dfpl": (Dfpl().loss, [known] * 12),
+        "dfpl, norm": (Dfpl(regularizer="norm").loss, [known] * 12),
+        "moon": (Moon().loss, others),
+    }
+
+
+@pytest.mark.parametrize("name", ["fedavg", "dfpl", "dfpl, norm", "moon"])
+def test_gradients_of_single_examples_are_those_of_a_plain_loop(name: str) -> None:
+    loss, given = losses()[name]
+    client = new_client()
+    found, values = example_gradients(client.model, loss, client.train_images, client.train_labels, given)
+    for place in range(12):
+        part = slice(place, place + 1)
+        images, labels = client.train_images[part], client.train_labels[part]
+        value = loss(client.model, images, labels, None if given is None else given[place])
+        assert torch.allclose(found[place], gradient_vector(value, client.model), rtol=1e-4, atol=1e-6)
+        assert float(values[place]) == pytest.approx(float(value.detach()), rel=1e-5)
+
+
+def test_long_gradients_are_clipped_before_they_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    loss, _ = losses()["fedavg"]
+    client = new_client()
+    expected, norms = torch.zeros(client.info.parameter_count, dtype=torch.float64), []
+    for image, label in zip(torch.split(client.train_images, 1), torch.split(client.train_labels, 1), strict=True):
+        gradient = gradient_vector(F.cross_entropy(client.model(image)[1], label), client.model).double()
+        norms.append(float(gradient.norm()))
+        expected += gradient * min(1.0, 2.1 / norms[-1])
+    assert min(norms) < 2.1 < max(norms)
+    for at_once in (1 << 24, 3 * client.info.parameter_count):  # all, or four parts
+        monkeypatch.setattr("fedchain.learning.privacy.dp_sgd._NUMBERS_MAX", at_once)
+        total, value = clipped_sum(client.model, loss, client.train_images, client.train_labels, None, 2.1)
+        assert torch.allclose(total, expected, rtol=1e-4, atol=1e-6)
+        assert float(value) == pytest.approx(
+            float(F.cross_entropy(client.model(client.train_images)[1].detach(), client.train_labels)), rel=1e-5
+        )
+    empty = torch.zeros(0, dtype=torch.int64)
+    total, value = clipped_sum(client.model, loss, client.train_images[empty], client.train_labels[empty], None, 1.5)
+    assert (float(total.abs().sum()), float(value)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("method", [name for name in COVERED if name != "swim"])  # whose loss is no mean over examples
+def test_without_clipping_and_with_next_to_no_noise_it_is_sgd(method: str) -> None:
+    """Batch by batch: the mean of the examples' gradients is the gradient of the mean, also with correction terms."""
+    plain = Federation(config(method))
+    private = Federation(config(method, gradient_noise=1e-9, gradient_clip=100.0))
+    for federation in (plain, private):
+        federation.play(2)
+    for name, value in plain.known().items():
+        if value.dtype.kind == "f":
+            assert np.allclose(private.known()[name], value, rtol=1e-3, atol=1e-5), name
+
+
+@pytest.mark.parametrize("method", COVERED)
+def test_a_round_repeats_for_its_owner_and_for_nobody_else(method: str) -> None:
+    def payload(root: bytes) -> bytes:
+        learner = Learner(config(method, **NOISE), secrets_of=lambda index: Secrets(index, root))
+        phase = learner.method.phases[0].name
+        return learner.contribute(0, phase, 1, b"").payload
+
+    assert payload(bytes(ROOT_SIZE)) == payload(bytes(ROOT_SIZE)) != payload(b"\1" * ROOT_SIZE)
+
+
+def test_the_noise_is_as_large_as_it_is_said_to_be() -> None:
+    """One step of rate 1: the model moves by the clipped mean and N(0, (sigma C / B)^2)."""
+    made = []
+    for root in (b"\1" * ROOT_SIZE, b"\2" * ROOT_SIZE):
+        hyper: dict[str, HyperparameterValue] = {"local_steps": 1, "learning_rate": 1.0, "batch_size": 8}
+        learner = Learner(config("fedavg", **NOISE, **hyper), secrets_of=partial(Secrets, root=root))
+        learner.contribute(0, "update", 1, b"")
+        made.append(read_vector(learner._clients.get(0).model).double())
+    noise = (made[0] - made[1]) / np.sqrt(2)
+    assert float(noise.std()) == pytest.approx(2.0 * 0.5 / 8, rel=0.05)
+    assert abs(float(noise.mean())) < 0.01
+
+
+def test_poisson_batches_are_drawn_in_private_and_as_often_as_they_should() -> None:
+    client = new_client(examples=400)
+    client.open_secrets = lambda: secrets_of(1)
+    batches = draw_poisson_batches(client, 0.1, "update", 1)
+    sizes = [len(next(batches)) for _ in range(200)]
+    assert np.mean(sizes) == pytest.approx(40.0, rel=0.05)
+    assert np.var(sizes) == pytest.approx(400 * 0.1 * 0.9, rel=0.4)
+    client.open_secrets = lambda: secrets_of(2)
+    assert next(draw_poisson_batches(client, 0.1, "update", 1)).tolist() != next(batches).tolist()
+
+
+def test_what_was_spent_is_in_the_ledger_and_in_the_results() -> None:
+    ledgers: dict[int, Memory] = {}
+
+    def learner(**more: HyperparameterValue) -> Learner:
+        disk = ledgers.setdefault(len(ledgers), Memory())
+        return Learner(
+            config("fedavg", **NOISE, **more), secrets_of=secrets_of, ledger_of=lambda index: PrivacyLedger(index, disk)
+        )
+
+    shuffled = learner(batch_size=16)
+    examples = int(shuffled.histogram()[0].sum())
+    made = [shuffled.contribute(0, "update", number, b"") for number in (1, 2)]
+    passes = -(-4 // (examples // 16))
+    release = Release("gradients", 2.0, 2.0, passes, Sampling.SHUFFLED)
+    assert [entry.release for entry in PrivacyLedger(0, ledgers[0]).entries()] == [release] * 2
+    assert [one.epsilon for one in made] == [total_epsilon([release] * rounds, 1e-5) for rounds in (1, 2)]
+
+    poisson = learner(batch_size=16, batch_sampling="poisson", privacy_delta=1e-6)
+    one = poisson.contribute(0, "update", 1, b"")
+    release = Release("gradients", 2.0, 1.0, 4, Sampling.POISSON, 16 / examples)
+    assert [entry.release for entry in PrivacyLedger(0, ledgers[1]).entries()] == [release]
+    assert one.epsilon == total_epsilon([release], 1e-6)
+    assert Learner(config("fedavg")).contribute(0, "update", 1, b"").epsilon is None
+
+
+def test_a_spent_budget_keeps_one_member_silent_and_the_others_go_on() -> None:
+    federation = Federation(config("fedavg", **NOISE, batch_size=16, epsilon_budget=7.0))
+    federation.play(2, [0])
+    message = r"member 0, round 3: its total epsilon would be .+, the budget is 7 \(delta 1e-05\)"
+    with pytest.raises(ReleaseRefused, match=message):
+        federation.play(1, [0])
+    before = federation.learner.checkpoint(0), federation.knowledge
+    with pytest.raises(ReleaseRefused):
+        federation.learner.contribute(0, "update", federation.round, federation.knowledge)
+    assert federation.learner.checkpoint(0) == before[0]
+    federation.play(1, range(1, CLIENTS))
+    assert federation.knowledge != before[1]
+
+
+@pytest.mark.parametrize("method", ["fedcurv", "fedintr", "fedproc", "fedreg", "pfedme"])
+def test_methods_that_post_more_than_it_covers_refuse_it(method: str) -> None:
+    with pytest.raises(ConfigurationError, match="DP-SGD does not cover all that"):
+        config(method, **NOISE).validate()
+
+
+def test_a_method_that_overrides_update_must_say_that_it_is_covered() -> None:
+    class Other(FedAvg):
+        def update(self, client: Client, round: Any) -> Any:
+            return self.post_model(client)
+
+    class Renamed(FedAvg):
+        pass
+
+    with pytest.raises(ConfigurationError, match="DP-SGD does not cover all that Other posts"):
+        Other(gradient_noise=1.0)
+    assert Renamed(gradient_noise=1.0).adds_noise
+
+
+def test_clients_are_not_trained_together_where_that_would_leave_the_noise_out() -> None:
+    assert FedAvg().trains_together
+    assert not FedAvg(gradient_noise=1.0).trains_together
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("fedavg", {"batch_sampling": "poisson"}, "batch_sampling poisson is of DP-SGD; it needs gradient_noise"),
+        ("fedavg", {"epsilon_budget": 1.0}, "epsilon_budget bounds nothing"),
+        ("fedavg", {"gradient_noise": -1.0}, "gradient_noise must lie in"),
+        ("fedavg", {"gradient_clip": 0.0}, "gradient_clip must lie in"),
+        ("fedavg", {"privacy_delta": 1.0}, "privacy_delta must lie in"),
+        ("swim", {"gradient_noise": 1.0, "window_of": "batches"}, "DP-SGD needs window_of models"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    method: str, settings: dict[str, HyperparameterValue], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        config(method, **settings).validate()
+
+
+def test_batch_normalization_is_refused_when_the_federation_is_founded() -> None:
+    assert "resnet18" in MODELS
+    chosen = LearningConfig(method="fedavg", dataset="cifar10", model="resnet18", hyperparameters=NOISE)
+    with pytest.raises(ConfigurationError, match=r"DP-SGD cannot train batch normalization \(.+\), which mixes"):
+        Application(chosen)

@@ -1,0 +1,115 @@
+"""The privacy ledger: it never shrinks, charges nothing twice, and refuses what the budget does not cover."""
+
+import pytest
+
+from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
+from fedchain.learning.privacy.gaussian import noise_scale
+from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry, Memory, PrivacyLedger, no_ledger
+from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
+from tests.learning.privacy.crashes import UNLIMITED, Member, play
+
+ONE = Release("prototypes", noise_scale(1.0, 1e-5, 2.0), 2.0)
+"""Worth (1, 1e-5)."""
+
+
+def entry(number: int, release: Release = ONE, identity: str = "ab") -> Entry:
+    return Entry(number, "update", identity, release)
+
+
+def filled(count: int) -> Memory:
+    disk = Memory()
+    for number in range(count):
+        PrivacyLedger(3, disk).charge(entry(number + 1), UNLIMITED)
+    return disk
+
+
+def test_it_adds_up_whatever_is_charged() -> None:
+    ledger = PrivacyLedger(3, filled(10))
+    assert ledger.epsilon(1e-5) == pytest.approx(3.62, abs=0.005)
+    assert [found.round for found in ledger.entries()] == list(range(1, 11))
+    sampled = Release("gradients", 1.1, 1.0, 20, Sampling.POISSON, 0.05)
+    other = PrivacyLedger(0, Memory())
+    other.charge(entry(1, sampled), UNLIMITED)
+    assert other.entries() == (entry(1, sampled),)
+    assert other.epsilon(1e-5) == total_epsilon([sampled], 1e-5)
+
+
+def test_the_same_release_is_charged_once_and_another_of_the_same_phase_again() -> None:
+    ledger = PrivacyLedger(3, Memory())
+    for identity in ("ab", "ab", "cd", "ab"):
+        ledger.charge(entry(1, identity=identity), UNLIMITED)
+    assert [found.identity for found in ledger.entries()] == ["ab", "cd"]
+
+
+def test_a_release_beyond_the_budget_is_refused_and_leaves_no_trace() -> None:
+    disk, budget = Memory(), Budget(2.0, 1e-5)
+    ledger = PrivacyLedger(3, disk)
+    for number in (1, 2, 3):
+        ledger.validate(number, "update", [ONE], budget)
+        ledger.charge(entry(number), budget)
+    assert ledger.epsilon(1e-5) < 2.0
+    before = disk.read()
+    message = (
+        r"member 3, round 4: its total epsilon would be 2\.15\d, the budget is 2 \(delta 1e-05\); nothing is posted"
+    )
+    with pytest.raises(ReleaseRefused, match=message):
+        ledger.validate(4, "update", [ONE], budget)
+    with pytest.raises(ReleaseRefused, match=message):
+        ledger.charge(entry(4), budget)
+    assert disk.read() == before
+    ledger.validate(3, "update", [ONE], budget)  # as after a crash, when it was charged already
+    ledger.charge(entry(3), budget)
+    assert disk.read() == before
+
+
+@pytest.mark.parametrize("copy", [0, 1])
+def test_one_copy_is_enough_and_the_other_is_written_again(copy: int) -> None:
+    disk = filled(3)
+    whole = disk.read()
+    disk.write(b"\0" * 100, 1 * RECORD_SIZE + copy * COPY_SIZE + 50)
+    assert len(PrivacyLedger(3, disk).entries()) == 3
+    assert disk.read() == whole
+
+
+def test_a_damaged_record_before_the_last_stops_everything() -> None:
+    disk = filled(3)
+    for copy in (0, 1):
+        disk.write(b"\0", 1 * RECORD_SIZE + copy * COPY_SIZE + 70)
+    with pytest.raises(LedgerDamaged, match="member 3 is damaged: record 1 is not whole and is not the last one"):
+        PrivacyLedger(3, disk).charge(entry(9), UNLIMITED)
+
+
+def test_a_record_in_anothers_place_is_none() -> None:
+    disk = filled(2)
+    disk.write(disk.read()[:RECORD_SIZE], RECORD_SIZE)
+    assert len(PrivacyLedger(3, disk).entries()) == 1
+
+
+def test_a_client_without_one_lets_nothing_out() -> None:
+    with pytest.raises(LedgerDamaged, match="without a privacy ledger"):
+        no_ledger()
+
+
+def test_whenever_it_is_killed_nothing_is_forgotten_and_the_same_bytes_are_sent() -> None:
+    kills = sum(play(seed) for seed in range(120))
+    assert kills >= 200
+
+
+@pytest.mark.parametrize("crash_at", range(0, 90, 3))
+def test_every_instant_of_a_life_is_one_to_be_killed_at(crash_at: int) -> None:
+    member = Member(crash_at)
+    member.live(crash_at)
+    member.check()
+    assert member.live(1 << 20)
+    member.check()
+
+
+def test_who_lost_its_post_but_not_its_ledger_is_charged_for_another_value_with_other_noise() -> None:
+    """The rule that the play relies on does not depend on what else survives."""
+    member = Member(1)
+    assert member.live(1 << 20)
+    member.check()
+    kept, member.kept = member.kept, {}
+    assert member.live(1 << 20)
+    assert member.kept == kept
+    member.check()

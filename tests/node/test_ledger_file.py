@@ -1,0 +1,123 @@
+"""The privacy ledger on disk: it begins with the private randomness, and is missed when it is gone."""
+
+import json
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.__main__ import app
+from fedchain.chain.genesis import Genesis
+from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
+from fedchain.learning.privacy.ledger import RECORD_SIZE, Budget, Entry
+from fedchain.learning.privacy.releases import Release
+from fedchain.node.ledger_file import ledger_path, open_ledger
+from fedchain.node.secrets_file import open_secrets, secrets_path
+from fedchain.node.workers.process import TRAINING, Trainer
+from tests.node.shell import DIGITS, write_genesis
+
+FREE = Budget(0.0, 1e-5)
+
+
+def entry(number: int) -> Entry:
+    return Entry(number, "update", f"{number:x}", Release("prototypes", 3.0, 1.0))
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    return tmp_path / "key.pem.abababab.secrets"
+
+
+def test_it_lies_beside_the_private_randomness_for_its_owner_alone(secrets: Path) -> None:
+    open_secrets(secrets, 2)
+    path = ledger_path(secrets)
+    assert path.name == "key.pem.abababab.privacy"
+    assert path.stat().st_mode & 0o077 == 0
+    open_ledger(secrets, 2).charge(entry(1), FREE)
+    open_ledger(secrets, 2).charge(entry(2), FREE)
+    assert [found.round for found in open_ledger(secrets, 2).entries()] == [1, 2]
+    assert path.stat().st_size == 2 * RECORD_SIZE
+
+
+def test_it_may_be_asked_for_before_the_randomness_is_drawn(secrets: Path) -> None:
+    open_ledger(secrets, 2).charge(entry(1), FREE)
+    open_secrets(secrets, 2)
+    assert len(open_ledger(secrets, 2).entries()) == 1
+
+
+def test_who_removed_it_is_told_and_nothing_is_let_out(secrets: Path) -> None:
+    open_secrets(secrets, 2)
+    ledger_path(secrets).unlink()
+    with pytest.raises(LedgerDamaged, match=r"privacy ledger of member 2: .*\.privacy is gone; put it back"):
+        open_ledger(secrets, 2)
+    assert not ledger_path(secrets).exists()
+
+
+def test_a_disk_that_refuses_is_named(secrets: Path) -> None:
+    with pytest.raises(LedgerDamaged, match=r"privacy ledger of member 1: .* cannot be made: No such file"):
+        open_ledger(secrets / "nowhere", 1)
+    ledger = open_ledger(secrets, 1)
+    ledger_path(secrets).unlink()
+    with pytest.raises(LedgerDamaged, match="privacy ledger of member 1 cannot be used"):
+        ledger.charge(entry(1), FREE)
+
+
+def charge_many(secrets: Path, numbers: range) -> None:
+    for number in numbers:
+        open_ledger(secrets, 0).charge(entry(number), FREE)
+
+
+def test_two_processes_lose_nothing(secrets: Path) -> None:
+    """The trainer of a node that was killed may live on for a moment beside its successor."""
+    open_ledger(secrets, 0)
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=charge_many, args=(secrets, range(one, one + 20))) for one in (1, 101)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert len(open_ledger(secrets, 0).entries()) == 40
+
+
+def test_a_trainer_charges_before_it_answers_and_never_twice_for_the_same_bytes(tmp_path: Path) -> None:
+    hyperparameters = dict(DIGITS.hyperparameters) | {"prototype_noise": 4.0, "epsilon_budget": 1.5}
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters=hyperparameters))
+    genesis, secrets = Genesis.decode(path.read_bytes()), tmp_path / "key.secrets"
+
+    def trainer(folder: str) -> Trainer:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        return Trainer(genesis, tmp_path / folder, 1, "", secrets=str(secrets))
+
+    first = trainer("a").contribute("update", 1, b"")
+    assert len(open_ledger(secrets, 1).entries()) == 1
+    (tmp_path / "a" / TRAINING).unlink()  # killed after the ledger was written, before the answer was
+    assert trainer("a").contribute("update", 1, b"") == first
+    assert len(open_ledger(secrets, 1).entries()) == 1
+    again = trainer("a")
+    assert again.contribute("update", 2, b"") != first
+    with pytest.raises(ReleaseRefused, match="member 1, round 3: its total epsilon would be"):
+        again.contribute("update", 3, b"")
+
+
+def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
+    hyperparameters = dict(DIGITS.hyperparameters) | {"prototype_noise": 4.0, "epsilon_budget": 3.0}
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters=hyperparameters))
+    key = tmp_path / "key.pem"
+    secrets = secrets_path(key, Genesis.decode(path.read_bytes()).chain_id)
+    run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
+    assert (run.exit_code, "this key has let nothing out" in run.stderr) == (2, True)
+    for number in (1, 2):
+        open_ledger(secrets, 0).charge(Entry(number, "update", "ab", Release("prototypes", 8.0, 2.0)), FREE)
+    run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
+    assert run.stdout.splitlines() == [
+        "round 1     update  prototypes of all examples, 1 x noise 8 for sensitivity 2  epsilon 0.9263",
+        "round 2     update  prototypes of all examples, 1 x noise 8 for sensitivity 2  epsilon 1.3565",
+        "total         epsilon 1.3565 of 3 at delta 1e-05",
+    ]
+    found = json.loads(CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path), "--json"]).stdout)
+    assert [row["epsilon"] for row in found["releases"]] == pytest.approx([0.926341504, 1.356467364])
+    plain = write_genesis(tmp_path / "plain")
+    run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(plain)])
+    assert (run.exit_code, "dfpl adds no noise as it is set" in run.stderr) == (2, True)

@@ -1,0 +1,45 @@
+"""Noise in a simulation: its own seed, its cost in the rows, and an end where budgets end."""
+
+import pytest
+
+from fedchain.learning.exceptions import ReleaseRefused
+from fedchain.learning.privacy.releases import Release, total_epsilon
+from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.report import PRIVATE_RANDOMNESS, result_of
+from fedchain.simulator.reproduction.experiment import key_of
+from fedchain.simulator.run import load_learner, simulate, simulated_secrets
+from fedchain.simulator.scenario import Scenario, scenario_from_dict
+
+
+def scenario(budget: float = 0.0, **values: object) -> Scenario:
+    hyperparameters = {"prototype_noise": 6.0, "local_steps": 2, "epsilon_budget": budget}
+    small = {"peers": 3, "rounds": 2, "workers": 1, "mining_attempts": 8, "test_every": 0}
+    return scenario_from_dict(small | {"hyperparameters": hyperparameters} | values)
+
+
+def run(chosen: Scenario) -> Outcome:
+    return simulate(chosen, load_learner(chosen))
+
+
+def test_rows_say_what_all_rounds_have_cost_so_far() -> None:
+    outcome = run(scenario())
+    spent = [total_epsilon([Release("prototypes", 6.0, 1.0)] * rounds, 1e-5) for rounds in (1, 2)]
+    assert [row.epsilon for row in outcome.rows] == pytest.approx(spent)
+    result = result_of(outcome)
+    assert (result["epsilon"], result["private_randomness"]) == (outcome.rows[1].epsilon, PRIVATE_RANDOMNESS)
+    other = run(scenario(private_seed=1, hyperparameters={"local_steps": 2}, rounds=1))
+    assert "epsilon" not in result_of(other)
+    assert run(scenario(private_seed=1)).tip != outcome.tip
+
+
+def test_spent_budgets_end_the_run_with_a_name() -> None:
+    with pytest.raises(ReleaseRefused, match=r"member \d, round 2: its total epsilon would be .*, the budget is 0\.7 "):
+        run(scenario(budget=0.7))
+
+
+def test_secrets_follow_from_the_private_seed_and_results_from_before_keep_their_names() -> None:
+    first, second = scenario(), scenario(private_seed=1)
+    assert simulated_secrets(first, (), 0) == simulated_secrets(scenario(), (), 0)
+    roots = {simulated_secrets(one, (), member).root for one in (first, second) for member in (0, 1)}
+    assert len(roots) == 4
+    assert key_of(first) != key_of(second)
