@@ -201,7 +201,8 @@ class Node:
         """Take ``event``, which happens ``now``, and say what follows from it, in order."""
         context = self._context
         context.now, context.effects = now, []
-        if not self._has_begun:
+        is_first = not self._has_begun
+        if is_first:
             self._begin()
         match event:
             case MessageReceived(peer, message):
@@ -217,7 +218,8 @@ class Node:
                 # The first few tell us at once what we lack; the others hear from us at the ticks.
                 if len(context.peers) <= GREETED_PEERS:
                     context.emit(Send(peer, self._answers.status(self._voting.agreement)))
-                return context.effects
+                if not is_first:
+                    return context.effects
             case PeerDisconnected(peer):
                 context.peers.pop(peer, None)
                 context.catch_up.drop(peer)

@@ -166,7 +166,9 @@ class Victim:
             assert not any(isinstance(item, Final) for item in finals), "something of a damaged message is final"
         refused = [effect.error for effect in effects if isinstance(effect, Refuse)]
         assert len(refused) <= 1, f"{len(refused)} refusals of one message"
-        if any(isinstance(error, Invalid) for error in refused):
+        # What our own key signed is noted, whatever comes with it.
+        is_ours = isinstance(message, PostMessage) and message.transaction.sender == self._peer.key.public_key
+        if not is_ours and any(isinstance(error, Invalid) for error in refused):
             assert self._digest() == before, "an invalid message changed the node"
         return f"{type(message).__name__} {refused[0].rule if refused else 'taken'}"
 
