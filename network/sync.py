@@ -62,6 +62,10 @@ class CatchUp:
         heights = sorted((source.height for source in self._sources.values()), reverse=True)
         return heights[count - 1] if 0 < count <= len(heights) else 0
 
+    def at_least(self, height: int) -> list[PublicKey]:
+        """Peers that say they are at ``height`` or above."""
+        return [peer for peer, source in self._sources.items() if source.height >= height]
+
     def heard(self) -> int:
         """How many peers have said where they are."""
         return len(self._sources)

@@ -37,6 +37,7 @@ class CatchingUp:
         """A peer says where it is, and which posts it holds."""
         context = self._context
         context.catch_up.claim(peer, status.height)
+        self._joining.on_claim(peer, status.height)
         if status.height > context.head.height:
             self._ask()
         elif status.head_hash == context.head.block_hash and context.knowledge() is None:

@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GetFinal
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
-from fedchain.node.core.effects import Blame
+from fedchain.node.core.effects import Blame, Send
 
 WAITING_MAX = 8
 """Heads that may wait for their state at a time, each from another peer; the one that has waited longest goes."""
@@ -34,6 +34,8 @@ class _Head:
     """32 bytes: who handed it out first."""
     holders: set[PublicKey] = field(default_factory=set)
     """Peers that handed it out."""
+    asked: set[PublicKey] = field(default_factory=set)
+    """Peers that were asked whether they have it."""
 
 
 class Joining:
@@ -53,11 +55,23 @@ class Joining:
             self._make_room(peer)
             head = self._waiting[block.hash] = _Head(block, certificate, peer)
             context.send(context.contents.fetch(block.header.state_root, peer, context.now.ms))
-            if context.genesis.committee_size:
-                others = [other for other in context.peers if other != peer][:ASKED_MAX]
-                context.send((other, GetFinal(block.header.height, 1)) for other in others)
+            for other in context.catch_up.at_least(block.header.height):
+                self._ask(head, other)
         head.holders.add(peer)
         return self._join(head)
+
+    def on_claim(self, peer: PublicKey, height: int) -> None:
+        """A peer says that its head is at ``height``: it may have what waits to be confirmed."""
+        for head in self._waiting.values():
+            if _height(head) <= height:
+                self._ask(head, peer)
+
+    def _ask(self, head: _Head, peer: PublicKey) -> None:
+        """Ask a peer whether it has the same block, where that counts; each is asked once."""
+        has_room = len(head.asked) < ASKED_MAX and peer not in head.asked | head.holders
+        if self._context.genesis.committee_size and has_room and peer != head.source:
+            head.asked.add(peer)
+            self._context.emit(Send(peer, GetFinal(_height(head), 1)))
 
     def _make_room(self, peer: PublicKey) -> None:
         """A peer has one head that waits: one that sends many takes only its own place."""

@@ -35,6 +35,7 @@ class Shifts:
         """Somebody has a newest ``head``: wake those that it draws, and let sleep whom peer 0's head does not draw.
 
         Nobody sleeps before peer 0 can hand on what there is to know: with the last who could, a knowledge is lost.
+        And as many stay awake at the newest head as those who join there want to hear it from.
         """
         if head.finished:
             return
@@ -42,14 +43,11 @@ class Shifts:
         keeper = self._peers[0].node
         if keeper is None or keeper.knowledge() is None:
             return
-        stay = {0, *self._drawn(keeper.head)}
-        for peer in self._awake():
-            if (
-                peer.number not in stay
-                and peer.node is not None
-                and peer.node.head.block_hash == keeper.head.block_hash
-            ):
-                self._let_sleep(peer)
+        stay, newest = {0, *self._drawn(keeper.head)}, keeper.head.block_hash
+        holders = [peer for peer in self._awake() if peer.node is not None and peer.node.head.block_hash == newest]
+        spare = len(holders) - self._genesis.fault_model.faulty(len(keeper.head.electors)) - 1
+        for peer in [peer for peer in holders if peer.number not in stay][: max(0, spare)]:
+            self._let_sleep(peer)
 
     def _let_sleep(self, peer: SimulatedPeer) -> None:
         peer.sleep()

@@ -12,7 +12,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.effects import Effect, Persist
+from fedchain.node.core.effects import Effect, Persist, Send
 from fedchain.node.core.events import PeerConnected
 from fedchain.node.core.joining import WAITING_MAX
 from fedchain.node.core.node import Node
@@ -87,6 +87,21 @@ def test_a_state_that_does_not_belong_to_its_head_moves_nothing_and_its_source_i
     effects = stage.receive(Chunk(other.root, 0, other.encode()), stage.others[HOG])
     assert stage.node.head.height == 0
     assert [member for member, _ in blamed(effects)] == [stage.others[HOG]]
+
+
+def test_where_voters_are_drawn_whoever_claims_a_far_head_is_asked_for_it_once() -> None:
+    stage = Stage(genesis(12, committee_size=10))
+    last = _chain(stage)[-1]
+    question = GetFinal(last.header.height, 1)
+    for place in (HOG, HONEST):
+        _claim(stage, place, last)
+    effects = _hand_out(stage, HOG, last)
+    asked = [effect.peer for effect in effects if isinstance(effect, Send) and effect.message == question]
+    assert asked == [stage.others[HONEST]], "the others do not say that they have it"
+    late = (HOG, HONEST, 5, 5)
+    effects = [effect for place in late for effect in _claim(stage, place, last)]
+    asked = [effect.peer for effect in effects if isinstance(effect, Send) and effect.message == question]
+    assert asked == [stage.others[5]]
 
 
 def test_certificates_of_too_few_are_no_head() -> None:
