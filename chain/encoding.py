@@ -145,17 +145,15 @@ def expect_record(value: Any, name: str, kinds: Sequence[type]) -> list[Any]:
     Raises:
         InvalidEncoding: naming the record, the position, and the kind found and expected.
     """
-    if type(value) is list and list(map(type, value)) == list(kinds):  # of thousands of records nearly all
-        return value
     if type(value) is not list or len(value) != len(kinds):
         found = f"{len(value)} fields" if type(value) is list else type(value).__name__
         raise InvalidEncoding(name, f"{found} found, {len(kinds)} fields expected")
-    position, item, kind = next(
-        (position, item, kind)
-        for position, (item, kind) in enumerate(zip(value, kinds, strict=True))
-        if type(item) is not kind
-    )
-    raise InvalidEncoding(name, f"field {position} is {type(item).__name__}, {kind.__name__} expected")
+    types = list(map(type, value))
+    if types != list(kinds):
+        position = next(place for place, kind in enumerate(kinds) if types[place] is not kind)
+        found, expected = types[position].__name__, kinds[position].__name__
+        raise InvalidEncoding(name, f"field {position} is {found}, {expected} expected")
+    return value
 
 
 def expect_size(data: bytes, size: int, name: str) -> bytes:

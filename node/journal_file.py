@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
+from fedchain.chain.storage.content_files import sync_folder
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PublicKey
@@ -140,7 +141,7 @@ class JournalFile:
     def _put(self, sequence: int, content: bytes, copies: Collection[int] = (0, 1)) -> None:
         record = _to_record(sequence, content)
         for copy in copies:
-            _write_all(self._descriptor, record, _offset(sequence, copy))
+            write_all(self._descriptor, record, _offset(sequence, copy))
         os.fdatasync(self._descriptor)
 
     def _recover(self) -> tuple[int, bytes]:
@@ -196,11 +197,7 @@ def _create(path: Path, header: bytes) -> None:
             return
     finally:
         os.unlink(name)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -239,7 +236,7 @@ def _offset(sequence: int, copy: int) -> int:
     return HEADER_SIZE + (2 * (sequence % 2) + copy) * COPY_SIZE
 
 
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+def write_all(descriptor: int, data: bytes, offset: int) -> None:
     """Write at a place, in as many parts as the system wants. Raises OSError."""
     done = 0
     while done < len(data):

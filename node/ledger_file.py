@@ -5,7 +5,6 @@ together with the private randomness. Where that is and the ledger is not, someb
 is let out before it is back. It does not guard against an old copy of itself.
 """
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -13,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedchain.chain.storage.content_files import sync_folder
 from fedchain.learning.exceptions import LedgerDamaged
+from fedchain.node.journal_file import write_all
 
 if TYPE_CHECKING:
     from fedchain.learning.privacy.ledger import PrivacyLedger
@@ -48,11 +49,7 @@ def open_ledger(secrets: Path, member: int) -> "PrivacyLedger":
 def create_ledger(path: Path) -> None:
     """Let an empty ledger appear, for the owner alone, unless there is one. Raises OSError."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 class LedgerFile:
@@ -79,12 +76,7 @@ class LedgerFile:
         """Write at a place; on the disk when this returns. Raises OSError."""
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            done = 0
-            while done < len(data):
-                count = os.pwrite(descriptor, data[done:], offset + done)
-                if count == 0:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
-                done += count
+            write_all(descriptor, data, offset)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)

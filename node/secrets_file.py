@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from fedchain.chain.storage.content_files import sync_folder
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
@@ -54,9 +55,5 @@ def _draw(path: Path) -> bytes:
         file.flush()
         os.fsync(file.fileno())
     part.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
     return root

@@ -235,19 +235,13 @@ class Explorer:
         found = next((post for post in posts if post.sender == sender), None)
         if found is None:
             raise NotFound(f"{address(sender)} has no post in {phase} of round {round_number}")
-        data = self._content(found.payload_hash)
-        if data is None:
-            raise NotFound(f"the payload of post {found.hash.hex()} is not kept here")
-        return data
+        return self._kept(found.payload_hash, f"the payload of post {found.hash.hex()}")
 
     def known_before(self, round_number: int, phase: str) -> bytes:
         """The knowledge with which members did their work of a phase. Raises NotFound if it is not kept."""
         height = self._phase_entry(round_number, phase).block.header.height
         root = EMPTY_ROOT if height == 1 else self._entry(height - 1).block.header.knowledge_root
-        data = self._content(root)
-        if data is None:
-            raise NotFound(f"the knowledge before {phase} of round {round_number}, {root.hex()}, is not kept here")
-        return data
+        return self._kept(root, f"the knowledge before {phase} of round {round_number}, {root.hex()},")
 
     def views(self) -> Iterator[BlockView]:
         """The final blocks in full, oldest first."""
@@ -309,10 +303,14 @@ class Explorer:
             raise NotFound(f"no knowledge of round {wanted}: {self._progress()}")
         header = self._entry(heights[-1]).block.header
         root = header.knowledge_root
-        data = self._content(root)
+        return header, self._kept(root, f"the knowledge of round {wanted}, {root.hex()},")
+
+    def _kept(self, content_hash: Hash, what: str) -> bytes:
+        """A content; ``what`` it is, for the message. Raises NotFound."""
+        data = self._content(content_hash)
         if data is None:
-            raise NotFound(f"the knowledge of round {wanted}, {root.hex()}, is not kept here")
-        return header, data
+            raise NotFound(f"{what} is not kept here")
+        return data
 
     def _heights(self, round_number: int) -> tuple[int, ...]:
         held = range(self._base, self._state.height + 1)

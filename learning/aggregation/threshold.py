@@ -128,9 +128,13 @@ class Encryption:
         """Return what reads and writes the posts of a round whose material was validated."""
         assert round.info is not None, "a round of a federation has shapes"
         key = _read_key(round.material[PUBLIC_KEY], tuple(self.key_bits_allowed))
-        point = FixedPoint(FRACTION_BITS, self.magnitude_max)
-        packing = Packing(key.plaintext_bits, point.integer_max, round.clients)
-        return RoundSums(key, point, packing, self.contributors_min, round, round.info)
+        packing = Packing(key.plaintext_bits, self._point.integer_max, round.clients)
+        return RoundSums(key, self._point, packing, self.contributors_min, round, round.info)
+
+    @property
+    def _point(self) -> FixedPoint:
+        """How numbers are integers."""
+        return FixedPoint(FRACTION_BITS, self.magnitude_max)
 
     @property
     def _size(self) -> int:
@@ -139,8 +143,7 @@ class Encryption:
 
     def _ciphertexts_max(self, info: ModelInfo) -> int:
         """C m, were the members as many as there can be."""
-        point = FixedPoint(FRACTION_BITS, self.magnitude_max)
-        packing = Packing(self.key_bits, point.integer_max, MEMBERS_MAX)
+        packing = Packing(self.key_bits, self._point.integer_max, MEMBERS_MAX)
         return info.classes * packing.plaintexts_of(info.embedding_size)
 
 

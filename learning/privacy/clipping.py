@@ -6,6 +6,10 @@ import torch
 def clip_rows(rows: torch.Tensor, norm: float) -> torch.Tensor:
     """Scale each row (n, D) whose L2 norm is larger down to the norm; the others, and directions, stay. In float64."""
     rows = rows.double()
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (n, 1)
-    clipped: torch.Tensor = rows * (norm / norms.clamp(min=norm))
-    return clipped
+    return rows * clip_factors(rows, norm).unsqueeze(1)
+
+
+def clip_factors(rows: torch.Tensor, norm: float) -> torch.Tensor:
+    """Return by what each row (n, D) is multiplied to be clipped, (n,)."""
+    factors: torch.Tensor = norm / torch.linalg.vector_norm(rows, dim=1).clamp(min=norm)
+    return factors

@@ -19,6 +19,7 @@ import torch
 from fedchain.learning.client import Client
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.vectors import flatten, read_vector, trained_parameters, unflatten
+from fedchain.learning.privacy.clipping import clip_factors
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.noise import add_noise, fingerprint
 from fedchain.learning.privacy.releases import Release, Sampling
@@ -146,8 +147,7 @@ def clipped_sum(
             model, loss, images[part], labels[part], None if given is None else given[part]
         )  # (b, P), (b,)
         gradients = gradients.double()
-        norms = torch.linalg.vector_norm(gradients, dim=1)  # (b,)
-        total += (clip / norms.clamp(min=clip)) @ gradients
+        total += clip_factors(gradients, clip) @ gradients
         losses += values.sum()
     return total, losses / max(1, len(labels))
 

@@ -165,7 +165,6 @@ class SimulatedPeer:
         self._endpoint = around.network.endpoint(number)
         self._events: deque[Event] = deque()
         self._is_busy = False
-        self._head: State  # the node's, after the last event that led to anything
         self._life = 0  # results of work begun before a crash belong to an earlier life and are dropped
         self._mining_job = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -191,7 +190,6 @@ class SimulatedPeer:
         around = self._around
         self.up_since = around.loop.time()
         self.node = Node(around.genesis, self.key, self._checks, self.storage, self.journal, around.intern)
-        self._head = self.node.head
         self._endpoint.attach(self._receive)
         if self.behaviour is not None:
             self.behaviour.begin(self)
@@ -245,12 +243,11 @@ class SimulatedPeer:
         node = self.node
         if node is None:
             return None  # it crashed on an event before this one
-        now_ms = self._around.loop.now_ms()
+        old, now_ms = node.head, self._around.loop.now_ms()
         effects = node.handle(event, Moment(now_ms, self._clock.read_ms(now_ms)))
         if not effects:  # as with most posts and votes
             self._around.observer.on_event(self, event, effects)
             return None
-        old, self._head = self._head, node.head
         is_killed = self.kill_pending and len(effects) > 1
         if is_killed:
             effects = effects[: self._draw.randrange(len(effects))]
