@@ -25,7 +25,7 @@ EMPTY_ROOT: Hash = sha256(EMPTY_KNOWLEDGE)
 
 
 class Rules(Protocol):
-    """What a learning method decides for the chain. Both functions are pure."""
+    """What a learning method decides for the chain. All functions are pure."""
 
     def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
         """Raise ValueError unless :meth:`aggregate` takes ``payload`` beside any others that pass here.
@@ -38,8 +38,12 @@ class Rules(Protocol):
     ) -> bytes:
         """Knowledge after ``posts`` (sender, payload; in sender order); the same posts give the same bytes.
 
-        Raises ValueError if well-formed payloads do not fit together.
+        :meth:`check` let each of them pass beside the same knowledge; nobody looks again. Raises ValueError if
+        well-formed payloads do not fit together.
         """
+
+    def is_slow_to_check(self, phase: str) -> bool:
+        """Whether posts of ``phase`` take long to check, however short they are."""
 
 
 PostCheck = Callable[[Genesis, Rules, State, bytes, Transaction, bytes], None]
@@ -79,7 +83,8 @@ def recompute(
         state: what the block stands on.
         transactions: the posts that it counts, in sender order.
         content: where payloads and knowledge are found.
-        check: a cache in front of :func:`check_post`.
+        check: a cache in front of :func:`check_post`; what it lets pass was checked beside this state, and is not
+            checked again.
 
     Raises:
         MissingPayload: not everything that is needed is held here.

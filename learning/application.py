@@ -102,19 +102,24 @@ class Application:
 
         `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes.
         """
-        self._read(self._phases[phase], sender, payload, self._round(round_number, knowledge))
+        which, round = self._phases[phase], self._round(round_number, knowledge)
+        self.method.check(which, self._read(which, sender, payload, round_number), round)
+
+    def is_slow_to_check(self, phase: str) -> bool:
+        """Whether posts of the phase take long to check, however short they are."""
+        return self._phases[phase].slow_to_check
 
     def aggregate(self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return the knowledge that (sender, payload) posts, in ascending order of sender, leave behind.
 
-        Without posts, or with posts that leave nothing, the knowledge stays as it is. Raises `InvalidPayload` for a
-        payload that `check` refuses, and for no other.
+        `check` let all of them pass beside the same knowledge: they are not checked again, since a proof may take as
+        long as everything else together. Without posts, or with posts that leave nothing, the knowledge stays as it is.
         """
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:
             return knowledge
         closed, round = self._phases[phase], self._round(round_number, knowledge)
-        read = tuple(self._read(closed, sender, payload, round) for sender, payload in posts)
+        read = tuple(self._read(closed, sender, payload, round_number) for sender, payload in posts)
         try:
             aggregate = self.method.aggregate(closed, replace(round, posts=read))
         except NothingLeft:
@@ -154,14 +159,13 @@ class Application:
     def _round(self, number: int, knowledge: bytes) -> Round:
         return self._knowledge.fill(replace(self._public, number=number), knowledge)
 
-    def _read(self, phase: Phase, sender: bytes, payload: bytes, round: Round) -> Post:
-        tensors = self._decoded.find(phase.name, round.number, payload)
+    def _read(self, phase: Phase, sender: bytes, payload: bytes, round_number: int) -> Post:
+        """Decode a post. Raises `InvalidPayload` for what the phase's spec does not state."""
+        tensors = self._decoded.find(phase.name, round_number, payload)
         if tensors is None:
             tensors = decode(payload, self._payload_specs[phase.name])
-            self._decoded.keep(phase.name, round.number, payload, tensors)
-        post = Post(sender, tensors)
-        self.method.check(phase, post, round)
-        return post
+            self._decoded.keep(phase.name, round_number, payload, tensors)
+        return Post(sender, tensors)
 
 
 class _DecodedPosts:

@@ -66,6 +66,9 @@ class Phase:
     lifetime: Lifetime = Lifetime.UNTIL_REPLACED
     """How long what it leaves behind is kept."""
 
+    slow_to_check: bool = False
+    """Whether `check` takes long even of a short post, as that of a proof does: nodes do it beside all else."""
+
     trains: bool = False
     """Whether the client's model is trained: such a phase takes the time of its local steps, and is evaluated."""
 
@@ -142,8 +145,9 @@ class Method(ABC):
     def check(self, phase: Phase, post: Post, round: Round) -> None:  # noqa: B027 - for most, the spec says it all
         """Raise `InvalidPayload` for what the spec cannot state: one tensor depending on another, a false proof.
 
-        `round` is as for `aggregate`, without posts. What passes here, `aggregate` must take, together with any other
-        posts that passed: a post that only `aggregate` refuses would make the chain stand still.
+        `round` is as for `aggregate`, without posts. A node asks once for each post. What passes here, `aggregate` must
+        take, together with any other posts that passed: a post that only `aggregate` refuses would make the chain stand
+        still.
         """
 
     def compute(self, phase: Phase, client: Client, round: Round) -> Tensors:

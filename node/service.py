@@ -1,7 +1,7 @@
 """The service: a node on a real network. It feeds the state machine, and carries out what it asks for, in order.
 
 The node decides at once and without I/O. What takes long is left to others: the disk to a thread, training and mining
-to processes, and large aggregates to a thread of their own.
+to processes, and large aggregates and slow checks to a thread of their own.
 """
 
 import logging
@@ -70,7 +70,7 @@ WAITING_MAX = 256
 """Effects that may wait, most often for the disk, before questions are left unanswered; each answer holds a chunk."""
 
 SMALL_JOB_SIZE = 256 * 2**10
-"""Bytes of payloads that are looked at on the loop; what is larger would keep others waiting."""
+"""Bytes of payloads that are looked at on the loop; what is larger, or takes long, would keep others waiting."""
 
 
 class Training(Protocol):
@@ -174,7 +174,7 @@ class Service:
                 if isinstance(effect, Refuse):
                     self.activity.refuse(effect.error)
                     refused = effect.error
-                elif isinstance(effect, Compute) and _size(effect.job) <= SMALL_JOB_SIZE:
+                elif isinstance(effect, Compute) and not self._leaves_loop(effect.job):
                     events.append(Computed(effect.job, self._checks.run(effect.job)))
             self._queue.put(effect for effect in effects if not self._is_done(effect))
         self.activity.validation_s += time.perf_counter() - begun
@@ -185,10 +185,13 @@ class Service:
             self._on_head()
         return verdict(refused)
 
-    @staticmethod
-    def _is_done(effect: Effect) -> bool:
+    def _is_done(self, effect: Effect) -> bool:
         """Whether an effect was carried out at once: it changes nothing that others see."""
-        return isinstance(effect, Refuse) or (isinstance(effect, Compute) and _size(effect.job) <= SMALL_JOB_SIZE)
+        return isinstance(effect, Refuse) or (isinstance(effect, Compute) and not self._leaves_loop(effect.job))
+
+    def _leaves_loop(self, job: Job) -> bool:
+        """Whether a job would keep others waiting: for its bytes, or for what its method does with them."""
+        return _size(job) > SMALL_JOB_SIZE or self._checks.is_slow(job)
 
     def status(self) -> dict[str, Any]:
         """How this node is; plain values."""
@@ -265,7 +268,7 @@ class Service:
         self.handle(Tick())
 
     async def _compute_all(self) -> None:
-        """Do large jobs one after the other, off the loop."""
+        """Do long jobs one after the other, off the loop."""
         while True:
             while self._jobs:
                 job = self._jobs.popleft()

@@ -36,7 +36,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gmpy2 import mpz, powmod, powmod_sec
+from gmpy2 import context, mpz, powmod, powmod_sec
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.randomness import RandomBytes, random_bits
@@ -92,20 +92,15 @@ def prove_shares(statement: ShareStatement, share: KeyShare, random_bytes: Rando
 
 
 def is_proven(statement: ShareStatement, proof: ShareProof) -> bool:
-    """Whether ``proof`` shows that ``statement`` is true.
+    """Whether ``proof`` shows that ``statement`` is true. Other threads of the process go on meanwhile.
 
     The statement's ciphertexts and shares must be known to be units modulo n^(s+1).
     """
-    key, modulus = statement.key, statement.key.ciphertext_modulus
     e, z = proof.challenge, proof.response
-    if not (0 <= e < 1 << CHALLENGE_BITS and 0 <= z < 1 << response_bits(key)):
+    if not (0 <= e < 1 << CHALLENGE_BITS and 0 <= z < 1 << response_bits(statement.key)):
         return False
-    base = powmod(_combine(statement.ciphertexts, statement, modulus), 4, modulus)
-    power = powmod(_combine(statement.shares, statement, modulus), 2, modulus)
-    verification_key = key.verification_keys[statement.index - 1]
-    a = powmod(key.verification_base, z, modulus) * powmod(verification_key, -e, modulus) % modulus
-    b = powmod(base, z, modulus) * powmod(power, -e, modulus) % modulus
-    return _challenge(statement, a, b) == e
+    with context(allow_release_gil=True):  # one power takes 20 ms at 2048 bits
+        return _challenge(statement, *_commitments(statement, e, z)) == e
 
 
 def response_bits(key: ThresholdPublicKey) -> int:
@@ -115,6 +110,17 @@ def response_bits(key: ThresholdPublicKey) -> int:
 
 def _nonce_bits(key: ThresholdPublicKey) -> int:
     return key.share_bits_max + int(key.delta.bit_length()) + CHALLENGE_BITS + HIDING_BITS
+
+
+def _commitments(statement: ShareStatement, e: int, z: int) -> tuple[mpz, mpz]:
+    """a and b, which a right answer z to the challenge e brings back."""
+    key, modulus = statement.key, statement.key.ciphertext_modulus
+    base = powmod(_combine(statement.ciphertexts, statement, modulus), 4, modulus)
+    power = powmod(_combine(statement.shares, statement, modulus), 2, modulus)
+    verification_key = key.verification_keys[statement.index - 1]
+    a = powmod(key.verification_base, z, modulus) * powmod(verification_key, -e, modulus) % modulus
+    b = powmod(base, z, modulus) * powmod(power, -e, modulus) % modulus
+    return a, b
 
 
 def _combine(numbers: Iterable[mpz], statement: ShareStatement, modulus: mpz) -> mpz:

@@ -89,7 +89,7 @@ class Encryption:
         """Training and encrypting; then shares, of which t close the phase."""
         return (
             Phase(UPDATE, lifetime=Lifetime.ROUND, trains=True),
-            Phase(OPENING, quorum=self.threshold),
+            Phase(OPENING, quorum=self.threshold, slow_to_check=True),
         )
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:

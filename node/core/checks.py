@@ -14,7 +14,7 @@ from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, check_post, recompute
-from fedchain.chain.state import State
+from fedchain.chain.state import State, phase_rule
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
 from fedchain.chain.validation import validate_certificate, validate_evidence, validate_transaction, validate_vote
@@ -115,6 +115,10 @@ class Checks:
         """The state after a final block, for who holds no older one; raises as ``judge_joined``."""
         check = self._is_valid_signature
         return judge_joined(self._genesis, data, block, certificate, check, is_confirmed=is_confirmed)
+
+    def is_slow(self, job: Job) -> bool:
+        """Whether a job takes long however few bytes it looks at, since posts of its phase do."""
+        return self._rules.is_slow_to_check(phase_rule(self._genesis, job.state).name)
 
     def run(self, job: Job) -> Result:
         """Do a job."""

@@ -71,6 +71,9 @@ class BlobRules:
         if not payload:
             raise ValueError(f"{phase} takes no empty payload")
 
+    def is_slow_to_check(self, phase: str) -> bool:
+        return False
+
     def aggregate(
         self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
     ) -> bytes:

@@ -32,7 +32,7 @@ from fedchain.network.verdict import Verdict
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Blame
 from fedchain.node.core.events import Tick
-from fedchain.node.core.jobs import Job, Result
+from fedchain.node.core.jobs import CheckPost, Job, Recompute, Result
 from fedchain.node.service import WAITING_MAX, NodeStopped, Service
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
@@ -332,7 +332,7 @@ async def test_who_catches_up_trains_for_the_open_phase_and_not_for_those_it_has
 
 
 @on_trio
-async def test_large_aggregates_leave_the_loop_and_small_ones_do_not() -> None:
+async def test_what_is_large_or_slow_to_check_leaves_the_loop_and_the_rest_does_not() -> None:
     document = genesis(4)
     done: list[tuple[Job, int]] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -343,15 +343,18 @@ async def test_large_aggregates_leave_the_loop_and_small_ones_do_not() -> None:
             return run(self, job)
 
         patch.setattr(Checks, "run", noting)
-        for size_max, leaves in ((0, True), (2**20, False)):
+        for size_max, is_slow, leaves in ((0, False, True), (2**20, False, False), (2**20, True, True)):
             done.clear()
             shell = Shell()
             patch.setattr("fedchain.node.service.SMALL_JOB_SIZE", size_max)
+            patch.setattr(SumRules, "is_slow_to_check", lambda _, phase, is_slow=is_slow: is_slow and phase == "update")
             async with serving(shell, document):
-                post = post_of(OTHERS[0], document, payload(9))
-                shell.receiver(OTHERS[0].public_key, PostMessage(post, payload(9)))
-                await until(lambda: done, "the payload is looked at")
-            assert (done[0][1] != threading.get_ident()) is leaves
+                for other in OTHERS:
+                    post = post_of(other, document, payload(9))
+                    shell.receiver(other.public_key, PostMessage(post, payload(9)))
+                await until(lambda: any(isinstance(job, Recompute) for job, _ in done), "posts are aggregated")
+            assert sum(isinstance(job, CheckPost) for job, _ in done) == 4
+            assert {thread != threading.get_ident() for _, thread in done} == {leaves}
 
 
 @on_trio

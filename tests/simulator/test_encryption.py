@@ -1,10 +1,13 @@
 """Simulated peers that encrypt: the same run again, also when one is killed between the phases, and when none opens."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.threshold.share_proof import ShareProof, ShareStatement, is_proven
 from fedchain.learning.learner import Learner
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.run import _deal, load_learner, simulate, simulated_dealing
@@ -47,6 +50,21 @@ def test_a_run_repeats_with_keys_from_its_seed(outcome: Outcome) -> None:
     assert simulated_dealing(SCENARIO)[0].material == material
     assert (again.trace_hash, again.knowledge_root) == (outcome.trace_hash, outcome.knowledge_root)
     assert simulated_dealing(replace(SCENARIO, seed=1))[0].material != material
+
+
+@pytest.mark.parametrize("shares_checks", [False, True])
+def test_a_proof_is_verified_once_by_each_node(shares_checks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified = Counter[tuple[Hash, ShareProof]]()
+
+    def counting(statement: ShareStatement, proof: ShareProof) -> bool:
+        verified[statement.digest, proof] += 1
+        return is_proven(statement, proof)
+
+    monkeypatch.setattr("fedchain.crypto.threshold.decryption.is_proven", counting)
+    run(replace(SCENARIO, shared_verification=shares_checks))
+    nodes = 1 if shares_checks else SCENARIO.peers
+    auditors = 1  # what checks a simulation reads its chain anew
+    assert list(verified.values()) == [nodes + auditors] * SCENARIO.peers * SCENARIO.rounds
 
 
 def test_training_takes_the_time_of_the_phase_that_trains(outcome: Outcome) -> None:

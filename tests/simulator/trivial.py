@@ -41,6 +41,9 @@ class TrivialRules:
         if len(payload) != _PAYLOAD.size:
             raise ValueError(f"{len(payload)} bytes found, {phase} has {_PAYLOAD.size}")
 
+    def is_slow_to_check(self, phase: str) -> bool:
+        return False
+
     def aggregate(
         self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
     ) -> bytes:

@@ -1,0 +1,105 @@
+"""Costly checks are done once, and what passed vouches for nothing else."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedchain.chain.exceptions import InvalidPayload, Refused
+from fedchain.chain.knowledge import recompute
+from fedchain.chain.state import State
+from fedchain.chain.transaction import Transaction
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
+from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post
+
+
+class CountingRules(SumRules):
+    """Notes what was checked, and refuses payloads that begin with 99."""
+
+    def __init__(self) -> None:
+        self.checked: list[tuple[str, PublicKey, int, bytes, bytes]] = []
+
+    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+        super().check(phase, sender, round_number, knowledge, payload)
+        self.checked.append((phase, sender, round_number, knowledge, payload))
+        if payload.startswith(b"\x63"):
+            raise ValueError("a false proof")
+
+
+BUILDER = ChainBuilder(genesis(4))
+KEYS = {key.public_key: key for key in keys(4)}
+
+
+def job(state: State, item: Transaction, content: bytes) -> CheckPost:
+    return CheckPost(state, BUILDER.contents[state.knowledge_root], item, content)
+
+
+def recomputation(state: State, posts: tuple[Transaction, ...]) -> Recompute:
+    return Recompute(state, posts, dict(BUILDER.contents))
+
+
+def test_a_post_is_checked_once_when_it_comes_and_never_again_for_any_block() -> None:
+    rules, state, posts = CountingRules(), BUILDER.state, BUILDER.posts()
+    checks = Checks(BUILDER.genesis, rules)
+    for _ in range(2):
+        for item in posts:
+            assert checks.run(job(state, item, BUILDER.contents[item.payload_hash])) is None
+    for counted in (posts, posts[:3], posts[1:], posts):
+        found = checks.run(recomputation(state, counted))
+        assert isinstance(found, Knowledge)
+        assert found.root == sha256(recompute(BUILDER.genesis, SumRules(), state, counted, BUILDER.contents.get))
+    assert [sender for _, sender, *_ in rules.checked] == [item.sender for item in posts]
+
+
+def test_posts_that_come_in_a_block_first_are_checked_there() -> None:
+    rules, state, posts = CountingRules(), BUILDER.state, BUILDER.posts()
+    checks = Checks(BUILDER.genesis, rules)
+    assert isinstance(checks.run(recomputation(state, posts[:2])), Knowledge)
+    assert all(checks.has_passed(state, item) for item in posts[:2])
+    assert isinstance(checks.run(recomputation(state, posts)), Knowledge)
+    assert [sender for _, sender, *_ in rules.checked] == [item.sender for item in posts]
+
+
+def test_what_passed_vouches_for_no_other_bytes_sender_round_or_head() -> None:
+    rules, builder = CountingRules(), ChainBuilder(BUILDER.genesis)
+    checks, before = Checks(builder.genesis, rules), builder.state
+    content = payload(5)
+    first, second = (post(key, builder.genesis, 1, content) for key in keys(2))
+    assert checks.run(CheckPost(before, b"", first, content)) is None
+    assert checks.run(CheckPost(before, b"", second, content)) is None  # the same bytes, of another sender
+    other = replace(first, payload_hash=sha256(payload(6)))
+    assert checks.run(CheckPost(before, b"", other, payload(6))) is None
+    builder.extend()
+    after, known = builder.state, builder.contents[builder.state.knowledge_root]
+    third = post(keys(1)[0], builder.genesis, 2, content)  # the same bytes of the same sender, in the next round
+    assert not checks.has_passed(after, third)
+    assert checks.run(CheckPost(after, known, third, content)) is None
+    assert not checks.has_passed(after, first)  # what was posted in another phase
+    assert [(sender, number, data) for _, sender, number, _, data in rules.checked] == [
+        (first.sender, 1, content),
+        (second.sender, 1, content),
+        (first.sender, 1, payload(6)),
+        (first.sender, 2, content),
+    ]
+
+
+def test_what_fails_is_never_taken_for_passed() -> None:
+    rules, state, content = CountingRules(), BUILDER.state, payload(99)
+    checks, item = Checks(BUILDER.genesis, rules), post(keys(1)[0], BUILDER.genesis, 1, payload(99))
+    assert isinstance(checks.run(job(state, item, content)), InvalidPayload)
+    assert not checks.has_passed(state, item)
+    bad = Recompute(state, (item,), {item.payload_hash: content})
+    assert isinstance(checks.run(bad), InvalidPayload)
+    with pytest.raises(Refused, match="a false proof"):
+        checks.recompute(bad)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.node.core.checks.CHECKED_MAX", 2)
+    rules, state, posts = CountingRules(), BUILDER.state, BUILDER.posts()
+    checks = Checks(BUILDER.genesis, rules)
+    for item in posts:
+        checks.run(job(state, item, BUILDER.contents[item.payload_hash]))
+    assert [checks.has_passed(state, item) for item in posts] == [False, False, True, True]
