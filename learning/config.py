@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS
+from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS, DatasetInfo
 from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, load_method, locate_method
 
@@ -21,6 +21,9 @@ SHOTS_MAX = max(info.train_size for info in DATASETS.values())
 CLASSES_MAX = max(info.classes for info in DATASETS.values())
 """No data set here has more classes than this."""
 
+CLASSES_MIN = 2
+"""With fewer classes there is nothing to tell apart."""
+
 CLASSES_AVG = 3
 """Nominal number of classes of a client, unless something else is asked for."""
 
@@ -35,6 +38,9 @@ SCALINGS = ("channel", "pixel")
 
 AUGMENTATIONS = ("crop-flip", "none")
 """What can be done to training images each time that they are looked at."""
+
+FEATURE_SHIFTS = ("none", "weather")
+"""How one client's images can differ from another's."""
 
 _MODELS = ("auto", *sorted({model for info in DATASETS.values() for model in info.models}))
 
@@ -67,7 +73,10 @@ class LearningConfig:
 
     model: str = "auto"
     """Model: one that takes the data set's examples (`fedchain data` lists them), auto for the usual one, or several
-    joined by +, which clients take in turn, for methods that exchange prototypes alone."""
+    joined by +, which clients take in turn, for methods that exchange no parameters."""
+
+    classes: int = 0
+    """Classes that take part: the data set's first so many; 0: all of them."""
 
     clients: int = 20
     """Number of clients K among whom the data are spread."""
@@ -104,6 +113,10 @@ class LearningConfig:
     augmentation: str = "none"
     """Change of training images: none, or crop-flip (shift by up to four pixels, mirror every other one)."""
 
+    feature_shift: str = "none"
+    """Difference between clients' images, training and test alike: none, or weather (those of one client are as they
+    are, of the others bright, blurred, noisy and foggy, in turn)."""
+
     material: Mapping[str, bytes] | tuple[tuple[str, bytes], ...] = ()
     """Public material of the method, by name: keys that a dealer published when the federation was founded."""
 
@@ -131,6 +144,7 @@ class LearningConfig:
         _validate_choice("partition", self.partition, PARTITIONS)
         _validate_choice("scaling", self.scaling, SCALINGS)
         _validate_choice("augmentation", self.augmentation, AUGMENTATIONS)
+        _validate_choice("feature shift", self.feature_shift, FEATURE_SHIFTS)
         _validate_range("clients", self.clients, 1, CLIENTS_MAX)
         _validate_range("classes_avg", self.classes_avg, 1, max(CLASSES_AVG, self._classes_max("n-way")))
         _validate_range("classes_std", self.classes_std, 0, self._classes_max("n-way"))
@@ -149,7 +163,10 @@ class LearningConfig:
 
     def _validate_built_in(self) -> None:
         _validate_choice("data set", self.dataset, DATASETS)
-        info = DATASETS[self.dataset]
+        if self.classes and not CLASSES_MIN <= self.classes <= DATASETS[self.dataset].classes:
+            most = DATASETS[self.dataset].classes
+            raise ConfigurationError(f"classes must be 0 or between {CLASSES_MIN} and {most}, not {self.classes}")
+        info = self.dataset_info
         for name in self.model.split("+"):
             _validate_choice("model", name, _MODELS)
         for name in self.model_names:
@@ -171,6 +188,12 @@ class LearningConfig:
             )
         if self.augmentation != "none" and len(info.shape) != 3:
             raise ConfigurationError(f"augmentation {self.augmentation} is for images, which {self.dataset} has not")
+        if self.feature_shift != "none" and len(info.shape) != 3:
+            raise ConfigurationError(f"feature_shift {self.feature_shift} is for images, which {self.dataset} has not")
+        if self.feature_shift != "none" and self.scaling == "pixel":
+            raise ConfigurationError(
+                f"feature_shift {self.feature_shift} changes pixels that are always black: not with scaling pixel"
+            )
         if self.shapes is not None and (self.shapes.classes, self.shapes.input_shape) != (info.classes, None):
             found = f"{self.shapes.classes} classes and examples of shape {self.shapes.input_shape}"
             raise ConfigurationError(f"shapes are of {found}, but {self.dataset} has {info.classes} and its own")
@@ -187,14 +210,25 @@ class LearningConfig:
         if self.augmentation != "none":
             raise ConfigurationError(f"augmentation {self.augmentation} is for built-in data sets, not for '{OWN}'")
 
+        if self.feature_shift != "none":
+            raise ConfigurationError(f"feature_shift {self.feature_shift} is for built-in data sets, not for '{OWN}'")
+        if self.classes:
+            raise ConfigurationError(f"classes must be 0, not {self.classes}: data set '{OWN}' has its model's")
+
     def _classes_max(self, kind: str) -> int:
         """The data set's number of classes, where a partition of this kind is chosen."""
         is_chosen = self.partition.startswith(kind) and self.dataset != OWN
-        return DATASETS[self.dataset].classes if is_chosen else CLASSES_MAX
+        return self.dataset_info.classes if is_chosen else CLASSES_MAX
 
     def _train_examples_max(self) -> int:
         """How many training examples the data set has; own data sets have all that they have."""
         return 0 if self.dataset == OWN else DATASETS[self.dataset].train_size
+
+    @property
+    def dataset_info(self) -> DatasetInfo:
+        """The built-in data set's entry in the catalogue, with the classes that take part."""
+        info = DATASETS[self.dataset]
+        return replace(info, classes=self.classes) if self.classes else info
 
     @property
     def model_names(self) -> tuple[str, ...]:

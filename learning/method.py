@@ -91,7 +91,8 @@ class Method(ABC):
     """Bits that a key for threshold encryption may have."""
 
     mixes_models: ClassVar[bool] = False
-    """Whether clients may have models of different shapes, as long as their embeddings have one width."""
+    """Whether clients may have models of different shapes, as long as their embeddings have one width: posts and
+    knowledge then must not depend on the shapes of parameters."""
 
     def __post_init__(self) -> None:
         self.validate()

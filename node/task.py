@@ -24,7 +24,9 @@ from fedchain.learning.task.choice import validate_choice
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
 
-LATER_FIELDS = frozenset({"augmentation", "classes_per_client", "material", "scaling", "train_examples"})
+LATER_FIELDS = frozenset(
+    {"augmentation", "classes", "classes_per_client", "feature_shift", "material", "scaling", "train_examples"}
+)
 """What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
 
 LATER_HYPERPARAMETERS = frozenset(

@@ -105,6 +105,7 @@ class Scenario:
     dataset: str = _LEARNING["dataset"]
     data_dir: str = _LEARNING["data_dir"]
     model: str = _LEARNING["model"]
+    classes: int = _LEARNING["classes"]
     partition: str = _LEARNING["partition"]
     classes_avg: int = _LEARNING["classes_avg"]
     classes_std: int = _LEARNING["classes_std"]
@@ -115,6 +116,7 @@ class Scenario:
     train_examples: int = _LEARNING["train_examples"]
     scaling: str = _LEARNING["scaling"]
     augmentation: str = _LEARNING["augmentation"]
+    feature_shift: str = _LEARNING["feature_shift"]
     vectorize_clients: bool = False
     """Logistic regressions of many peers are trained at once: same results to rounding, in a fraction of the time."""
     test_every: int = 1

@@ -1,7 +1,7 @@
 """Labelled examples in memory, and their scaling."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,21 @@ def _pixel_statistics(dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
     std = np.sqrt(np.maximum(square - mean**2, 0))
     shape = dataset.info.shape
     return torch.from_numpy(mean).float().reshape(shape), torch.from_numpy(std).float().reshape(shape)
+
+
+def keep_classes(dataset: Dataset, classes: int) -> Dataset:
+    """Return the examples of the data set's first so many classes."""
+    train, test = dataset.train_labels < classes, dataset.test_labels < classes
+    return replace(
+        dataset,
+        info=replace(dataset.info, classes=classes),
+        train_images=dataset.train_images[train],
+        train_labels=dataset.train_labels[train],
+        test_images=dataset.test_images[test],
+        test_labels=dataset.test_labels[test],
+        train_sources=None if dataset.train_sources is None else dataset.train_sources[train],
+        test_sources=None if dataset.test_sources is None else dataset.test_sources[test],
+    )
 
 
 def validate(dataset: Dataset) -> None:

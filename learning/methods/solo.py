@@ -25,6 +25,7 @@ class Solo(LocalSgdMethod):
     """No exchange: local training only."""
 
     covered_by_dp_sgd: ClassVar[bool] = True
+    mixes_models: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally; post nothing."""

@@ -1,7 +1,6 @@
 """The shapes that a task's payloads follow. A genesis document states them, so that who only judges needs no torch."""
 
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 
@@ -15,7 +14,7 @@ def info_of(config: LearningConfig) -> ModelInfo:
         return config.shapes
     from fedchain.learning.models.registry import describe_model
 
-    infos = {name: describe_model(name, **DATASETS[config.dataset].model_shape) for name in config.model_names}
+    infos = {name: describe_model(name, **config.dataset_info.model_shape) for name in config.model_names}
     if len({info.embedding_size for info in infos.values()}) > 1:
         widths = ", ".join(f"{name} has {info.embedding_size}" for name, info in infos.items())
         raise ConfigurationError(f"models that exchange prototypes need embeddings of one width, but {widths}")

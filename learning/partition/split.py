@@ -39,6 +39,10 @@ def split(
     `sources` are the numbers of the users or patients whose the training and the test examples are, where known.
     Raises `ConfigurationError`, with the numbers, if a client would be left without examples.
     """
+    if config.train_examples > len(train_labels):
+        raise ConfigurationError(
+            f"train_examples is {config.train_examples}, but {classes} classes have {len(train_labels)} together"
+        )
     if 0 < config.train_examples < len(train_labels):
         drawn = _draw_examples(config, len(train_labels))
         kept = None if sources is None else (sources[0][drawn], sources[1])

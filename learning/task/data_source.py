@@ -1,20 +1,21 @@
 """Where a task's models and examples come from: a learner asks here and nowhere else."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.datasets.dataset import Dataset
+from fedchain.learning.datasets.dataset import Dataset, keep_classes
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.model_info import validate_same
 from fedchain.learning.models.registry import build_model, describe
 from fedchain.learning.partition.split import Partition, split
 from fedchain.learning.task.augmentation import Augmentation, CropFlip
+from fedchain.learning.task.feature_shift import shift_features, shift_in_turn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,9 +75,9 @@ class PartitionedDataSource:
             validate_same(describe(model), self._config.shapes)
         return Share(
             model=model,
-            train_images=dataset.normalise(dataset.train_images[train], self._config.scaling),
+            train_images=self._as_seen(dataset.train_images[train], client, "train"),
             train_labels=torch.from_numpy(dataset.train_labels[train]),
-            test_images=dataset.normalise(dataset.test_images[test], self._config.scaling),
+            test_images=self._as_seen(dataset.test_images[test], client, "test"),
             test_labels=torch.from_numpy(dataset.test_labels[test]),
             augmentation=CropFlip(dataset.black) if self._config.augmentation == "crop-flip" else None,
         )
@@ -87,15 +88,31 @@ class PartitionedDataSource:
         return dataset.train_labels[partition.train[client]]
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `DataSource`: all of the data set's test images."""
+        """See `DataSource`: all of the data set's test images, where clients' differ as those of each in turn."""
         dataset, _ = self._load()
-        return dataset.normalise(dataset.test_images, self._config.scaling), torch.from_numpy(dataset.test_labels)
+        seen = shift_in_turn(self._config, dataset.test_images, dataset.info.pixel_max)
+        return dataset.normalise(seen, self._config.scaling), torch.from_numpy(dataset.test_labels)
+
+    def _as_seen(self, pixels: NDArray[Any], client: int, part: str) -> torch.Tensor:
+        """Return a client's training or test images, normalised, (n, *shape)."""
+        dataset, _ = self._load()
+        seen = shift_features(self._config, pixels, dataset.info.pixel_max, client, part)
+        return dataset.normalise(seen, self._config.scaling)
 
     def _load(self) -> tuple[Dataset, Partition]:
         if self._loaded is None:
-            dataset = load_dataset(self._config.dataset, self._config.data_dir)
+            dataset = load_examples(self._config)
             train, test = dataset.train_sources, dataset.test_sources
             sources = None if train is None or test is None else (train, test)
             labels = dataset.train_labels, dataset.test_labels
             self._loaded = dataset, split(self._config, *labels, dataset.classes, sources)
         return self._loaded
+
+
+def load_examples(config: LearningConfig) -> Dataset:
+    """Return the built-in data set with the classes that take part, before it is spread over the clients.
+
+    Raises `DatasetError` for a missing or damaged file.
+    """
+    dataset = load_dataset(config.dataset, config.data_dir)
+    return keep_classes(dataset, config.classes) if config.classes else dataset

@@ -10,7 +10,6 @@ import torch
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.catalogue import DATASETS
-from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.descent import PixelRange, Search
 from fedchain.learning.leakage.gradient_inversion import (
@@ -32,6 +31,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.models.prototypes import forward_all
 from fedchain.learning.registry import build_method
 from fedchain.learning.seeding import derive
+from fedchain.learning.task.data_source import load_examples
 from fedchain.simulator.leakage.federation import Federation, Handful, Seen, common_model, own_model
 from fedchain.simulator.leakage.scores import Scores, join, mean_images, score_prototype, score_update
 from fedchain.simulator.scenario import Scenario
@@ -118,7 +118,7 @@ def view_of(config: LearningConfig) -> View:
     """
     if config.dataset not in DATASETS or len(DATASETS[config.dataset].shape) != 3:
         raise ConfigurationError(f"data set '{config.dataset}': only images of the built-in data sets can be compared")
-    dataset = load_dataset(config.dataset, config.data_dir)
+    dataset = load_examples(config)
     extremes = np.zeros((2, *dataset.info.shape))
     extremes[1] = dataset.info.pixel_max
     black, white = dataset.normalise(extremes, config.scaling)
@@ -228,12 +228,11 @@ def attack_prototypes(
     The sender and the attacker are two clients that hold all classes. Noise is given by its multiplier: its standard
     deviation over the sensitivity of a class mean, 2 C / n_c, where no embedding is longer than C.
     """
-    info = DATASETS[scenario.dataset]
     pair = replace(
         scenario,
         peers=2,
         partition="n-way",
-        classes_avg=info.classes,
+        classes_avg=scenario.learning_config().dataset_info.classes,
         classes_std=0,
         shots=max(counts),
     )

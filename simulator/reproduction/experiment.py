@@ -191,6 +191,10 @@ class Run:
         return key_of(self.scenario)
 
 
+_LATER = (("private_seed", 0), ("classes", 0), ("feature_shift", "none"))
+"""Scenario values that older results were named without, and what they were then."""
+
+
 def key_of(scenario: Scenario) -> str:
     """Names a simulation by what it computes: 16 hexadecimal digits over all settings that matter for its result.
 
@@ -199,9 +203,10 @@ def key_of(scenario: Scenario) -> str:
     values = replace(scenario, data_dir="", workers=1, name="").to_dict()
     if scenario.partition == "n-way" and scenario.dataset in DATASETS:
         config = scenario.learning_config()
-        values["classes_avg"], values["classes_std"] = class_range(config, DATASETS[config.dataset].classes)
-    if scenario.private_seed == 0:
-        del values["private_seed"]  # older results were named before there was one
+        values["classes_avg"], values["classes_std"] = class_range(config, config.dataset_info.classes)
+    for name, default in _LATER:
+        if values[name] == default:
+            del values[name]
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

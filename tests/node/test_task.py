@@ -34,6 +34,7 @@ def test_what_each_peer_chooses_is_left_out() -> None:
 def test_what_came_later_is_said_only_where_it_differs_so_that_chain_ids_stay() -> None:
     assert not LATER_FIELDS & dict(learning_to_genesis(CONFIG)).keys()
     changed = replace(CONFIG, partition="by-class", classes_per_client=2, augmentation="crop-flip", train_examples=900)
+    changed = replace(changed, classes=6, feature_shift="weather")
     changed = replace(changed, material={"verification key": b"\0\xff"})
     document = genesis(4, learning=learning_to_genesis(changed))
     assert dict(document.learning).keys() >= LATER_FIELDS - {"scaling"}  # augmentation moves pixels
@@ -41,6 +42,7 @@ def test_what_came_later_is_said_only_where_it_differs_so_that_chain_ids_stay() 
     assert learning_from_genesis(by_pixel).scaling == "pixel"
     config = learning_from_genesis(document)
     assert (config.classes_per_client, config.augmentation, config.train_examples) == (2, "crop-flip", 900)
+    assert (config.classes, config.feature_shift) == (6, "weather")
     assert config.material == (("verification key", b"\0\xff"),)
 
 

@@ -71,6 +71,7 @@ def test_clients_with_different_heads_share_prototypes() -> None:
 def test_models_of_different_shapes_are_for_prototypes_alone() -> None:
     with pytest.raises(ConfigurationError, match=r"fedavg averages parameters, which frozen-2\+frozen-3 do not have"):
         LearningConfig(method="fedavg", model="frozen-2+frozen-3").validate()
+    LearningConfig(method="solo", model="frozen-2+frozen-3").validate()
     with pytest.raises(
         ConfigurationError, match="need embeddings of one width, but frozen-2 has 64, digits-mlp has 32"
     ):
