@@ -2,13 +2,14 @@
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import AlreadyKnown, OutOfWindow
+from fedchain.chain.exceptions import AlreadyKnown
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Payloads, Status
 from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
+from fedchain.node.core.finals_ahead import Final, FinalsAhead
 from fedchain.node.core.joining import Joining
 from fedchain.node.core.ledger import WINDOW
 from fedchain.node.core.replay import Replay
@@ -31,13 +32,14 @@ class CatchingUp:
         self._context, self._blocks, self._replays = context, blocks, replays
         self._backfill = Backfill(context, is_wanted=backfills)
         self._joining = Joining(context, blocks)
-        self._replay = Replay(context, blocks)
+        self._ahead = FinalsAhead(context)
+        self._replay = Replay(context, blocks, self._ahead)
 
     def on_status(self, peer: PublicKey, status: Status) -> None:
         """A peer says where it is, and which posts it holds."""
         context = self._context
         context.catch_up.claim(peer, status.height)
-        self._joining.on_claim(peer, status.height)
+        self._joining.on_claim(status.height)
         if status.height > context.head.height:
             self._ask()
         elif status.head_hash == context.head.block_hash and context.knowledge() is None:
@@ -47,6 +49,7 @@ class CatchingUp:
         """Ask again, and for what else is missing."""
         context = self._context
         self._ask()
+        self._joining.on_tick()
         self._backfill.on_tick()
         self._replay.on_tick()
         if context.knowledge() is None and context.peers:
@@ -60,15 +63,17 @@ class CatchingUp:
             return False
         if height <= context.head.height:
             raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
+        found = Final(peer, block, certificate)
         if self._replays:
-            self._replay.take(peer, block, certificate)
+            self._ahead.keep(found)
+            self._replay.take(found)
             return self.advance()
         if block.header.parent_hash == context.head.block_hash:
-            self._blocks.on_final(block, certificate)
-            context.catch_up.delivered(peer, height, context.now.ms)
+            self._follow(found)
             return True
         if height - context.head.height <= JOIN_GAP:
-            raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
+            self._ahead.keep(found)
+            return self.advance()
         return self._note_joined(self._joining.on_final(peer, block, certificate))
 
     def on_payloads(self, peer: PublicKey, message: Payloads) -> bool:
@@ -85,7 +90,8 @@ class CatchingUp:
     def on_head(self) -> None:
         """Our head moved: who waited for less is not needed; go on asking."""
         self._joining.forget_up_to(self._context.head.height)
-        self._replay.forget_up_to(self._context.head.height)
+        self._ahead.forget_up_to(self._context.head.height)
+        self._replay.on_head()
         self._ask()
 
     def _note_joined(self, has_joined: bool) -> bool:
@@ -94,17 +100,20 @@ class CatchingUp:
         return has_joined
 
     def advance(self) -> bool:
-        """Follow the next block that was recomputed; whether our head moved."""
-        context, found = self._context, self._replay.next()
-        if found is None:
-            return False
+        """Follow the next block, which was recomputed if it had to be; whether our head moved."""
+        found = self._replay.next() if self._replays else self._ahead.next()
+        if found is not None:
+            self._follow(found)
+        return found is not None
+
+    def _follow(self, found: Final) -> None:
         self._blocks.on_final(found.block, found.certificate)
-        context.catch_up.delivered(found.peer, found.block.header.height, context.now.ms)
-        return True
+        self._context.catch_up.delivered(found.peer, found.block.header.height, self._context.now.ms)
 
     def contents_wanted(self) -> set[Hash]:
         """States that are on their way, and payloads of blocks that are replayed."""
-        return self._joining.states_wanted() | self._replay.contents_wanted()
+        replayed = self._replay.contents_wanted() if self._replays else set()
+        return self._joining.states_wanted() | replayed
 
     def _ask(self) -> None:
         context = self._context

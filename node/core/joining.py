@@ -6,6 +6,7 @@ so several of the connected peers have to hand out the same block.
 """
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -13,6 +14,7 @@ from fedchain.chain.exceptions import OutOfWindow, Refused, UnknownParent
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GetFinal
+from fedchain.network.sync import STALL_MS
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Blame, Send
@@ -20,8 +22,8 @@ from fedchain.node.core.effects import Blame, Send
 WAITING_MAX = 8
 """Heads that may wait for their state at a time, each from another peer; the one that has waited longest goes."""
 
-ASKED_MAX = 16
-"""Peers that are asked whether they have the same block."""
+SPARE = 2
+"""Peers that are asked whether they have the same block beside those that are needed: some do not answer."""
 
 
 @dataclass(slots=True)
@@ -34,8 +36,8 @@ class _Head:
     """32 bytes: who handed it out first."""
     holders: set[PublicKey] = field(default_factory=set)
     """Peers that handed it out."""
-    asked: set[PublicKey] = field(default_factory=set)
-    """Peers that were asked whether they have it."""
+    asked: dict[PublicKey, int] = field(default_factory=dict)
+    """When each of the other peers was asked whether it has it."""
 
 
 class Joining:
@@ -55,23 +57,38 @@ class Joining:
             self._make_room(peer)
             head = self._waiting[block.hash] = _Head(block, certificate, peer)
             context.send(context.contents.fetch(block.header.state_root, peer, context.now.ms))
-            for other in context.catch_up.at_least(block.header.height):
-                self._ask(head, other)
         head.holders.add(peer)
-        return self._join(head)
+        if self._join(head):
+            return True
+        self._ask(head)
+        return False
 
-    def on_claim(self, peer: PublicKey, height: int) -> None:
+    def on_claim(self, height: int) -> None:
         """A peer says that its head is at ``height``: it may have what waits to be confirmed."""
         for head in self._waiting.values():
             if _height(head) <= height:
-                self._ask(head, peer)
+                self._ask(head)
 
-    def _ask(self, head: _Head, peer: PublicKey) -> None:
-        """Ask a peer whether it has the same block, where that counts; each is asked once."""
-        has_room = len(head.asked) < ASKED_MAX and peer not in head.asked | head.holders
-        if self._context.genesis.committee_size and has_room and peer != head.source:
-            head.asked.add(peer)
-            self._context.emit(Send(peer, GetFinal(_height(head), 1)))
+    def on_tick(self) -> None:
+        """Ask others in place of those that have not answered."""
+        for head in self._waiting.values():
+            self._ask(head)
+
+    def _ask(self, head: _Head) -> None:
+        """Ask peers that claim to be as far whether they have the same block, as many as it takes; each once."""
+        context, now_ms = self._context, self._context.now.ms
+        if not context.genesis.committee_size:
+            return  # it proves itself
+        waited_for = [
+            peer for peer, asked_ms in head.asked.items() if peer not in head.holders and now_ms - asked_ms < STALL_MS
+        ]
+        room = self._holders_required() + SPARE - len(head.holders) - len(waited_for)
+        able = (
+            peer for peer in context.catch_up.at_least(_height(head)) if peer not in head.asked.keys() | head.holders
+        )
+        for peer in islice(able, max(0, room)):
+            head.asked[peer] = now_ms
+            context.emit(Send(peer, GetFinal(_height(head), 1)))
 
     def _make_room(self, peer: PublicKey) -> None:
         """A peer has one head that waits: one that sends many takes only its own place."""
@@ -110,6 +127,8 @@ class Joining:
             return False
         del self._waiting[head.block.hash]
         context.catch_up.delivered(head.source, _height(head), context.now.ms)
+        if context.knowledge() is None:
+            context.send(context.contents.fetch(context.head.knowledge_root, head.source, context.now.ms))
         return True
 
     def _holders_required(self) -> int:

@@ -68,6 +68,9 @@ STATUS_PEERS = 2
 GREETED_PEERS = 8
 """Peers that hear our status as soon as they are connected."""
 
+BEHIND = 1
+"""Blocks by which a peer may be behind before it hears our status at once: without it, it waits for our turn."""
+
 TICK_MS = 1_000
 """Milliseconds between two ticks; timeouts in between are asked for with ``Wake``."""
 
@@ -129,6 +132,7 @@ class Node:
         self._turn = context.head.index.get(context.me, 0)
         self._has_begun = False
         self._status_due_ms = 0
+        self._told: set[PublicKey] = set()  # peers behind that heard our status since the last tick
         self._wake_ms: int | None = None
 
     # what others may know
@@ -276,6 +280,9 @@ class Node:
                 wanted = self._blocks.wanted
                 questions = self._answers.questions(message, self._voting.agreement, wanted)
                 context.send((peer, question) for question in questions)
+                if message.height + BEHIND < context.head.height and peer not in self._told:
+                    self._told.add(peer)
+                    context.emit(Send(peer, self._answers.status(self._voting.agreement)))
             case Payloads():
                 if self._catching_up.on_payloads(peer, message):
                     self._on_head()
@@ -313,6 +320,7 @@ class Node:
         if context.now.ms < self._status_due_ms:
             return
         self._status_due_ms = context.now.ms + TICK_MS * 9 // 10
+        self._told.clear()
         context.send(context.contents.on_tick(context.now.ms, peers))
         for _ in range(min(STATUS_PEERS, len(peers))):
             self._turn = (self._turn + 1) % len(peers)

@@ -1,55 +1,29 @@
 """Replay: following every final block and recomputing its aggregate, for whoever takes nobody's word for it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import InvalidBlock, OutOfWindow, Refused
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GetPayloads, Payloads
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
-from fedchain.node.core.effects import Refuse, Send
+from fedchain.node.core.effects import Send
+from fedchain.node.core.finals_ahead import Final, FinalsAhead
 from fedchain.node.core.jobs import Knowledge
-
-AHEAD_MAX = 32
-"""Blocks above the head that may wait for their payloads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """A final block whose turn has come."""
-
-    peer: PublicKey
-    """32 bytes: who handed it out."""
-    block: Block
-    certificate: Certificate
 
 
 class Replay:
     """Blocks that wait until their payloads are here and those below them were recomputed."""
 
-    def __init__(self, context: Context, blocks: BlockImport) -> None:
-        self._context, self._blocks = context, blocks
-        self._waiting: dict[int, dict[PublicKey, Replayed]] = {}  # by height, and by who handed it out
-        self._judged: Replayed | None = None  # the block on the head: it is final, and waits for payloads
+    def __init__(self, context: Context, blocks: BlockImport, ahead: FinalsAhead) -> None:
+        self._context, self._blocks, self._ahead = context, blocks, ahead
+        self._judged: Final | None = None  # the block on the head: it is final, and waits for payloads
         self._payloads_here = 0  # of so many of its posts, from the first on
         self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # who was asked for all payloads of a block, and when
 
-    def take(self, peer: PublicKey, block: Block, certificate: Certificate) -> None:
-        """Keep a block near the head, one of each peer, and fetch its payloads.
-
-        Whether it is final is judged when its turn comes. Raises OutOfWindow and InvalidBlock.
-        """
-        context, height = self._context, block.header.height
-        if not context.catch_up.was_asked(peer, height) or not 0 < height - context.head.height <= AHEAD_MAX:
-            raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
-        if (count := len(block.transactions)) > len(context.head.members):
-            raise InvalidBlock("posts", f"{count} found, there are {len(context.head.members)} members")
-        self._waiting.setdefault(height, {})[peer] = Replayed(peer, block, certificate)
+    def take(self, found: Final) -> None:
+        """Fetch the payloads of a block that is kept."""
+        context, peer, block, height = self._context, found.peer, found.block, found.block.header.height
         if self._is_given_up(height) or block.hash in self._asked:
             return
         if all(post.payload_size <= context.genesis.inline_size_max for post in block.transactions):
@@ -60,7 +34,7 @@ class Replay:
 
     def on_payloads(self, peer: PublicKey, message: Payloads) -> None:
         """Payloads of a block come at once; what is missing among them is fetched one by one."""
-        found = self._waiting.get(message.height, {}).get(peer)
+        found = self._ahead.of(peer, message.height)
         if found is None or self._asked.get(found.block.hash, (b"", 0))[0] != peer:
             return
         expected = {post.payload_hash for post in found.block.transactions}
@@ -72,15 +46,15 @@ class Replay:
     def on_tick(self) -> None:
         """Fetch one by one what was asked for at once and has not come."""
         now_ms = self._context.now.ms
-        for found in self._blocks_waiting():
+        for found in self._ahead:
             _, asked_ms = self._asked.get(found.block.hash, (b"", now_ms))
             if now_ms - asked_ms >= STALL_MS:
                 self._fetch(found.block, found.peer)
 
-    def next(self) -> Replayed | None:
+    def next(self) -> Final | None:
         """The block on the head, once its aggregate is recomputed."""
         height = self._context.head.height + 1
-        found = self._judged = self._judged or self._first_final(height)
+        found = self._judged = self._judged or self._ahead.next()
         if found is None:
             return None
         if not self._is_given_up(height):
@@ -109,32 +83,15 @@ class Replay:
         else:
             context.contents.put(result.root, result.data)
 
-    def _first_final(self, height: int) -> Replayed | None:
-        """Of the blocks on the head the first that is final; who handed out another one is to blame."""
-        context, waiting = self._context, self._waiting.get(height, {})
-        for found in list(waiting.values()):
-            try:
-                context.checks.final(context.head, found.block, found.certificate)
-            except Refused as error:
-                del waiting[found.peer]
-                context.emit(Refuse(found.peer, error))
-            else:
-                return found
-        return None
-
     def contents_wanted(self) -> set[Hash]:
         """Payloads of the blocks that wait."""
-        return {post.payload_hash for item in self._blocks_waiting() for post in item.block.transactions}
+        return {post.payload_hash for item in self._ahead for post in item.block.transactions}
 
-    def forget_up_to(self, height: int) -> None:
-        """Our head is at ``height``."""
-        self._waiting = {above: items for above, items in self._waiting.items() if above > height}
-        waiting = {item.block.hash for item in self._blocks_waiting()}
+    def on_head(self) -> None:
+        """Our head moved: what was below it is not kept any more."""
+        waiting = {item.block.hash for item in self._ahead}
         self._asked = {block_hash: asked for block_hash, asked in self._asked.items() if block_hash in waiting}
         self._judged, self._payloads_here = None, 0
-
-    def _blocks_waiting(self) -> Iterator[Replayed]:
-        return (item for waiting in self._waiting.values() for item in waiting.values())
 
     def _fetch(self, block: Block, peer: PublicKey) -> None:
         """Ask for every payload of a block that is not here."""

@@ -9,12 +9,12 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Final
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads
+from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads, Status
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.effects import Effect, Persist, Send
+from fedchain.node.core.effects import Effect, Persist, Refuse, Send
 from fedchain.node.core.events import PeerConnected
-from fedchain.node.core.joining import WAITING_MAX
+from fedchain.node.core.joining import SPARE, WAITING_MAX
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Contradicted
 from tests.chain.builders import genesis
@@ -23,6 +23,9 @@ from tests.node.stage import Stage, blamed, refused, sent
 FAR = 20
 HOG, HONEST = 1, 2
 """Places among the others."""
+
+REQUIRED = 2
+"""Peers that must have a head where four vote, of which one may lie."""
 
 
 def _chain(stage: Stage, height: int = FAR) -> list[Block]:
@@ -104,6 +107,26 @@ def test_where_voters_are_drawn_whoever_claims_a_far_head_is_asked_for_it_once()
     assert asked == [stage.others[5]]
 
 
+def test_those_that_do_not_answer_are_no_reason_to_wait_for_a_head() -> None:
+    stage = Stage(genesis(12, committee_size=4))
+    last = _chain(stage)[-1]
+    question = GetFinal(last.header.height, 1)
+    for place in range(11):
+        _claim(stage, place, last)
+    asked = [effect.peer for effect in _hand_out(stage, 0, last) if isinstance(effect, Send)]
+    assert len(asked) == 1 + REQUIRED - 1 + SPARE, "one for the state"
+    assert sent(stage.tick(STALL_MS / 2_000), GetFinal) == []
+    effects = stage.tick(STALL_MS / 2_000)
+    then = [effect.peer for effect in effects if isinstance(effect, Send) and effect.message == question]
+    left = [peer for peer in stage.others if peer not in asked]
+    assert len({*then} & {*left}) >= REQUIRED - 1 + SPARE, "for each that has not answered"
+    _send_state(stage, 0, last)
+    for peer in left[: REQUIRED - 1]:
+        assert stage.node.head.height == 0
+        stage.receive(FinalMessage(last, stage.certificate(last)), peer)
+    assert stage.node.head.block_hash == last.hash
+
+
 def test_certificates_of_too_few_are_no_head() -> None:
     stage = Stage(genesis(4))
     blocks = _chain(stage)
@@ -113,6 +136,55 @@ def test_certificates_of_too_few_are_no_head() -> None:
     effects = _send_state(stage, HOG, blocks[-1])
     assert stage.node.head.height == 0
     assert blamed(effects) == [(stage.others[HOG], "InvalidCertificate")]
+
+
+# --- following
+
+
+def test_blocks_that_come_in_disorder_are_followed() -> None:
+    stage = Stage(genesis(4))
+    blocks = _chain(stage, height=4)
+    _claim(stage, HONEST, blocks[-1])
+    for block in (blocks[2], blocks[1], blocks[3]):
+        assert (refused(_hand_out(stage, HONEST, block)), stage.node.head.height) == ([], 0)
+    _hand_out(stage, HONEST, blocks[0])
+    assert stage.node.head.block_hash == blocks[-1].hash
+
+
+def test_a_block_ahead_that_is_not_final_holds_up_nobody() -> None:
+    stage = Stage(genesis(4))
+    blocks = _chain(stage, height=3)
+    for place in (HOG, HONEST):
+        _claim(stage, place, blocks[-1])
+    forged = stage.chain.remake(blocks[1], knowledge_root=bytes(32))
+    few = stage.chain.certificate(forged, stage.others[:1])
+    stage.receive(FinalMessage(forged, few), stage.others[HOG])
+    _hand_out(stage, HONEST, blocks[1])
+    effects = _hand_out(stage, HONEST, blocks[0])
+    refusals = [(effect.peer, type(effect.error).__name__) for effect in effects if isinstance(effect, Refuse)]
+    assert refusals == [(stage.others[HOG], "InvalidCertificate")]
+    assert stage.node.head.block_hash == blocks[1].hash
+
+
+def test_a_block_ahead_that_nobody_was_asked_for_is_not_kept() -> None:
+    stage = Stage(genesis(4))
+    blocks = _chain(stage, height=3)
+    assert refused(_hand_out(stage, HOG, blocks[1])) == ["OutOfWindow"]
+    _hand_out(stage, HONEST, blocks[0])
+    assert stage.node.head.block_hash == blocks[0].hash
+
+
+def test_who_is_behind_is_told_at_once_and_once_a_second() -> None:
+    stage = Stage(genesis(4))
+    stage.accept(2)
+    behind = stage.status(height=0, head_hash=stage.genesis.chain_id)
+    answers = [effect for _ in range(3) for effect in stage.receive(behind, stage.others[HOG])]
+    assert [(effect.peer, effect.message.height) for effect in answers if isinstance(effect, Send)] == [
+        (stage.others[HOG], 2)
+    ]
+    assert sent(stage.receive(stage.status(height=1), stage.others[HONEST]), Status) == [], "a vote later it is here"
+    stage.tick(1)
+    assert len(sent(stage.receive(behind, stage.others[HOG]), Status)) == 1
 
 
 # --- replaying
