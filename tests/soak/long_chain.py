@@ -117,7 +117,8 @@ def replay(source: Path, target: Path) -> dict[str, Any]:
 
 
 def _exchange(pupil: Peer, teacher: Peer, height: int) -> dict[str, Any]:
-    now_ms, early_mib, begun_s = CREATED_MS + 10**9, 0.0, time.process_time()
+    """Let both talk until the pupil is where the teacher is. What counts is the pupil's work, and not the other's."""
+    now_ms, early_mib, teaching_s, begun_s = CREATED_MS + 10**9, 0.0, 0.0, time.process_time()
     queue = deque[tuple[Peer, PublicKey, Message]]()
     for one, other in ((pupil, teacher), (teacher, pupil)):
         _note(queue, one, other, one.handle(PeerConnected(other.key.public_key), now_ms))
@@ -125,8 +126,9 @@ def _exchange(pupil: Peer, teacher: Peer, height: int) -> dict[str, Any]:
         now_ms += EXCHANGE_MS
         if queue:
             receiver, sender, message = queue.popleft()
-            other = teacher if receiver is pupil else pupil
+            other, asked_s = (teacher if receiver is pupil else pupil), time.process_time()
             _note(queue, receiver, other, receiver.receive(sender, message, now_ms))
+            teaching_s += time.process_time() - asked_s if receiver is teacher else 0.0
         else:
             now_ms += 1_000
             for one, other in ((pupil, teacher), (teacher, pupil)):
@@ -137,7 +139,7 @@ def _exchange(pupil: Peer, teacher: Peer, height: int) -> dict[str, Any]:
             peer.notices.clear()
         if not early_mib and pupil.node.head.height >= height // SHORT:
             early_mib = resident_mib(os.getpid())
-    took_s = time.process_time() - begun_s
+    took_s = time.process_time() - begun_s - teaching_s
     return {"per_s": height / took_s, "growth_mib": resident_mib(os.getpid()) - early_mib}
 
 
@@ -167,10 +169,11 @@ def judge(figures: Figures, folder: Path, blocks: int, members: int) -> None:
         times_s.append(time.monotonic() - begun_s)
     figures.require(min(times_s) < STATUS_S_MAX, f"explorer status in {min(times_s):.2f} s, {STATUS_S_MAX} s allowed")
     with Store.open(long / CHAIN_FOLDER, read_only=True) as store:
-        begun_s = time.process_time()
+        begun_s, cpu_s = time.monotonic(), time.process_time()
         audit = audit_chain(store, 1, blocks, SumRules(), store.content)
-        per_s = blocks / (time.process_time() - begun_s)
-    figures.require(audit.is_valid, f"the audit finds the chain valid, {per_s:.0f} blocks a CPU second")
+        took_s, cpu_s = time.monotonic() - begun_s, time.process_time() - cpu_s
+    text = f"{blocks / took_s:.0f} blocks a second on {os.cpu_count()} cores, {blocks / cpu_s:.0f} a CPU second"
+    figures.require(audit.is_valid, f"the audit finds the chain valid, {text}")
     child = [sys.executable, "-m", "tests.soak.long_chain", "--replay", str(long / CHAIN_FOLDER), str(folder / "copy")]
     found_figures = json.loads(subprocess.run(child, check=True, capture_output=True, text=True).stdout)
     text = f"replayed at {found_figures['per_s']:.0f} blocks a CPU second"
