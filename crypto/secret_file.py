@@ -20,6 +20,7 @@ from Crypto.IO import PEM, PKCS8
 from Crypto.Util.asn1 import DerObjectId, DerSequence
 
 from fedchain.crypto.address import address
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.signatures import PublicKey
 
@@ -73,7 +74,7 @@ def write_secret(
             target.replace(path)
         else:
             _write(path, text)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except FileExistsError:
         raise KeyFileError(f"{path} exists already; a key file is never overwritten") from None
     except OSError as error:
@@ -185,12 +186,3 @@ def _write(path: Path, text: str) -> None:
     except OSError:
         path.unlink(missing_ok=True)
         raise
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in ``folder`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

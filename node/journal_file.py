@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from fedchain.chain.storage.content_files import sync_folder
 from fedchain.crypto.address import address
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.config import NodeConfigError

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedchain.chain.storage.content_files import sync_folder
+from fedchain.crypto.durable import sync_folder
 from fedchain.learning.exceptions import LedgerDamaged
 from fedchain.node.journal_file import write_all
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt, StoreError
 from fedchain.chain.storage.store import Content
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 
 CONTENTS, LOCK = "contents", "lock"
@@ -116,12 +117,3 @@ def take_lock(folder: Path) -> int:
         os.close(descriptor)
         raise StoreError(f"{folder} is in use by another process that writes to it") from None
     return descriptor
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable, as fsync of a file does its bytes."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, StoreCorrupt, StoreError, StoreMismatch
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.content_files import FILE_MODE, sync_folder
+from fedchain.chain.storage.content_files import FILE_MODE
 from fedchain.chain.storage.pages import PAGE_SIZE
 from fedchain.chain.storage.rows import GENESIS, SCHEMA
+from fedchain.crypto.durable import sync_folder
 
 STORE_VERSION = 2
 """Layout of the folder; SQLite's ``user_version``."""

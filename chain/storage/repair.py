@@ -16,7 +16,7 @@ from typing import Any
 from fedchain.chain.block import Block, block_signing_message
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, NotFound, StoreCorrupt, StoreMismatch
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.content_files import content_files, content_path, read_content, sync_folder, take_lock
+from fedchain.chain.storage.content_files import content_files, content_path, read_content, take_lock
 from fedchain.chain.storage.damage import find_damage
 from fedchain.chain.storage.database import (
     COMPANIONS,
@@ -44,6 +44,7 @@ from fedchain.chain.storage.rows import (
 from fedchain.chain.storage.store import Candidate, Final
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 

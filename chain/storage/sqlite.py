@@ -23,7 +23,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State
-from fedchain.chain.storage.content_files import make_folder, sync_folder, take_lock
+from fedchain.chain.storage.content_files import make_folder, take_lock
 from fedchain.chain.storage.contents import ROW_SIZE_MAX, Contents
 from fedchain.chain.storage.damage import find_damage
 from fedchain.chain.storage.database import (
@@ -64,6 +64,7 @@ from fedchain.chain.storage.rows import (
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash
 
 __all__ = ["DATABASE", "ROW_SIZE_MAX", "STORE_VERSION", "Store"]
