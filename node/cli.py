@@ -1,6 +1,7 @@
 """``fedchain node``: running peers on a real network. Nothing heavy is imported before a command runs."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
 from fedchain.node.keys_cli import unlock_key
+from fedchain.node.learning_options import with_learning_options
 from fedchain.node.privacy_cli import privacy
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
@@ -86,6 +88,7 @@ def status(
 
 
 @node_app.command("testnet")
+@with_learning_options
 def run_local(
     peers: Annotated[int, typer.Option(min=1, help="Node processes.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
@@ -99,6 +102,8 @@ def run_local(
     mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.")] = 2.0,
     timeout_s: Annotated[float, typer.Option(help="The run fails if it has not ended by then.")] = 600.0,
     out: Annotated[Path | None, typer.Option(help="Folder to create; default: runs/testnet.")] = None,
+    *,
+    learning: Mapping[str, Any],
 ) -> None:
     """Run real node processes on this machine's loopback interface until the last round is closed."""
     with clear_errors():
@@ -114,6 +119,7 @@ def run_local(
             data_dir=data_dir,
             clients=peers,
             seed=seed,
+            **learning,
         )
         config = with_shapes(config)
         config.validate()

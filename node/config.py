@@ -1,9 +1,12 @@
 """What the operator of a node chooses, from flags or a TOML file. What peers agree on is in the genesis document."""
 
+import ast
 import difflib
+import inspect
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +78,15 @@ def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:
         raise refuse(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # beside TOML's own: no UTF-8, endless digits, endless brackets
         raise refuse(f"{path} is not TOML: {error}") from None
+
+
+def field_texts(kind: type) -> dict[str, str]:
+    """The docstring under each field of a dataclass that has one."""
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for statement, following in pairwise(definition.body):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[name] = inspect.cleandoc(text)
+    return texts

@@ -1,16 +1,19 @@
 """``fedchain genesis``: founding a federation. Nothing heavy is imported before a command runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedchain.node.command import ENCRYPTION_HELP, TASK_HELP, clear_errors
+from fedchain.node.learning_options import with_learning_options
 
 genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 
 
 @genesis_app.command("new")
+@with_learning_options
 def new_genesis(
     path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
     member: Annotated[list[str], typer.Option(help="Address of a member; repeat it. The order is the partition's.")],
@@ -36,6 +39,8 @@ def new_genesis(
     retention_blocks: Annotated[
         int, typer.Option(help="Blocks whose payloads are kept; older ones are dropped. 0: keep all.")
     ] = 1_000,
+    *,
+    learning: Mapping[str, Any],
 ) -> None:
     """Write the founding document of a federation, and print its chain id.
 
@@ -65,6 +70,7 @@ def new_genesis(
             task=task,
             clients=len(member),
             seed=seed,
+            **learning,
         )
         config = with_shapes(config)
         config.validate()

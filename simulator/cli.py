@@ -11,6 +11,7 @@ import typer
 from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
 from fedchain.node.config import read_toml
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
+from fedchain.node.learning_options import help_text, optional
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
 _NOT_OPTIONS = ("faults", "clocks", "adversaries", "hyperparameters")
@@ -28,21 +29,21 @@ def simulate_command() -> Callable[..., None]:
 
     texts = field_help(Scenario)
     parameters = [
-        _parameter("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")),
-        _parameter("out", Path, typer.Option("--out", help="Run folder to create; default: runs/NAME.")),
-        _parameter("download", bool, typer.Option("--download", help=DOWNLOAD_HELP)),
-        _parameter(
+        optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")),
+        optional("out", Path, typer.Option("--out", help="Run folder to create; default: runs/NAME.")),
+        optional("download", bool, typer.Option("--download", help=DOWNLOAD_HELP)),
+        optional(
             "hyperparameters",
             list[str],
             typer.Option("--set", metavar="NAME=VALUE", help=texts["hyperparameters"]),
         ),
-        _parameter("encryption", str, typer.Option("--encryption", help=ENCRYPTION_HELP)),
+        optional("encryption", str, typer.Option("--encryption", help=ENCRYPTION_HELP)),
     ]
     for item in fields(Scenario):
         if item.name not in _NOT_OPTIONS:
             option = item.name.replace("_", "-")
             name = f"--{option}/--no-{option}" if item.type is bool else f"--{option}"
-            parameters.append(_parameter(item.name, item.type, typer.Option(name, help=_help(item, texts))))
+            parameters.append(optional(item.name, item.type, typer.Option(name, help=help_text(item, texts))))
     simulate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     simulate.__doc__ = """Run a federation of many peers on this machine, in virtual time.
 
@@ -196,13 +197,3 @@ def plan(
             out=out,
         )
         run_plan(scenario, options, as_json=as_json)
-
-
-def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    """An optional parameter: None means that it was not given."""
-    annotation = Annotated[kind | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-def _help(item: Any, texts: Mapping[str, str]) -> str:
-    return f"{texts[item.name]} [default: {item.default}]" if item.default != "" else texts[item.name]

@@ -3,19 +3,16 @@
 This module imports nothing heavy, so that ``fedchain --help`` answers at once.
 """
 
-import ast
 import difflib
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
 from fedchain.learning.config import LearningConfig
-from fedchain.node.config import read_toml
+from fedchain.node.config import field_texts, read_toml
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
@@ -266,13 +263,7 @@ def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
 @cache
 def field_help(kind: type) -> dict[str, str]:
     """The docstring under each field of a dataclass; of a scenario's learning fields, what LearningConfig says."""
-    (definition,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(definition, ast.ClassDef)
-    texts = dict(field_help(LearningConfig)) if kind is Scenario else {}
-    for statement, following in pairwise(definition.body):
-        match statement, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                texts[name] = inspect.cleandoc(text)
+    texts = (field_texts(LearningConfig) if kind is Scenario else {}) | field_texts(kind)
     return {item.name: texts[item.name] for item in fields(kind)}
 
 

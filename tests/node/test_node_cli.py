@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,9 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.config import LearningConfig
 from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.task import LOCAL_FIELDS, learning_from_genesis
 from tests.chain.builders import keys
 from tests.node.shell import DIGITS, write_genesis
 
@@ -110,10 +112,40 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
     assert path.read_bytes() == document.encode()
 
 
+def test_what_members_agree_on_about_learning_has_an_option_each(tmp_path: Path) -> None:
+    members = [word for key in keys(2) for word in ("--member", address(key.public_key))]
+    words = {
+        "model": "digits-mlp",
+        "partition": "dirichlet",
+        "classes_avg": 4,
+        "classes_std": 2,
+        "shots": 20,
+        "test_shots": 5,
+        "dirichlet_alpha": 0.1,
+        "classes_per_client": 2,
+        "train_examples": 300,
+        "scaling": "pixel",
+        "augmentation": "none",
+    }
+    options = [word for name, value in words.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    done("genesis", "new", tmp_path / "genesis", *members, *options)
+    config = learning_from_genesis(Genesis.decode((tmp_path / "genesis").read_bytes()))
+    assert {name: getattr(config, name) for name in words} == words
+    by_other_options = {"clients", "dataset", "hyperparameters", "material", "method", "seed", "shapes"}
+    assert {item.name for item in fields(LearningConfig)} - LOCAL_FIELDS - by_other_options == set(words)
+    for command in (("genesis", "new"), ("node", "testnet"), ("simulate",)):
+        shown = done(*command, "--help")
+        assert [name for name in words if f" --{name.replace('_', '-')} " not in shown] == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--set", "local_stepz=3"), "local_steps"),
+        (("--model", "digits-mpl"), "unknown model 'digits-mpl'; did you mean 'digits-mlp'?"),
+        (("--model", "cnn"), "model 'cnn' does not fit digits images; use digits-mlp"),
+        (("--partition", "n-wai"), "unknown partition 'n-wai'; did you mean 'n-way'?"),
+        (("--shots", "0"), "shots must be between 1 and"),
         (("--set", "nonsense"), "NAME=VALUE"),
         (("--method", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
         (("--dataset", "digitz"), "unknown data set 'digitz'; did you mean 'digits'?"),
@@ -141,6 +173,7 @@ def test_a_federation_that_cannot_be_is_not_founded(tmp_path: Path, words: tuple
     [
         (("--method", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
         (("--dataset", "digitz"), "unknown data set 'digitz'; did you mean 'digits'?"),
+        (("--model", "digits-mpl"), "unknown model 'digits-mpl'; did you mean 'digits-mlp'?"),
         (("--set", "local_steps=2.5"), "dfpl.local_steps must be int, not float (2.5)"),
         (("--set", "learning_rate=-1"), "learning_rate must lie in (0.0, 1000.0], not -1.0"),
         (("--peers", "65"), "peers is 65, at most 64 processes are started on one machine"),

@@ -1,0 +1,56 @@
+"""Options of commands that found a federation: the fields of its learning task, with their docstrings as help."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from fedchain.learning.config import LearningConfig
+from fedchain.node.config import field_texts
+
+LEARNING_OPTIONS = (
+    "model",
+    "partition",
+    "classes_avg",
+    "classes_std",
+    "shots",
+    "test_shots",
+    "dirichlet_alpha",
+    "classes_per_client",
+    "train_examples",
+    "scaling",
+    "augmentation",
+)
+"""What members agree on beside method, data set, seed and hyper-parameters. Not among them: `clients`, who are counted;
+`data_dir`, which each member has; `shapes` and `material`, which follow."""
+
+
+def with_learning_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command these options; it gets those that were used as a mapping, ``learning``."""
+
+    def wrapped(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in LEARNING_OPTIONS}
+        command(**given, learning={name: value for name, value in chosen.items() if value is not None})
+
+    texts, by_name = field_texts(LearningConfig), {item.name: item for item in fields(LearningConfig)}
+    own = [item for item in inspect.signature(command).parameters.values() if item.name != "learning"]
+    added = [
+        optional(name, type(by_name[name].default), typer.Option(help=help_text(by_name[name], texts)))
+        for name in LEARNING_OPTIONS
+    ]
+    wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    wrapped.__doc__ = command.__doc__
+    return wrapped
+
+
+def optional(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    """A parameter of a command that may be absent: None means that it was not given."""
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def help_text(item: Any, texts: Mapping[str, str]) -> str:
+    """The help of an option for a field: its docstring, and its default if it has one."""
+    return f"{texts[item.name]} [default: {item.default}]" if item.default != "" else texts[item.name]
