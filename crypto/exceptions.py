@@ -11,6 +11,7 @@
     ├── InvalidCiphertext   a ciphertext has the wrong size, is out of range, or shares a factor with the modulus
     ├── InvalidShare        a member's decryption share is malformed, or not proven to be right; it says whose
     ├── TooFewShares        fewer valid decryption shares than the threshold
+    ├── SealBroken          what was sealed cannot be opened with this key
     ├── InvalidDealing      a share that was dealt cannot be opened, or does not fit the public key
     └── PackingOverflow     a number, or a sum of numbers, is larger than its slot
 """
@@ -57,6 +58,10 @@ class InvalidShare(CryptoError):
 
 class TooFewShares(CryptoError):
     """Fewer members than the threshold sent valid decryption shares; the message has both numbers."""
+
+
+class SealBroken(CryptoError):
+    """What was sealed is sealed to, or by, another key, bound to something else, or damaged."""
 
 
 class InvalidDealing(CryptoError):

@@ -1,74 +1,127 @@
 """Taking a signing journal to another machine, as EIP-3076 does it for validators of Ethereum.
 
-A key that moves takes its journal along, or it may sign for a second time what it has signed on the old machine.
+A key that moves takes its journal along, or it may sign for a second time what it has signed on the old machine. Its
+private randomness and privacy ledger go with it (`node/private_transfer.py`), where a method has made them.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import HASH_SIZE, Hash
-from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.journal_file import CONTENT_SIZE_MAX, JournalError, JournalFile, read_identity
+from fedchain.node.private_transfer import PrivatePart, read_private, unseal_private, write_private
 
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
 
-EXPORT_SIZE_MAX = 2 * CONTENT_SIZE_MAX + 4_096
-"""Characters of an exported journal."""
+EXPORT_SIZE_MAX = 2**25
+"""Characters of an exported journal; a release in the ledger takes some 600."""
 
 IsBehind = Callable[[bytes, bytes], bool]
 """``is_behind(old, new)``: whether ``new`` would allow to sign what ``old`` forbids."""
 
 
-def export_journal(path: Path) -> str:
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose journal it is."""
+
+    unlock: Callable[[], PrivateKey]
+    """Gives the key; asked for it where there is something private."""
+    members: Mapping[PublicKey, int]
+    """Place of each member, for messages."""
+
+    def key(self, public_key: PublicKey) -> PrivateKey:
+        """The key, if it is the one that the journal is of; raises JournalError."""
+        key = self.unlock()
+        if key.public_key != public_key:
+            found, expected = address(key.public_key), address(public_key)
+            raise JournalError(f"the key is that of {found}, the journal is of the key of {expected}")
+        return key
+
+    def place(self, public_key: PublicKey) -> int:
+        """Place of the key among the members; −1: it is none."""
+        return self.members.get(public_key, -1)
+
+
+def export_journal(path: Path, owner: Owner) -> str:
     """What a journal holds, as JSON, to be imported beside the same key on another machine.
 
     The node must not run, and must not run on this machine afterwards.
 
     Raises:
-        JournalError: there is none, a node has it open, or it is damaged.
+        JournalError: there is none, a node has it open, it is damaged or too long, or of another key.
+        SecretMissing, LedgerDamaged: what lies beside it cannot be read.
     """
     chain_id, public_key = read_identity(path)
     with JournalFile.open(path, chain_id, public_key) as journal:
         content = journal.content()
+        private = read_private(_secrets(path), owner.place(public_key))
         document = {
             "version": EXPORT_VERSION,
             "chain_id": chain_id.hex(),
             "address": address(public_key),
             "sequence": journal.sequence,
             "content": None if content is None else content.hex(),
+            "private": None if private is None else private.seal(owner.key(public_key), chain_id).hex(),
         }
-    return json.dumps(document, indent=1) + "\n"
+    text = json.dumps(document, indent=1) + "\n"
+    if len(text) > EXPORT_SIZE_MAX:
+        raise JournalError(f"an exported journal has at most {EXPORT_SIZE_MAX} characters, not {len(text)}")
+    return text
 
 
-def import_journal(path: Path, text: str, is_behind: IsBehind) -> None:
+def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> None:
     """Put what :func:`export_journal` gave into the journal at ``path``, which is made if there is none.
 
-    A journal never goes back: who could make it forget could have it sign twice.
+    A journal never goes back: who could make it forget could have it sign twice. The same is true of what is private,
+    which is written first: nothing is signed before it is there.
 
     Args:
         path: see :func:`journal_path`.
         text: JSON.
         is_behind: whether its second argument would allow to sign what its first forbids.
+        owner: of the key.
 
     Raises:
         JournalError: not an exported journal, another chain's or key's, behind what is there, or the disk refuses.
+        SecretMissing, LedgerDamaged: other private randomness is there, or more that was let out; or the disk refuses.
     """
-    chain_id, public_key, content = _parse_export(text)
+    exported = _parse_export(text)
+    chain_id, public_key, content = exported.chain_id, exported.public_key, exported.content
     if not path.name.endswith(f".{chain_id.hex()[:8]}.journal"):
         raise JournalError(f"{path} is not the journal of chain {chain_id.hex()}, of which the exported one is")
+    private: PrivatePart | None = None
+    if exported.private is not None:
+        private = unseal_private(exported.private, owner.key(public_key), chain_id)
     with JournalFile.open(path, chain_id, public_key) as journal:
         old = journal.content()
         if old is not None and (content is None or is_behind(old, content)):
             raise JournalError(f"{path} knows of more that was signed than what is to be imported; it stays as it is")
+        if private is not None:
+            write_private(_secrets(path), owner.place(public_key), private)
         if content is not None:
             journal.write(content)
 
 
-def _parse_export(text: str) -> tuple[Hash, PublicKey, bytes | None]:
+@dataclass(frozen=True, slots=True)
+class _Export:
+    chain_id: Hash
+    public_key: PublicKey
+    content: bytes | None
+    private: bytes | None
+
+
+def _secrets(journal: Path) -> Path:
+    """Where the private randomness lies that belongs to a journal."""
+    return journal.with_suffix(".secrets")
+
+
+def _parse_export(text: str) -> _Export:
     if len(text) > EXPORT_SIZE_MAX:
         raise JournalError(f"an exported journal has at most {EXPORT_SIZE_MAX} characters, not {len(text)}")
     try:
@@ -76,14 +129,18 @@ def _parse_export(text: str) -> tuple[Hash, PublicKey, bytes | None]:
         version = document["version"]
         if version != EXPORT_VERSION:
             raise JournalError(f"the exported journal has version {version!r}, this program reads {EXPORT_VERSION}")
-        chain_id, public_key = bytes.fromhex(document["chain_id"]), public_key_from_address(document["address"])
-        content = None if document["content"] is None else bytes.fromhex(document["content"])
+        content, private = (
+            None if document[name] is None else bytes.fromhex(document[name]) for name in ("content", "private")
+        )
+        found = _Export(
+            bytes.fromhex(document["chain_id"]), public_key_from_address(document["address"]), content, private
+        )
     except JournalError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidAddress) as error:
         raise JournalError(f"this is no exported journal: {type(error).__name__}: {error}") from None
-    if len(chain_id) != HASH_SIZE:
-        raise JournalError(f"this is no exported journal: a chain id has {HASH_SIZE} bytes, not {len(chain_id)}")
+    if len(found.chain_id) != HASH_SIZE:
+        raise JournalError(f"this is no exported journal: a chain id has {HASH_SIZE} bytes, not {len(found.chain_id)}")
     if content is not None and len(content) > CONTENT_SIZE_MAX:
         raise JournalError(f"a journal takes {CONTENT_SIZE_MAX} bytes, the exported one has {len(content)}")
-    return chain_id, public_key, content
+    return found

@@ -11,6 +11,7 @@ import typer
 from fedchain.node.command import clear_errors
 
 if TYPE_CHECKING:
+    from fedchain.chain.genesis import Genesis
     from fedchain.crypto.keys import PrivateKey
 
 log = logging.getLogger("fedchain.keys")
@@ -100,12 +101,17 @@ def export_signing_journal(
     path: Annotated[Path, typer.Argument(help="Key file.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
 ) -> None:
-    """Print what a key has signed, to be imported where the key goes; the node must not run here afterwards."""
+    """Print what a key has signed, to be imported where the key goes; the node must not run here afterwards.
+
+    Private randomness and privacy ledger go along, where there are any: sealed, so that the key alone opens them.
+    """
     with clear_errors():
         from fedchain.node.journal_file import journal_path
-        from fedchain.node.journal_transfer import export_journal
+        from fedchain.node.journal_transfer import Owner, export_journal
 
-        typer.echo(export_journal(journal_path(path, _chain_id(genesis))), nl=False)
+        document = _read_genesis(genesis)
+        owner = Owner(lambda: load_key(path), document.index)
+        typer.echo(export_journal(journal_path(path, document.chain_id), owner), nl=False)
 
 
 @keys_app.command("import-journal")
@@ -114,18 +120,20 @@ def import_signing_journal(
     exported: Annotated[Path, typer.Argument(help="What `fedchain keys export-journal` printed elsewhere.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
 ) -> None:
-    """Take over what a key has signed on another machine, before its node starts here."""
+    """Take over what a key has signed on another machine, before its node starts here, and what is private with it."""
     with clear_errors():
         from fedchain.node.core.journal import is_behind
         from fedchain.node.journal_file import JournalError, journal_path
-        from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, import_journal
+        from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, Owner, import_journal
 
         try:
             with exported.open(encoding="utf-8") as file:
                 text = file.read(EXPORT_SIZE_MAX + 1)
         except ValueError:
             raise JournalError(f"{exported} is no exported journal: it is not text") from None
-        import_journal(journal_path(path, _chain_id(genesis)), text, is_behind)
+        document = _read_genesis(genesis)
+        owner = Owner(lambda: load_key(path), document.index)
+        import_journal(journal_path(path, document.chain_id), text, is_behind, owner)
 
 
 def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
@@ -167,13 +175,13 @@ def _new_passphrase() -> str:
     return os.environ.get(PASSPHRASE_VARIABLE) or ask_passphrase(twice=True)
 
 
-def _chain_id(genesis: Path) -> bytes:
+def _read_genesis(genesis: Path) -> "Genesis":
     from fedchain.chain.exceptions import InvalidEncoding
     from fedchain.chain.genesis import Genesis
     from fedchain.node.config import NodeConfigError
 
     try:
-        return Genesis.decode(genesis.read_bytes()).chain_id
+        return Genesis.decode(genesis.read_bytes())
     except OSError as error:
         raise NodeConfigError(f"{genesis} cannot be read: {error.strerror}") from None
     except InvalidEncoding as error:

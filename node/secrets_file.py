@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from fedchain.chain.storage.content_files import sync_folder
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
@@ -35,19 +35,37 @@ def open_secrets(path: Path, member: int, values: Mapping[str, bytes] = MappingP
     Raises:
         SecretMissing: the file cannot be read or written, or is damaged.
     """
-    try:
-        root = path.read_bytes() if path.exists() else _draw(path)
-    except OSError as error:
-        raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
-    if len(root) != ROOT_SIZE:
-        raise SecretMissing(f"secrets of member {member}: {path} holds {len(root)} bytes, it must be {ROOT_SIZE}")
+    root = read_root(path, member)
+    if root is None:
+        root = os.urandom(ROOT_SIZE)
+        write_root(path, member, root)
     return Secrets(member, root, values)
 
 
-def _draw(path: Path) -> bytes:
-    """Draw a root and store it, whole or not at all, for the owner alone, after the ledger of what is made of it."""
-    create_ledger(ledger_path(path))
-    root = os.urandom(ROOT_SIZE)
+def read_root(path: Path, member: int) -> bytes | None:
+    """Read a member's private randomness; None where none was drawn yet. Raises as `open_secrets`."""
+    try:
+        root = path.read_bytes() if path.exists() else None
+    except OSError as error:
+        raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
+    if root is not None and len(root) != ROOT_SIZE:
+        raise SecretMissing(f"secrets of member {member}: {path} holds {len(root)} bytes, it must be {ROOT_SIZE}")
+    return root
+
+
+def write_root(path: Path, member: int, root: bytes) -> None:
+    """Store private randomness where there is none, whole or not at all, for the owner alone, after its ledger.
+
+    Raises `SecretMissing` where it cannot be written.
+    """
+    try:
+        create_ledger(ledger_path(path))
+        _write(path, root)
+    except OSError as error:
+        raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
+
+
+def _write(path: Path, root: bytes) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -56,4 +74,3 @@ def _draw(path: Path) -> bytes:
         os.fsync(file.fileno())
     part.rename(path)
     sync_folder(path.parent)
-    return root

@@ -1,24 +1,17 @@
-"""Shares on their way to members: sealed with HPKE, each to the X25519 key that belongs to a member's Ed25519 key.
+"""Shares on their way to members: each sealed to a member's Ed25519 key (`fedchain.crypto.hpke`), in base mode.
 
-The birational map between the two curves turns one key into the other, so that a member needs no second key. That
-one key may do both is shown for exactly this pair (Thormarker). The suite is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
-ChaCha20-Poly1305, in base mode: who opens a share does not learn from it who sealed it, but checks it against the
-public key, which the federation's members have agreed on.
-
-Source: RFC 9180 (HPKE), RFC 7748 section 4.1; Thormarker, "On using the same key pair for Ed25519 and an X25519 based
-KEM", IACR ePrint 2021/509.
+Who opens a share does not learn from it who sealed it, but checks it against the public key, which the federation's
+members have agreed on.
 """
 
 import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from Crypto.Protocol import HPKE
-from Crypto.Protocol.DH import import_x25519_private_key, import_x25519_public_key
 from gmpy2 import mpz, powmod_sec
-from nacl.bindings import crypto_sign_ed25519_pk_to_curve25519, crypto_sign_ed25519_sk_to_curve25519
 
-from fedchain.crypto.exceptions import InvalidDealing
+from fedchain.crypto.exceptions import InvalidDealing, SealBroken
+from fedchain.crypto.hpke import ENCAPSULATED_SIZE, TAG_SIZE, seal, unseal
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.randomness import RandomBytes
 from fedchain.crypto.signatures import PublicKey, is_valid_public_key
@@ -36,7 +29,6 @@ DEALING_SIZE_MAX = 2 * ENCODED_SIZE_MAX
 
 _LENGTH = struct.Struct(">I")
 _INDEX = struct.Struct(">H")
-_ENCAPSULATED_SIZE, _TAG_SIZE = 32, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +80,10 @@ def seal_shares(key: ThresholdPublicKey, shares: Sequence[KeyShare], members: Se
     for member in members:
         if not is_valid_public_key(member):
             raise ValueError(f"{member.hex()} is no Ed25519 key that a member can have")
-    return tuple(_seal(key, share, member) for share, member in zip(shares, members, strict=True))
+    return tuple(
+        seal(int(share.secret).to_bytes(key.ciphertext_size, "big"), member, _info(key, share.index))
+        for share, member in zip(shares, members, strict=True)
+    )
 
 
 def open_share(key: ThresholdPublicKey, sealed: bytes, index: int, private_key: PrivateKey) -> KeyShare:
@@ -106,20 +101,10 @@ def open_share(key: ThresholdPublicKey, sealed: bytes, index: int, private_key: 
     expected = sealed_size(key)
     if len(sealed) != expected:
         raise InvalidDealing(f"the sealed share of member {index} has {len(sealed)} bytes, {expected} expected")
-    secret = crypto_sign_ed25519_sk_to_curve25519(private_key.seed + private_key.public_key)
-    encapsulated, ciphertext = sealed[:_ENCAPSULATED_SIZE], sealed[_ENCAPSULATED_SIZE:]
     try:
-        cipher = HPKE.new(
-            receiver_key=import_x25519_private_key(secret),
-            aead_id=HPKE.AEAD.CHACHA20_POLY1305,
-            enc=encapsulated,
-            info=_info(key, index),
-        )
-        data = cipher.unseal(ciphertext)
-    except ValueError:
-        raise InvalidDealing(
-            f"the share of member {index} cannot be opened: it is sealed to another key or damaged"
-        ) from None
+        data = unseal(sealed, private_key, _info(key, index))
+    except SealBroken as error:
+        raise InvalidDealing(f"the share of member {index} cannot be opened: {error}") from None
     share = KeyShare(index, mpz(int.from_bytes(data, "big")))
     validate_key_share(key, share)
     return share
@@ -142,7 +127,7 @@ def validate_key_share(key: ThresholdPublicKey, share: KeyShare) -> None:
 
 def sealed_size(key: ThresholdPublicKey) -> int:
     """Bytes of a sealed share."""
-    return _ENCAPSULATED_SIZE + key.ciphertext_size + _TAG_SIZE
+    return ENCAPSULATED_SIZE + key.ciphertext_size + TAG_SIZE
 
 
 def decode_dealing(data: bytes, allowed_bits: Collection[int] = KEY_BITS) -> Dealing:
@@ -162,16 +147,6 @@ def decode_dealing(data: bytes, allowed_bits: Collection[int] = KEY_BITS) -> Dea
     if len(data) != middle + key.members * size:
         raise InvalidDealing(f"{len(data)} bytes, {middle + key.members * size} expected for {key.members} shares")
     return Dealing(key, tuple(data[at : at + size] for at in range(middle, len(data), size)))
-
-
-def _seal(key: ThresholdPublicKey, share: KeyShare, member: PublicKey) -> bytes:
-    cipher = HPKE.new(
-        receiver_key=import_x25519_public_key(crypto_sign_ed25519_pk_to_curve25519(member)),
-        aead_id=HPKE.AEAD.CHACHA20_POLY1305,
-        info=_info(key, share.index),
-    )
-    sealed: bytes = cipher.seal(int(share.secret).to_bytes(key.ciphertext_size, "big"))
-    return bytes(cipher.enc) + sealed
 
 
 def _info(key: ThresholdPublicKey, index: int) -> bytes:

@@ -135,6 +135,22 @@ class PrivacyLedger:
         with self._locked():
             return tuple(self._entries())
 
+    def adopt(self, entries: Sequence[Entry]) -> None:
+        """Take over what another copy of this ledger holds beyond this one, as when a member moves.
+
+        Raises `LedgerDamaged` where this one holds what the other does not; nothing is written then.
+        """
+        with self._locked():
+            known = self._entries()
+            if list(entries[: len(known)]) != known:
+                raise LedgerDamaged(
+                    f"privacy ledger of member {self._member} holds {len(known)} releases, which are not the first of "
+                    f"the {len(entries)} to be taken over; it stays as it is"
+                )
+            for number, entry in enumerate(entries[len(known) :], len(known)):
+                copy = _to_copy(number, entry)
+                self._disk.write(copy + copy, number * RECORD_SIZE)
+
     def epsilon(self, delta: float) -> float:
         """Return the total epsilon of all releases so far at a delta. Raises `LedgerDamaged`."""
         return total_epsilon((entry.release for entry in self.entries()), delta)
@@ -189,10 +205,23 @@ def _cut(data: bytes) -> Iterator[bytes]:
         yield data[offset : offset + RECORD_SIZE]
 
 
-def _to_copy(number: int, entry: Entry) -> bytes:
+def write_entry(entry: Entry) -> str:
+    """Return an entry as JSON."""
     values = asdict(entry)
     values["release"]["sampling"] = entry.release.sampling.value
-    text = json.dumps(values, sort_keys=True).encode()
+    return json.dumps(values, sort_keys=True)
+
+
+def read_entry(text: str | bytes) -> Entry:
+    """Return the entry that `write_entry` wrote; what it did not write raises LookupError, TypeError or ValueError."""
+    values: dict[str, Any] = json.loads(text)
+    release = values.pop("release")
+    sampling = Sampling(release.pop("sampling"))
+    return Entry(**values, release=Release(**release, sampling=sampling))
+
+
+def _to_copy(number: int, entry: Entry) -> bytes:
+    text = write_entry(entry).encode()
     line = f"{_check(number, text)} ".encode() + text
     assert len(line) < COPY_SIZE, "names of phases and mechanisms are short"
     return line.ljust(COPY_SIZE - 1) + b"\n"
@@ -203,10 +232,7 @@ def _read_copy(number: int, copy: bytes) -> Entry | None:
     check, _, text = copy.rstrip(b" \n").partition(b" ")
     if len(copy) != COPY_SIZE or check != _check(number, text).encode():
         return None
-    values: dict[str, Any] = json.loads(text)
-    release = values.pop("release")
-    sampling = Sampling(release.pop("sampling"))
-    return Entry(**values, release=Release(**release, sampling=sampling))
+    return read_entry(text)
 
 
 def _check(number: int, text: bytes) -> str:

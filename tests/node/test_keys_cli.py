@@ -21,6 +21,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.node.core.journal import Journal
 from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.keys_cli import keys_app, load_key
+from fedchain.node.secrets_file import open_secrets, secrets_path
 from tests.chain.builders import genesis
 
 KEY = PrivateKey(bytes(range(32)))
@@ -119,6 +120,26 @@ def test_a_journal_goes_with_its_key(tmp_path: Path) -> None:
         assert "is in use" in refused("import-journal", there, exported, "--genesis", document)
         journal.write(SAID.passed_over(7).encode())
     assert "knows of more" in refused("import-journal", there, exported, "--genesis", document)
+
+
+def test_private_randomness_goes_with_the_journal_and_needs_the_key(tmp_path: Path) -> None:
+    member = PrivateKey(bytes(range(1, 33)))
+    federation = genesis(2, members=(KEY.public_key, member.public_key))
+    document, exported = tmp_path / "genesis", tmp_path / "journal.json"
+    document.write_bytes(federation.encode())
+    (tmp_path / "there").mkdir()
+    here, there = tmp_path / "key.pem", tmp_path / "there" / "key.pem"
+    member.save(here, "old")
+    with JournalFile.open(journal_path(here, federation.chain_id), federation.chain_id, member.public_key):
+        drawn = open_secrets(secrets_path(here, federation.chain_id), 1)
+    assert "needs a passphrase" in refused("export-journal", here, "--genesis", document)
+    exported.write_text(done("export-journal", here, "--genesis", document, env={OLD: "old"}), encoding="utf-8")
+    assert "there/key.pem cannot be read" in refused("import-journal", there, exported, "--genesis", document)
+    member.save(there)
+    done("import-journal", there, exported, "--genesis", document)
+    assert open_secrets(secrets_path(there, federation.chain_id), 1) == drawn
+    secrets_path(there, federation.chain_id).write_bytes(bytes(32))
+    assert "secrets of member 1: " in refused("import-journal", there, exported, "--genesis", document)
 
 
 def test_journals_that_cannot_be_exported_or_imported(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""Sealing bytes to who has an Ed25519 key: HPKE with the X25519 key that belongs to it.
+
+The birational map between the two curves turns one key into the other, so that nobody needs a second key. That one key
+may do both is shown for exactly this pair (Thormarker). The suite is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
+ChaCha20-Poly1305: in base mode, where who opens does not learn who sealed, or in auth mode, where it knows.
+
+Source: RFC 9180 (HPKE), RFC 7748 section 4.1; Thormarker, "On using the same key pair for Ed25519 and an X25519 based
+KEM", IACR ePrint 2021/509.
+"""
+
+from Crypto.Protocol import HPKE
+from Crypto.Protocol.DH import import_x25519_private_key, import_x25519_public_key
+from Crypto.PublicKey.ECC import EccKey
+from nacl.bindings import crypto_sign_ed25519_pk_to_curve25519, crypto_sign_ed25519_sk_to_curve25519
+
+from fedchain.crypto.exceptions import SealBroken
+from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.signatures import PublicKey
+
+ENCAPSULATED_SIZE, TAG_SIZE = 32, 16
+"""Bytes that a seal puts before and behind what it hides."""
+
+
+def seal(data: bytes, receiver: PublicKey, info: bytes, sender: PrivateKey | None = None) -> bytes:
+    """Seal ``data``: encapsulated key (32 bytes), then ciphertext and tag (16 bytes).
+
+    Args:
+        data: to be hidden.
+        receiver: who can open it; a key that :func:`is_valid_public_key` takes.
+        info: what it is bound to; whoever opens it has to say the same.
+        sender: who seals it, in auth mode; None: base mode.
+    """
+    cipher = HPKE.new(
+        receiver_key=import_x25519_public_key(crypto_sign_ed25519_pk_to_curve25519(receiver)),
+        aead_id=HPKE.AEAD.CHACHA20_POLY1305,
+        sender_key=None if sender is None else _private(sender),
+        info=info,
+    )
+    sealed: bytes = cipher.seal(data)
+    return bytes(cipher.enc) + sealed
+
+
+def unseal(sealed: bytes, receiver: PrivateKey, info: bytes, sender: PublicKey | None = None) -> bytes:
+    """Open what :func:`seal` gave.
+
+    Args:
+        sealed: all of it.
+        receiver: to whom it was sealed.
+        info: what it is bound to.
+        sender: who must have sealed it, in auth mode; None: base mode.
+
+    Raises:
+        SealBroken: it is sealed to, or by, somebody else, bound to something else, or damaged.
+    """
+    if len(sealed) < ENCAPSULATED_SIZE + TAG_SIZE:
+        raise SealBroken(f"{len(sealed)} bytes, a seal alone has {ENCAPSULATED_SIZE + TAG_SIZE}")
+    try:
+        cipher = HPKE.new(
+            receiver_key=_private(receiver),
+            aead_id=HPKE.AEAD.CHACHA20_POLY1305,
+            enc=sealed[:ENCAPSULATED_SIZE],
+            sender_key=None
+            if sender is None
+            else import_x25519_public_key(crypto_sign_ed25519_pk_to_curve25519(sender)),
+            info=info,
+        )
+        return bytes(cipher.unseal(sealed[ENCAPSULATED_SIZE:]))
+    except ValueError:
+        raise SealBroken("it is sealed to another key or damaged") from None
+
+
+def _private(key: PrivateKey) -> EccKey:
+    return import_x25519_private_key(crypto_sign_ed25519_sk_to_curve25519(key.seed + key.public_key))
