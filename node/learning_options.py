@@ -10,21 +10,13 @@ import typer
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import field_texts
 
-LEARNING_OPTIONS = (
-    "model",
-    "partition",
-    "classes_avg",
-    "classes_std",
-    "shots",
-    "test_shots",
-    "dirichlet_alpha",
-    "classes_per_client",
-    "train_examples",
-    "scaling",
-    "augmentation",
+OTHERWISE = frozenset(
+    {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "seed", "shapes", "task"}
 )
-"""What members agree on beside method, data set, seed and hyper-parameters. Not among them: `clients`, who are counted;
-`data_dir`, which each member has; `shapes` and `material`, which follow."""
+"""Fields that commands ask for by words of their own, that each member has for itself, or that follow from others."""
+
+LEARNING_OPTIONS = tuple(item.name for item in fields(LearningConfig) if item.name not in OTHERWISE)
+"""What members agree on beside these."""
 
 
 def with_learning_options(command: Callable[..., None]) -> Callable[..., None]:
