@@ -302,13 +302,14 @@ class Service:
             self.activity.training_s += took_s
         self.activity.accuracy = trained.measured.get("local_accuracy", self.activity.accuracy)
         self.activity.epsilon = trained.measured.get("epsilon", self.activity.epsilon)
+        accuracy, epsilon = self.activity.accuracy, self.activity.epsilon
         log.info(
-            "trained round=%d steps=%d accuracy=%.4f seconds=%.3f%s",
+            "trained round=%d steps=%d%s seconds=%.3f%s",
             effect.round,
             trained.steps,
-            self.activity.accuracy,
+            "" if accuracy is None else f" accuracy={accuracy:.4f}",  # before the first phase that trains
             took_s,
-            "" if self.activity.epsilon is None else f" epsilon={self.activity.epsilon:.4f}",
+            "" if epsilon is None else f" epsilon={epsilon:.4f}",
         )
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from fedchain.learning.client import Client, Forward
     from fedchain.learning.models.prototypes import ClassMeans
+    from fedchain.learning.privacy.releases import Release
 
 NORMAL_MAX = 9.0
 """A standard normal number as it is drawn here is never larger."""
@@ -96,11 +97,16 @@ class FedPh(PrototypeMethod):
             )
 
     def update(self, client: Client, round: Round) -> Tensors:
-        """Train (Algorithm 1), then post the mean embedding of each class of the client's data (Eq. 7), noised."""
+        """Train (Algorithm 1), then post the mean embedding of each class of the client's data (Eq. 7), noised.
+
+        Raises `ReleaseRefused`, which names the client, before it trains where its privacy budget is spent.
+        """
         import torch.nn.functional as F
 
         from fedchain.learning.models.prototypes import class_means, forward_all
 
+        if self.adds_noise:
+            client.ledger.validate(round.number, "update", [self.release()], self.budget)
         known = known_prototypes(client.info, round)
         self.train(client, round, given=lambda batch: known)
         embeddings, _ = forward_all(client.model, client.train_images)  # (n_k, D)
@@ -151,6 +157,14 @@ class FedPh(PrototypeMethod):
         whole = noise_scale(self.epsilon, self.delta, self._sensitivity(self.class_examples_min))
         return whole / math.sqrt(self.honest_min - 1)
 
+    def release(self) -> Release:
+        """What the noise of a round lets out."""
+        from fedchain.learning.privacy.gaussian import noise_scale
+        from fedchain.learning.privacy.releases import Release
+
+        one = self._sensitivity(1)  # of a class's sum
+        return Release(f"prototypes, {self.noise}", noise_scale(self.epsilon, self.delta, one), one)
+
     def _sensitivity(self, examples: int) -> float:
         """S_f: how far one example, replaced by another, moves a mean of unit vectors in L2 norm."""
         return 2.0 / examples
@@ -174,14 +188,10 @@ class FedPh(PrototypeMethod):
         import torch
 
         from fedchain.learning.models.prototypes import ClassMeans
-        from fedchain.learning.privacy.gaussian import noise_scale
         from fedchain.learning.privacy.prototypes import charge
-        from fedchain.learning.privacy.releases import Release
 
-        one = self._sensitivity(1)  # of a class's sum
-        release = Release(f"prototypes, {self.noise}", noise_scale(self.epsilon, self.delta, one), one)
         sums = means.prototypes.double() * means.counts.unsqueeze(1)  # (n, D)
-        charge(client, round.number, "update", sums.numpy(), release, self.budget)
+        charge(client, round.number, "update", sums.numpy(), self.release(), self.budget)
         rows = [
             add_noise(row, self.noise_std(count), client.secrets, "fedph", round.number, label)
             for label, count, row in zip(

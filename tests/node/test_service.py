@@ -52,6 +52,7 @@ class Shell:
         self.full = False
         self.failure = ""
         self.number = 1
+        self.measured: dict[str, float] = {"local_accuracy": 0.75}
         self.trained = anyio.Event()
         self.trained.set()
         self.receiver: Receiver
@@ -80,7 +81,7 @@ class Shell:
         await self.trained.wait()
         if self.failure:
             raise WorkerFailed(self.failure)
-        return Trained(payload(self.number, round_number), 20, {"local_accuracy": 0.75})
+        return Trained(payload(self.number, round_number), 20, dict(self.measured))
 
     # the store
 
@@ -355,6 +356,18 @@ async def test_what_is_large_or_slow_to_check_leaves_the_loop_and_the_rest_does_
                 await until(lambda: any(isinstance(job, Recompute) for job, _ in done), "posts are aggregated")
             assert sum(isinstance(job, CheckPost) for job, _ in done) == 4
             assert {thread != threading.get_ident() for _, thread in done} == {leaves}
+
+
+@on_trio
+async def test_who_only_helps_to_open_sums_has_no_accuracy_to_tell_of(caplog: pytest.LogCaptureFixture) -> None:
+    shell = Shell()
+    shell.measured = {}
+    caplog.set_level("INFO", "fedchain.node")
+    async with serving(shell, genesis(4)) as service:
+        await until(shell.published_posts, "the post is sent")
+        assert service.status()["accuracy"] is None
+    (told,) = (line for line in caplog.messages if line.startswith("trained"))
+    assert told.partition(" seconds=")[0] == "trained round=1 steps=20"
 
 
 @on_trio

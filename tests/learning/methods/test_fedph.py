@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedchain.learning.client import Client
-from fedchain.learning.exceptions import ConfigurationError, NothingToPost, SecretMissing
+from fedchain.learning.exceptions import ConfigurationError, NothingToPost, ReleaseRefused, SecretMissing
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.prototypes import forward_all
@@ -126,6 +126,19 @@ def test_noise_is_charged_by_what_a_round_promises() -> None:
     assert [entry.release.mechanism for entry in client.ledger.entries()] == ["prototypes, local"]
     assert noised.adds_noise
     assert not FedPh().adds_noise
+
+
+def test_a_budget_that_is_spent_is_known_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    noised = FedPh(**QUIET, noise="local", epsilon=2.0, delta=1e-3, epsilon_budget=2.5, privacy_delta=1e-3)  # type: ignore[arg-type]
+    client = client_with(bytes(ROOT_SIZE))
+    first = posted_by(noised, client)
+    assert (posted_by(noised, client) == first).all(), "the same post of the same phase is paid for"
+    monkeypatch.setattr(FedPh, "train", lambda *_, **__: pytest.fail("it trains for nothing"))
+    with pytest.raises(
+        ReleaseRefused, match=r"member 0, round 2: its total epsilon would be 3\.056, the budget is 2\.5 "
+    ):
+        posted_by(noised, client, 2)
+    assert len(client.ledger.entries()) == 1
 
 
 def sigma(epsilon: float, delta: float) -> float:
