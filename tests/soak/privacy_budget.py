@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.config import LearningConfig
@@ -26,7 +27,7 @@ from tests.soak._figures import Figures, campaign
 
 PEERS, SPENT = 4, 3
 ROUNDS_PAID, ROUNDS = 2, 3
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "encryption": "threshold",
     "decryption_threshold": 2,
     "contributors_min": 3,
