@@ -78,3 +78,11 @@ def test_models_of_different_shapes_are_for_prototypes_alone() -> None:
         Learner(LearningConfig(model="frozen-2+digits-mlp"))
     with pytest.raises(ConfigurationError, match="augmentation crop-flip is not for frozen-2: its backbone looks once"):
         LearningConfig(model="frozen-2", augmentation="crop-flip").validate()
+
+
+def test_a_random_backbone_tells_images_apart() -> None:
+    coarse = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    images = torch.nn.functional.interpolate(coarse, size=(28, 28))
+    features = FrozenHead(channels=1, size=28).features(images)
+    cosines = (features @ features.T / FEATURES)[~torch.eye(40, dtype=torch.bool)]
+    assert cosines.mean() < 0.6
