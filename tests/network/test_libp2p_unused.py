@@ -13,7 +13,7 @@ from libp2p.crypto.serialization import deserialize_public_key
 from libp2p.network.exceptions import SwarmException
 from libp2p.security.noise.transport import Transport as Noise
 
-from fedchain.network.libp2p.unused import UNUSED, NotInstalled, _Placeholder
+from fedchain.network.libp2p.unused import HEAVY, UNUSED, NotInstalled, _Placeholder
 from tests.network.real import KEYS, attacker, on_trio, peer, works
 
 NEVER_IMPORTED = ("grpc", "lru", "mypy_protobuf", "rpcudp")
@@ -48,7 +48,7 @@ import sys
 sys.modules |= dict.fromkeys(sys.argv[1:])
 from fedchain.network.libp2p import unused
 found = [finder for finder in sys.meta_path if isinstance(finder, unused._Finder)]
-assert len(found) == 1
+assert len(found) == 1, "what libp2p alone is imported without has a finder while it is imported"
 sys.meta_path.remove(found[0])
 sys.meta_path.insert(0, found[0])
 import fedchain.network.libp2p.network
@@ -66,6 +66,26 @@ def test_what_is_installed_is_not_replaced(tmp_path: Path) -> None:
     code += "; import coincurve; print(coincurve.PublicKey)"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "the real one"
+
+
+def test_what_is_heavy_is_not_loaded_with_the_network_and_can_be_imported_afterwards() -> None:
+    code = """
+import sys
+import fedchain.network.libp2p.network
+print(sorted({name.partition(".")[0] for name in sys.modules} & {*sys.argv[1:]}))
+import aioquic.quic.connection, httpx, requests, zeroconf
+print(requests.Session().headers["Accept"], httpx.URL("http://a/").host, zeroconf.ServiceInfo.__name__)
+print(aioquic.quic.connection.QuicConnection.__name__)
+"""
+    command = [sys.executable, "-c", code, *HEAVY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == ["[]", "*/* a ServiceInfo", "QuicConnection", ""]
+
+
+def test_what_was_imported_before_stays_what_it_is() -> None:
+    code = "import requests, fedchain.network.libp2p.network, sys; print(requests is sys.modules['requests'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
 
 
 def test_a_placeholder_can_be_named_and_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
