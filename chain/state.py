@@ -4,10 +4,11 @@ It is bounded, and the next header commits to it by hash. Whoever holds a final 
 before it can therefore go on without any older block.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nsmallest
+from itertools import compress
 from typing import Any
 
 from fedchain.chain.block import Block
@@ -94,6 +95,9 @@ class State:
 
     def encode(self) -> bytes:
         """The state's one byte string; what follows from it and the genesis document is left out."""
+        deciders = bytearray(len(self.members))
+        for member in self.deciders:
+            deciders[self.index[member]] = 1
         return encode(
             [
                 self.block_hash,
@@ -111,7 +115,7 @@ class State:
                 b"".join(self.members),
                 self.punctuality,
                 [crime.to_record() for crime in self.convicted],
-                bytes(member in self.deciders for member in self.members),
+                bytes(deciders),
             ]
         )
 
@@ -153,7 +157,7 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
         members=members,
         punctuality=punctuality,
         convicted=tuple(Evidence.from_record(record) for record in crimes),
-        deciders=frozenset(member for member, mark in zip(members, deciders, strict=True) if mark),
+        deciders=frozenset(compress(members, deciders)),
     )
     if state.root != sha256(data):
         raise InvalidEncoding("state", f"{len(data)} bytes differ from their re-encoding")
@@ -219,7 +223,6 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
         punctuality=_count_punctuality(genesis, state, block),
         convicted=(*state.convicted, *block.evidence),
         deciders=state.electors,
-        index=state.index,
     )
 
 
@@ -265,25 +268,33 @@ def expected_contributors(state: State) -> frozenset[PublicKey]:
     return frozenset(punctual) or state.contributors
 
 
-def draw(members: Iterable[PublicKey], count: int, seed: bytes) -> frozenset[PublicKey]:
-    """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all."""
-    drawn = tuple(members)
-    if count == 0 or count >= len(drawn):
-        return frozenset(drawn)
-    return frozenset(nsmallest(count, drawn, key=lambda member: sha256(seed + member)))
+@lru_cache(maxsize=256)
+def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
+    """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all.
+
+    Kept, for each member is hashed, and a state is read more than once, and by many peers in a simulation.
+    """
+    if count == 0 or count >= len(members):
+        return frozenset(members)
+    return frozenset(nsmallest(count, members, key=lambda member: sha256(seed + member)))
 
 
-def _complete(genesis: Genesis, *, index: Mapping[PublicKey, int] | None = None, **fields: Any) -> State:
+@lru_cache(maxsize=8)
+def _places(members: tuple[PublicKey, ...]) -> Mapping[PublicKey, int]:
+    """Place of each member. Kept: all states of a chain share it."""
+    return {member: number for number, member in enumerate(members)}
+
+
+def _complete(genesis: Genesis, **fields: Any) -> State:
     """Add what follows from the rest: who is where, who may post, and who may vote."""
     members: tuple[PublicKey, ...] = fields["members"]
     culprits = {crime.culprit for crime in fields["convicted"]}
     active = tuple(member for member in members if member not in culprits) if culprits else members
-    place = {member: number for number, member in enumerate(members)} if index is None else index
     return State(
         **fields,
         contributors=_contributors(genesis, fields["round"], fields["phase"], fields["round_seed"], active),
         electors=draw(active, genesis.committee_size, fields["block_hash"] + b"committee"),
-        index=place,
+        index=_places(members),
     )
 
 

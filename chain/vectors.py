@@ -227,7 +227,7 @@ def _draws() -> Iterator[dict[str, Any]]:
     members, block_hash = [key.public_key for key in KEYS], sha256(b"a block")
     for suffix in (b"committee", b"contributors"):
         for count in (1, 2, 3, 4, 0):
-            drawn = draw(members, count, block_hash + suffix)
+            drawn = draw(tuple(members), count, block_hash + suffix)
             yield plain({"members": members, "count": count, "seed": block_hash + suffix, "drawn": drawn})
 
 

@@ -70,6 +70,6 @@ class FinalBlocks:
         culprits = {crime.culprit for crime in state.convicted}
         for member in sorted(culprits - self._traitors):
             self._fail(f"capture: height {height} convicts {member.hex()[:16]}, which is honest")
-        active = [member for member in genesis.members if member not in culprits]
+        active = tuple(member for member in genesis.members if member not in culprits)
         if state.electors != draw(active, genesis.committee_size, state.block_hash + b"committee"):
             self._fail(f"capture: after height {height} {len(state.electors)} vote, of {len(active)} active members")
