@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from fedchain.__main__ import app
 from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.privacy.gaussian import compose, epsilon_of, mu_of
 from fedchain.learning.registry import build_method
 from fedchain.node.config import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -357,6 +358,27 @@ def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_ask
         (entry, *_) = tabulate(asked, tmp_path, {})
         assert (entry.mean, entry.diverged) == (value, 2)
         assert "2 diverged" in to_markdown(asked, [entry])
+
+
+def test_the_points_of_fedph_s_figure_8_are_totals_over_all_rounds() -> None:
+    experiment = load_experiment(find_experiment("fedph-fig8"))
+    rounds, delta = experiment.scenario["rounds"], experiment.scenario["hyperparameters"]["delta"]
+    for cell in experiment.cells:
+        whole = compose([mu_of(cell.hyperparameters["epsilon"], delta)] * rounds)
+        assert epsilon_of(whole, delta) == pytest.approx(float(cell.name), rel=1e-3)
+
+
+def test_fedph_s_comparison_runs_on_other_images_in_five_weathers() -> None:
+    experiment = load_experiment(find_experiment("fedph-table1"))
+    small = {"dataset": "digits", "rounds": 1, "train_examples": 600}
+    posted = {}
+    for run in replace(experiment, seeds=(0,), cells=experiment.cells[:1]).runs(small):
+        (row,) = run_or_diverge("simulation", run.scenario, lambda number: None)["rows"]
+        assert row["taa"] > 1 / 6, run.variant
+        posted[run.variant] = row["scalars_posted"]
+    assert posted["SOLO"] == 0
+    assert posted["FedAvg"] == posted["FedProx"] == 5 * 33222
+    assert posted["FedProto"] == posted["FedPH"] <= 5 * 6 * 64
 
 
 def test_every_experiment_is_found_by_its_name() -> None:
