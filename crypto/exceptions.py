@@ -54,6 +54,8 @@ class InvalidShare(CryptoError):
         """Of the member, from 1, in the order of the public key's verification keys."""
         self.sender = sender
         """The member's address."""
+        self.reason = reason
+        """What is wrong with them."""
 
 
 class TooFewShares(CryptoError):

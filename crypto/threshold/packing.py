@@ -104,17 +104,23 @@ class Packing:
         self._validate(sums, self.sum_max, "sum")
         return sums
 
-    def unpack_nearest(self, plaintexts: Sequence[int], numbers: int) -> NDArray[np.int64]:
-        """The same for who must find something whatever was encrypted: a digit beyond K·B becomes the nearest within.
+    def unpack_nearest(self, plaintexts: Sequence[int], numbers: int, summands: int) -> NDArray[np.int64]:
+        """The same for who must find something whatever was encrypted: a digit beyond h·B becomes the nearest within.
 
-        What is beyond the last digit is left out. Where :meth:`unpack` raises nothing, both find the same.
+        What is beyond the last digit is left out. Where nobody lied, both find the same.
+
+        Args:
+            plaintexts: as for :meth:`unpack`.
+            numbers: N, how many were packed.
+            summands: h, of how many members they are sums, at most K.
 
         Raises:
             ValueError: another number of plaintexts.
         """
         self._expect(plaintexts, numbers)
         sums = np.array(self._digits(plaintexts, numbers), dtype=np.int64) - self._offset
-        return np.clip(sums, -self.sum_max, self.sum_max)
+        sum_max = summands * self.magnitude_max
+        return np.clip(sums, -sum_max, sum_max)
 
     @property
     def _offset(self) -> int:

@@ -231,8 +231,9 @@ class RoundSums:
             raise InvalidPayload(f"shares of member {self.round.place_of(post.sender)}: {self._nothing_to_open()}")
         try:
             self.decryption.validate(self._decode(post))
-        except InvalidShare as error:
-            raise InvalidPayload(str(error)) from None
+        except InvalidShare as error:  # it counts members from 1
+            member = self.round.place_of(post.sender)
+            raise InvalidPayload(f"shares of member {member} are refused: {error.reason}") from None
 
     def open(self, posts: Sequence[Post], *, over_all: bool) -> Tensors:
         """Return the mean (n, D) of each opened class over its holders, or over all contributors.
@@ -247,7 +248,8 @@ class RoundSums:
         sums, (labels, holders) = self.round.beside[UPDATE], self._opened
         per, rows = self._per_class, []
         for place, count in enumerate(holders.tolist()):
-            total = self.packing.unpack_nearest(plaintexts[place * per : (place + 1) * per], self.info.embedding_size)
+            of_class = plaintexts[place * per : (place + 1) * per]
+            total = self.packing.unpack_nearest(of_class, self.info.embedding_size, count)
             divisor = int(sums["contributors"][0]) if over_all else count
             rows.append(self.point.decode(total) / divisor)
         return {"labels": labels, "holders": holders, "prototypes": np.stack(rows).astype(np.float32)}

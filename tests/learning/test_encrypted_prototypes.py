@@ -23,6 +23,7 @@ from fedchain.learning.exceptions import (
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.integers import read_integers, write_integers
 from fedchain.learning.prototype_method import PrototypeMethod
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Tensors
@@ -197,14 +198,14 @@ def test_shares_for_other_sums_are_refused_by_the_name_of_their_member() -> None
     elsewhere = other.posts("decryption_share", 1, [2])[0][1]
     good = game.posts("decryption_share", 1, [2])[0][1]
     for member, payload in ((2, elsewhere), (1, good)):
-        assert "are refused: the proof does not hold" in game.refused("decryption_share", member, payload)
-        assert f"decryption shares of member {member + 1} (" in game.refused("decryption_share", member, payload)
+        found = game.refused("decryption_share", member, payload)
+        assert found.startswith(f"shares of member {member} are refused: the proof does not hold")
     assert "left nothing to open in round 2" in game.refused("decryption_share", 2, good, number=2)
     shares = game.read("decryption_share", good)["shares"].copy()
     for place in (0, 40, len(shares) - 1):
         mutated = shares.copy()
         mutated[place] ^= 1
-        assert "member 3 (" in game.refused("decryption_share", 2, encode({"shares": mutated}))
+        assert "shares of member 2 are" in game.refused("decryption_share", 2, encode({"shares": mutated}))
     assert "bytes" in game.refused("decryption_share", 2, encode({"shares": shares[:-1].copy()}))
 
 
@@ -251,6 +252,31 @@ def test_a_liar_beyond_the_bounds_moves_a_sum_to_its_bound_and_the_federation_go
     assert known is not None
     assert np.isfinite(known["prototypes"]).all()
     assert (np.abs(known["prototypes"]) <= 1024.0).all()
+    assert game.play(2)
+
+
+@pytest.mark.parametrize("kind", ["any unit", "one", "minus one", "inverse", "copy"])
+def test_whatever_units_a_member_posts_no_mean_is_beyond_its_bound(kind: str) -> None:
+    game, modulus = Game(task(contributors_min=1)), int(dealing().public_key.ciphertext_modulus)
+    posts = dict(game.posts("update", 1))
+    honest = game.read("update", posts[SENDERS[0]])
+    copied = read_integers(honest["ciphertexts"])
+    made = {
+        "any unit": [pow(3, 7 + place, modulus) * 5 % modulus for place in range(len(copied))],  # beyond all digits
+        "one": [1] * len(copied),
+        "minus one": [modulus - 1] * len(copied),
+        "inverse": [pow(number, -1, modulus) for number in copied],
+        "copy": copied,
+    }
+    rows = write_integers(made[kind], dealing().public_key.ciphertext_size)
+    posts[SENDERS[1]] = encode({"labels": honest["labels"], "ciphertexts": rows})
+    game.rules.check("update", SENDERS[1], 1, b"", posts[SENDERS[1]])
+    game.close("update", 1, sorted(posts.items()))
+    game.close("decryption_share", 1, game.posts("decryption_share", 1))
+    known = game.rules.read_knowledge(game.known)
+    assert known is not None
+    bound, largest = 16.0, np.abs(known["prototypes"]).max()
+    assert largest == bound if kind == "any unit" else largest <= 1.0
     assert game.play(2)
 
 
