@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import EVIDENCE_MAX
 from fedchain.chain.exceptions import InvalidBlock, OutOfWindow, Refused
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
@@ -36,8 +37,16 @@ class FinalsAhead:
         context, height = self._context, found.block.header.height
         if not context.catch_up.was_asked(found.peer, height) or not 0 < height - context.head.height <= AHEAD_MAX:
             raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
-        if (count := len(found.block.transactions)) > len(context.head.members):
-            raise InvalidBlock("posts", f"{count} found, there are {len(context.head.members)} members")
+        # Nothing else is checked until its turn comes, and a message has room for far more.
+        block, members = found.block, len(context.head.members)
+        votes = (*found.certificate.votes, *(block.certificate.votes if block.certificate else ()))
+        for name, count, limit in (
+            ("posts", len(block.transactions), members),
+            ("votes", len(votes), 2 * members),
+            ("evidence", len(block.evidence), EVIDENCE_MAX),
+        ):
+            if count > limit:
+                raise InvalidBlock(name, f"{count} found, {members} members make at most {limit}")
         self._kept.setdefault(height, {})[found.peer] = found
 
     def of(self, peer: PublicKey, height: int) -> Final | None:

@@ -174,6 +174,22 @@ def test_a_block_ahead_that_nobody_was_asked_for_is_not_kept() -> None:
     assert stage.node.head.block_hash == blocks[0].hash
 
 
+def test_a_block_ahead_that_no_federation_could_make_is_not_kept() -> None:
+    stage = Stage(genesis(4))
+    blocks = _chain(stage, height=3)
+    _claim(stage, HOG, blocks[-1])
+    certificate = stage.certificate(blocks[1])
+    parent = blocks[1].certificate
+    assert parent is not None
+    for huge, votes in (
+        (replace(blocks[1], transactions=blocks[1].transactions * 2), certificate),
+        (blocks[1], replace(certificate, votes=certificate.votes * 3)),
+        (replace(blocks[1], certificate=replace(parent, votes=parent.votes * 3)), certificate),
+    ):
+        assert refused(stage.receive(FinalMessage(huge, votes), stage.others[HOG])) == ["InvalidBlock"]
+    assert not list(stage.node._catching_up._ahead)
+
+
 def test_who_is_behind_is_told_at_once_and_once_a_second() -> None:
     stage = Stage(genesis(4))
     stage.accept(2)
