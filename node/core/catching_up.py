@@ -2,7 +2,7 @@
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import AlreadyKnown
+from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Payloads, Status
@@ -10,6 +10,7 @@ from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.finals_ahead import Final, FinalsAhead
+from fedchain.node.core.jobs import Knowledge, Recompute
 from fedchain.node.core.joining import Joining
 from fedchain.node.core.ledger import WINDOW
 from fedchain.node.core.replay import Replay
@@ -86,6 +87,13 @@ class CatchingUp:
         if self._replays:
             return self.advance()
         return self._note_joined(self._joining.on_content(content_hash))
+
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> bool:
+        """Knowledge was recomputed; whether it let us follow a block that is replayed."""
+        if not self._replays:
+            return False
+        self._replay.on_recomputed(job, result)
+        return self.advance()
 
     def on_head(self) -> None:
         """Our head moved: who waited for less is not needed; go on asking."""

@@ -310,6 +310,8 @@ class Node:
             case Recompute(), Refused() | Knowledge():
                 self._blocks.on_recomputed(job, result)
                 self._production.on_recomputed(job, result)
+                if self._catching_up.on_recomputed(job, result):
+                    self._on_head()
             case _:
                 raise AssertionError(f"{type(result).__name__} is no result of {type(job).__name__}")
         return True

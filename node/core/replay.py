@@ -1,15 +1,16 @@
 """Replay: following every final block and recomputing its aggregate, for whoever takes nobody's word for it."""
 
 from fedchain.chain.block import Block
+from fedchain.chain.exceptions import Refused
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GetPayloads, Payloads
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
-from fedchain.node.core.effects import Send
+from fedchain.node.core.effects import Compute, Send
 from fedchain.node.core.finals_ahead import Final, FinalsAhead
-from fedchain.node.core.jobs import Knowledge
+from fedchain.node.core.jobs import Knowledge, Recompute
 
 
 class Replay:
@@ -19,6 +20,8 @@ class Replay:
         self._context, self._blocks, self._ahead = context, blocks, ahead
         self._judged: Final | None = None  # the block on the head: it is final, and waits for payloads
         self._payloads_here = 0  # of so many of its posts, from the first on
+        self._is_computing = False  # whether the shell recomputes its knowledge, which takes long
+        self._recomputed: Knowledge | Refused | None = None  # what came of that
         self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # who was asked for all payloads of a block, and when
 
     def take(self, found: Final) -> None:
@@ -60,8 +63,17 @@ class Replay:
         if not self._is_given_up(height):
             if not self._has_contents(found.block):
                 return None
-            self._recompute(found.block)
+            result = self._recompute(found.block)
+            if result is None:
+                return None
+            self._compare(found.block, result)
         return found
+
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
+        """The shell recomputed what a block leaves."""
+        is_of_head, judged = job.state.block_hash == self._context.head.block_hash, self._judged
+        if is_of_head and judged is not None and job.transactions == judged.block.transactions:
+            self._recomputed = result
 
     def _has_contents(self, block: Block) -> bool:
         """Whether all is here that recomputing needs. Each content that comes asks, so what was found is remembered."""
@@ -72,16 +84,27 @@ class Replay:
             self._payloads_here += 1
         return context.content(context.head.knowledge_root) is not None
 
-    def _recompute(self, block: Block) -> None:
-        """Compute a block's knowledge anew. It is final, whatever comes of that."""
-        context = self._context
-        result = context.checks.run(recompute_job(context, block.transactions))
-        if not isinstance(result, Knowledge):
+    def _recompute(self, block: Block) -> Knowledge | Refused | None:
+        """Compute a block's knowledge anew; None: it takes long, so the shell does it."""
+        if self._recomputed is not None or self._is_computing:
+            return self._recomputed
+        context, job = self._context, recompute_job(self._context, block.transactions)
+        if context.checks.is_slow(job):
+            self._is_computing = True
+            context.emit(Compute(job))
+            return None
+        result = context.checks.run(job)
+        assert result is not None, "recomputing leaves something, or is refused"
+        return result
+
+    def _compare(self, block: Block, result: Knowledge | Refused) -> None:
+        """The block is final, whatever came of recomputing it."""
+        if isinstance(result, Refused):
             self._blocks.contradict(block, b"")
         elif result.root != block.header.knowledge_root:
             self._blocks.contradict(block, result.root)
         else:
-            context.contents.put(result.root, result.data)
+            self._context.contents.put(result.root, result.data)
 
     def contents_wanted(self) -> set[Hash]:
         """Payloads of the blocks that wait."""
@@ -92,6 +115,7 @@ class Replay:
         waiting = {item.block.hash for item in self._ahead}
         self._asked = {block_hash: asked for block_hash, asked in self._asked.items() if block_hash in waiting}
         self._judged, self._payloads_here = None, 0
+        self._is_computing, self._recomputed = False, None
 
     def _fetch(self, block: Block, peer: PublicKey) -> None:
         """Ask for every payload of a block that is not here."""

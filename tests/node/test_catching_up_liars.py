@@ -12,12 +12,13 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads, Status
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.effects import Effect, Persist, Refuse, Send
+from fedchain.node.core.effects import Compute, Effect, Persist, Refuse, Send
 from fedchain.node.core.events import PeerConnected
+from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.joining import SPARE, WAITING_MAX
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Contradicted
-from tests.chain.builders import genesis
+from tests.chain.builders import SumRules, genesis
 from tests.node.stage import Stage, blamed, refused, sent
 
 FAR = 20
@@ -269,6 +270,23 @@ def test_who_replays_judges_a_block_once_however_many_payloads_it_waits_for(monk
     _send_payloads(stage, blocks[0], stage.others[HONEST])
     assert stage.node.head.block_hash == blocks[0].hash
     assert judged == blocks[:1] * 2, "once when it came, and once when it became the head"
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_who_replays_leaves_to_its_shell_what_takes_long(is_slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SumRules, "is_slow_to_check", lambda *_: is_slow)
+    stage, blocks = _replaying()
+    _claim(stage, HONEST, blocks[-1])
+    for block in blocks:
+        _hand_out(stage, HONEST, block)
+    effects = [effect for block in blocks[::-1] for effect in _send_payloads(stage, block, stage.others[HONEST])]
+    jobs = [effect.job for effect in effects if isinstance(effect, Compute)]
+    replayed = [job.transactions for job in jobs if isinstance(job, Recompute) and job.transactions]
+    assert [posts for posts in replayed if posts[0].round < stage.node.head.round] == (
+        [block.transactions for block in blocks] if is_slow else []
+    )
+    assert stage.node.head.block_hash == blocks[-1].hash
+    assert not stage.node.is_silent()
 
 
 def test_payloads_that_do_not_come_at_once_are_fetched_one_by_one() -> None:
