@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fedchain.learning.client import Client, Forward
     from fedchain.learning.models.prototypes import ClassMeans
+    from fedchain.learning.privacy.prototypes import PrototypeNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,13 @@ class Dfpl(PrototypeMethod):
     covered_by_dp_sgd: ClassVar[bool] = True
 
     def update(self, client: Client, round: Round) -> Tensors:
-        """Train (Algorithm 1), then post the class means of the client's data (Eq. 1)."""
+        """Train (Algorithm 1), then post the class means of the client's data (Eq. 1).
+
+        Raises `ReleaseRefused`, which names the client, before it trains where its privacy budget is spent.
+        """
+        if self.prototype_noise > 0:
+            noise = self._noise()
+            client.ledger.validate(round.number, noise.phase, [noise.release], noise.budget)
         known = known_prototypes(client.info, round)
         if self.prototype_source == "last_epoch":
             means = self._train_and_record(client, round, known)
@@ -103,19 +110,24 @@ class Dfpl(PrototypeMethod):
     def _class_means(self, client: Client, round: Round) -> ClassMeans:
         """Average the embeddings of all the client's data under its model, in evaluation mode (Eq. 1)."""
         from fedchain.learning.models.prototypes import calculate_prototypes, forward_all
-        from fedchain.learning.privacy.prototypes import PrototypeNoise, noised_class_means
+        from fedchain.learning.privacy.prototypes import noised_class_means
 
         if self.prototype_noise == 0:
             return calculate_prototypes(client.model, client.train_images, client.train_labels)
         embeddings, _ = forward_all(client.model, client.train_images)  # (n, D)
-        noise = PrototypeNoise(
+        return noised_class_means(client, round.number, embeddings, client.train_labels, self._noise())
+
+    def _noise(self) -> PrototypeNoise:
+        """How prototypes are hidden."""
+        from fedchain.learning.privacy.prototypes import PrototypeNoise
+
+        return PrototypeNoise(
             multiplier=self.prototype_noise,
             clip=self.prototype_clip,
             examples_min=self.examples_min,
             budget=self.budget,
             phase="update",
         )
-        return noised_class_means(client, round.number, embeddings, client.train_labels, noise)
 
     def _train_and_record(self, client: Client, round: Round, known: Known) -> ClassMeans:
         """Train, and average the embeddings that the last pass of training saw, in training mode."""

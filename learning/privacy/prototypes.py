@@ -49,6 +49,12 @@ class PrototypeNoise:
     phase: str
     """Name of the phase that posts."""
 
+    @property
+    def release(self) -> Release:
+        """What the noise of a round lets out: of a class's sum, which one example moves by 2 C at most."""
+        sensitivity = 2 * self.clip
+        return Release(PROTOTYPES, self.multiplier * sensitivity, sensitivity)
+
 
 def noised_class_means(
     client: Client,
@@ -70,10 +76,9 @@ def noised_class_means(
         )
     sums = torch.zeros(client.info.classes, embeddings.shape[1], dtype=torch.float64)
     sums.index_add_(0, labels, clip_rows(embeddings, noise.clip))  # (C, D)
-    sensitivity = 2 * noise.clip  # of a class's sum
+    sensitivity = noise.release.sensitivity
     scaled = (sums[posted] / sensitivity).numpy()  # (n, D)
-    release = Release(PROTOTYPES, noise.multiplier * sensitivity, sensitivity)
-    charge(client, round_number, noise.phase, scaled, release, noise.budget)
+    charge(client, round_number, noise.phase, scaled, noise.release, noise.budget)
     noised = add_noise(scaled, noise.multiplier, client.secrets, PROTOTYPES, noise.phase, "round", round_number)
     means = torch.from_numpy(noised) * sensitivity / counts[posted].unsqueeze(1)
     return ClassMeans(labels=posted, counts=counts[posted], prototypes=means.float())

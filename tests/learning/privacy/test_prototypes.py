@@ -9,6 +9,7 @@ import torch
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError, ReleaseRefused
 from fedchain.learning.learner import Learner
+from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.privacy.ledger import Budget, Memory, PrivacyLedger
 from fedchain.learning.privacy.prototypes import PrototypeNoise, noised_class_means
 from fedchain.learning.privacy.releases import Release
@@ -92,6 +93,16 @@ def test_a_federation_learns_from_noised_prototypes_and_counts_what_they_cost(me
     again = Federation(config(method, **noise))
     again.play(2)
     assert again.knowledge == noised.knowledge
+
+
+@pytest.mark.parametrize("method", ["dfpl", "fedproto"])
+def test_a_budget_that_is_spent_is_known_before_training(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise: dict[str, HyperparameterValue] = {"prototype_noise": 4.0, "prototype_source": "recompute"}
+    learner = Learner(config(method, epsilon_budget=1.3, **noise), secrets_of=secrets_of)
+    learner.contribute(0, "update", 1, b"")
+    monkeypatch.setattr(Dfpl, "train", lambda *_, **__: pytest.fail("it trains for nothing"))
+    with pytest.raises(ReleaseRefused, match=r"member 0, round 2: its total epsilon would be .*, the budget is 1\.3 "):
+        learner.contribute(0, "update", 2, b"")
 
 
 def test_together_with_dp_sgd_both_are_charged() -> None:
