@@ -1,12 +1,15 @@
 """Finding files, checksums, and what is said where something is missing; on MNIST's form."""
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from fedchain.learning.datasets import digits as reader
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.datasets.files import DATA_DIR_VARIABLE
 from fedchain.learning.datasets.load import load_dataset
@@ -17,6 +20,22 @@ from tests.learning.datasets.official import idx, pictures, write_idx_files
 FASHION = "fashion-mnist"
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 TRAIN_IMAGES_MD5 = "8d4fb7e6c68d591d4c3dfef9ec88bf0d"
+
+
+def test_the_digits_are_the_library_s_with_or_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = reader._read_file()
+    monkeypatch.setattr(reader, "find_spec", lambda name: None)
+    known_images, known_labels = reader._read_file()
+    assert (images.dtype, labels.dtype) == (known_images.dtype, known_labels.dtype)
+    assert np.array_equal(images, known_images)
+    assert np.array_equal(labels, known_labels)
+
+
+def test_the_digits_are_read_without_their_library() -> None:
+    code = "import sys; from fedchain.learning.datasets import load; load.load_dataset('digits')"
+    code += "; print('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_the_digits_are_split_by_class() -> None:
