@@ -10,14 +10,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedchain.crypto.durable import sync_folder
 from fedchain.learning.exceptions import LedgerDamaged
+from fedchain.learning.privacy.ledger import PrivacyLedger
 from fedchain.node.journal_file import write_all
-
-if TYPE_CHECKING:
-    from fedchain.learning.privacy.ledger import PrivacyLedger
 
 
 def ledger_path(secrets: Path) -> Path:
@@ -25,14 +22,12 @@ def ledger_path(secrets: Path) -> Path:
     return secrets.with_suffix(".privacy")
 
 
-def open_ledger(secrets: Path, member: int) -> "PrivacyLedger":
+def open_ledger(secrets: Path, member: int) -> PrivacyLedger:
     """Open the ledger beside a member's private randomness; it begins with that.
 
     Raises:
         LedgerDamaged: it is gone, or cannot be made.
     """
-    from fedchain.learning.privacy.ledger import PrivacyLedger  # with scipy: too large for a node that trains nothing
-
     path = ledger_path(secrets)
     try:
         if not path.exists():

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 ORDERS: NDArray[np.float64] = np.array([*range(2, 65), 80, 96, 128, 192, 256, 512, 1024], dtype=np.float64)
 """Orders alpha at which curves are kept, (70,). The best one decides: others, between them, would only sharpen epsilon,
@@ -54,6 +53,8 @@ def _curve(rate: float, multiplier: float) -> NDArray[np.float64]:
 @lru_cache(maxsize=1)
 def _log_binomials() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """log(alpha choose k), which is -inf where k is above alpha, and alpha - k; each (orders, 1025)."""
+    from scipy.special import gammaln  # as in gaussian.py
+
     alpha, k = ORDERS[:, None], np.arange(ORDERS[-1] + 1)
     rest = np.maximum(alpha - k, 0.0)
     log_binomial = gammaln(alpha + 1) - gammaln(k + 1) - gammaln(rest + 1)

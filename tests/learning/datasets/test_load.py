@@ -31,11 +31,16 @@ def test_the_digits_are_the_library_s_with_or_without_it(monkeypatch: pytest.Mon
     assert np.array_equal(labels, known_labels)
 
 
-def test_the_digits_are_read_without_their_library() -> None:
-    code = "import sys; from fedchain.learning.datasets import load; load.load_dataset('digits')"
-    code += "; print('sklearn' in sys.modules)"
+def test_who_trains_on_digits_without_noise_loads_no_large_library() -> None:
+    code = """
+import sys
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.learner import Learner
+Learner(LearningConfig(dataset="digits", clients=4))
+print({"sklearn", "scipy", "matplotlib"} & sys.modules.keys())
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == "set()\n"
 
 
 def test_the_digits_are_split_by_class() -> None:
