@@ -268,15 +268,21 @@ def expected_contributors(state: State) -> frozenset[PublicKey]:
     return frozenset(punctual) or state.contributors
 
 
-@lru_cache(maxsize=256)
 def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
-    """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all.
+    """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all."""
+    return _draw(members, count, seed) if 0 < count < len(members) else _all(members)
 
-    Kept, for each member is hashed, and a state is read more than once, and by many peers in a simulation.
-    """
-    if count == 0 or count >= len(members):
-        return frozenset(members)
-    return frozenset(nsmallest(count, members, key=lambda member: sha256(seed + member)))
+
+@lru_cache(maxsize=512)
+def _draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
+    """Kept, for each member is hashed; a state is read more than once, and in a simulation by many peers."""
+    ranks = ((sha256(seed + member), member) for member in members)
+    return frozenset(member for _, member in nsmallest(count, ranks))
+
+
+@lru_cache(maxsize=8)
+def _all(members: tuple[PublicKey, ...]) -> frozenset[PublicKey]:
+    return frozenset(members)
 
 
 @lru_cache(maxsize=8)
