@@ -1,10 +1,16 @@
-"""Signatures of the next blocks, verified on other cores while one is judged: libsodium needs no interpreter lock."""
+"""Signatures of the next blocks, verified by other processes while one block is judged.
+
+Threads do not help: each check is short, and whoever has finished one waits for the interpreter lock.
+"""
 
 import os
-from collections import deque
+import signal
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import get_context
 
 from fedchain.chain.block import Block, block_signing_message
 from fedchain.chain.certificate import Certificate
@@ -12,10 +18,19 @@ from fedchain.chain.genesis import Genesis
 from fedchain.crypto.signatures import PublicKey, Signature, is_valid_signature
 
 WORKERS_MAX = 4
-"""Threads; more cores than that wait for the one that judges."""
+"""Processes beside the one that judges; more would wait for it."""
+
+BLOCKS_MIN = 200
+"""Blocks from which on it pays to start processes."""
+
+BLOCKS_AHEAD = 8
+"""Blocks in the hands of each process."""
 
 Found = tuple[Block, Certificate] | None
 """A final block with its certificate, or None where it is damaged."""
+
+Signed = tuple[PublicKey, Signature, bytes]
+"""Who signed, the signature, and the message."""
 
 
 class SignaturesAhead:
@@ -26,40 +41,81 @@ class SignaturesAhead:
 
     def __init__(self, genesis: Genesis) -> None:
         self._genesis = genesis
-        self._workers = min(WORKERS_MAX, os.cpu_count() or 1)
+        self._workers = min(WORKERS_MAX, (os.cpu_count() or 1) - 1)
+        self._sent: OrderedDict[Signed, None] = OrderedDict()
+        self._valid: OrderedDict[Signed, None] = OrderedDict()
         # Each block brings at most two signatures of a member that were not seen before, and one of its miner.
-        self.is_valid = lru_cache((self._workers + 2) * (2 * len(genesis.members) + 1))(is_valid_signature)
+        self._size_max = (self._workers * BLOCKS_AHEAD + 2) * (2 * len(genesis.members) + 1)
+
+    def is_valid(self, signer: PublicKey, signature: Signature, message: bytes) -> bool:
         """As :func:`is_valid_signature`."""
+        signed = signer, signature, message
+        if signed in self._valid:
+            return True
+        is_valid = is_valid_signature(*signed)
+        if is_valid:
+            self._remember(self._valid, signed)
+        return is_valid
 
-    def read(self, blocks: Iterable[Found]) -> Iterator[Found]:
-        """The same blocks; the signatures of each were looked at when it comes."""
-        waiting = deque[tuple[Found, Future[None]]]()
-        with ThreadPoolExecutor(self._workers) as pool:
+    def read(self, blocks: Iterable[Found], count: int) -> Iterator[Found]:
+        """The same ``count`` blocks; the signatures of each were looked at when it comes."""
+        if self._workers < 1 or count < BLOCKS_MIN:
+            yield from blocks
+            return
+        waiting = deque[tuple[Found, list[Signed], Future[list[bool]]]]()
+        pool = ProcessPoolExecutor(self._workers, get_context("spawn"), _begin)
+        try:
             for found in blocks:
-                waiting.append((found, pool.submit(self._verify, found)))
-                if len(waiting) > self._workers:
-                    yield self._next(waiting)
+                signed = [] if found is None else self._new(*found)
+                waiting.append((found, signed, _submit(pool, signed)))
+                if len(waiting) > self._workers * BLOCKS_AHEAD:
+                    yield self._next(*waiting.popleft())
             while waiting:
-                yield self._next(waiting)
+                yield self._next(*waiting.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def _next(self, waiting: deque[tuple[Found, Future[None]]]) -> Found:
-        found, verified = waiting.popleft()
-        verified.result()
+    def _next(self, found: Found, signed: list[Signed], verified: Future[list[bool]]) -> Found:
+        with suppress(BrokenProcessPool):  # what the others did not look at is looked at where it is needed
+            for item, is_valid in zip(signed, verified.result(), strict=True):
+                if is_valid:
+                    self._remember(self._valid, item)
         return found
 
-    def _verify(self, found: Found) -> None:
-        if found is not None:
-            for signer, signature, message in _signed(self._genesis, *found):
-                self.is_valid(signer, signature, message)
+    def _new(self, block: Block, certificate: Certificate) -> list[Signed]:
+        """What was not handed out before."""
+        found = [signed for signed in _signed(self._genesis, block, certificate) if signed not in self._sent]
+        for signed in found:
+            self._remember(self._sent, signed)
+        return found
+
+    def _remember(self, known: OrderedDict[Signed, None], signed: Signed) -> None:
+        known[signed] = None
+        if len(known) > self._size_max:
+            known.popitem(last=False)
 
 
-def _signed(genesis: Genesis, block: Block, certificate: Certificate) -> Iterator[tuple[PublicKey, Signature, bytes]]:
+def _signed(genesis: Genesis, block: Block, certificate: Certificate) -> Iterator[Signed]:
     chain_id = genesis.chain_id
-    for vote in certificate.votes:
+    for vote in (*(block.certificate.votes if block.certificate else ()), *certificate.votes):
         yield vote.voter, vote.signature, vote.signing_message(chain_id)
     yield block.header.miner, block.signature, block_signing_message(chain_id, block.hash)
     for post in block.transactions:
         yield post.sender, post.signature, post.signing_message(chain_id)
-    # Whoever looks at the parent has begun with these, and is done with them by now.
-    for vote in block.certificate.votes if block.certificate else ():
-        yield vote.voter, vote.signature, vote.signing_message(chain_id)
+
+
+def _submit(pool: ProcessPoolExecutor, signed: list[Signed]) -> Future[list[bool]]:
+    try:
+        return pool.submit(_verify, signed)
+    except BrokenProcessPool as error:
+        broken = Future[list[bool]]()
+        broken.set_exception(error)
+        return broken
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asked
+
+
+def _verify(signed: list[Signed]) -> list[bool]:
+    return [is_valid_signature(*item) for item in signed]

@@ -77,7 +77,8 @@ class _Audit:
         if base == 1:
             self._state = genesis_state(self._genesis)
         heights = range(base, height + 1)
-        for place, found in zip(heights, self._signatures.read(map(self._store.final, heights)), strict=True):
+        blocks = self._signatures.read(map(self._store.final, heights), len(heights))
+        for place, found in zip(heights, blocks, strict=True):
             if self._state is None:
                 self._state = self._store.stored_state(place)
             if found is None:

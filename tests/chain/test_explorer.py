@@ -1,5 +1,5 @@
+import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -590,18 +590,33 @@ def test_a_certificate_without_a_quorum_is_caught(chain: ChainBuilder, explore: 
     assert report.blocks[3].error == "InvalidCertificate: quorum: 2 votes found, 3 of 4 required"
 
 
-def test_who_judges_waits_for_signatures_and_verifies_none(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    verified = list[tuple[int, bytes]]()
+def _die(signed: list[ahead.Signed]) -> list[bool]:
+    os._exit(1)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_other_processes_verify_signatures_and_who_judges_does_where_they_die(
+    is_broken: bool, explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified = list[bytes]()
 
     def verify(key: bytes, signature: bytes, message: bytes) -> bool:
-        verified.append((threading.get_ident(), signature))
+        verified.append(signature)
         return is_valid_signature(key, signature, message)
 
     monkeypatch.setattr(ahead, "is_valid_signature", verify)
+    monkeypatch.setattr(ahead, "BLOCKS_MIN", 1)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    if is_broken:
+        monkeypatch.setattr(ahead, "_verify", _die)
     assert explorer.verify(SumRules()).is_valid
-    assert threading.get_ident() not in {thread for thread, _ in verified}
     # 4 miners, 15 posts, and 3 votes for each block, though those for all but the last come twice.
-    assert len({signature for _, signature in verified}) == 4 + 15 + 4 * 3
+    assert len(verified) == (4 + 15 + 4 * 3 if is_broken else 0)
+
+
+def test_short_chains_are_judged_by_one_process(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "ProcessPoolExecutor", None)
+    assert explorer.verify(SumRules()).is_valid
 
 
 def test_forged_votes_are_caught(chain: ChainBuilder, explore: Explore) -> None:
