@@ -270,14 +270,13 @@ def expected_contributors(state: State) -> frozenset[PublicKey]:
 
 def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
     """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all."""
-    return _draw(members, count, seed) if 0 < count < len(members) else _all(members)
+    return frozenset(_draw(members, count, seed)) if 0 < count < len(members) else _all(members)
 
 
-@lru_cache(maxsize=512)
-def _draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
+@lru_cache(maxsize=2048)
+def _draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> tuple[PublicKey, ...]:
     """Kept, for each member is hashed; a state is read more than once, and in a simulation by many peers."""
-    ranks = ((sha256(seed + member), member) for member in members)
-    return frozenset(member for _, member in nsmallest(count, ranks))
+    return tuple(member for _, member in nsmallest(count, ((sha256(seed + member), member) for member in members)))
 
 
 @lru_cache(maxsize=8)
