@@ -186,10 +186,9 @@ class LearningConfig:
             raise ConfigurationError(
                 f"augmentation {self.augmentation} moves pixels, which scaling pixel cannot follow"
             )
-        if self.augmentation != "none" and len(info.shape) != 3:
-            raise ConfigurationError(f"augmentation {self.augmentation} is for images, which {self.dataset} has not")
-        if self.feature_shift != "none" and len(info.shape) != 3:
-            raise ConfigurationError(f"feature_shift {self.feature_shift} is for images, which {self.dataset} has not")
+        for name, change in self._changes_of_images:
+            if len(info.shape) != 3:
+                raise ConfigurationError(f"{name} {change} is for images, which {self.dataset} has not")
         if self.feature_shift != "none" and self.scaling == "pixel":
             raise ConfigurationError(
                 f"feature_shift {self.feature_shift} changes pixels that are always black: not with scaling pixel"
@@ -207,13 +206,16 @@ class LearningConfig:
             raise ConfigurationError(f"model '{self.model}' cannot be chosen: data set '{OWN}' brings its own")
         if self.scaling != "channel":
             raise ConfigurationError(f"scaling {self.scaling} is for built-in data sets, not for '{OWN}'")
-        if self.augmentation != "none":
-            raise ConfigurationError(f"augmentation {self.augmentation} is for built-in data sets, not for '{OWN}'")
-
-        if self.feature_shift != "none":
-            raise ConfigurationError(f"feature_shift {self.feature_shift} is for built-in data sets, not for '{OWN}'")
+        for name, change in self._changes_of_images:
+            raise ConfigurationError(f"{name} {change} is for built-in data sets, not for '{OWN}'")
         if self.classes:
             raise ConfigurationError(f"classes must be 0, not {self.classes}: data set '{OWN}' has its model's")
+
+    @property
+    def _changes_of_images(self) -> list[tuple[str, str]]:
+        """What is done to images, by its field's name."""
+        changes = (("augmentation", self.augmentation), ("feature_shift", self.feature_shift))
+        return [(name, change) for name, change in changes if change != "none"]
 
     def _classes_max(self, kind: str) -> int:
         """The data set's number of classes, where a partition of this kind is chosen."""

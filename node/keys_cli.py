@@ -11,7 +11,6 @@ import typer
 from fedchain.node.command import clear_errors
 
 if TYPE_CHECKING:
-    from fedchain.chain.genesis import Genesis
     from fedchain.crypto.keys import PrivateKey
 
 log = logging.getLogger("fedchain.keys")
@@ -108,8 +107,9 @@ def export_signing_journal(
     with clear_errors():
         from fedchain.node.journal_file import journal_path
         from fedchain.node.journal_transfer import Owner, export_journal
+        from fedchain.node.run import read_genesis
 
-        document = _read_genesis(genesis)
+        document = read_genesis(genesis)
         owner = Owner(lambda: load_key(path), document.index)
         typer.echo(export_journal(journal_path(path, document.chain_id), owner), nl=False)
 
@@ -125,13 +125,14 @@ def import_signing_journal(
         from fedchain.node.core.journal import is_behind
         from fedchain.node.journal_file import JournalError, journal_path
         from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, Owner, import_journal
+        from fedchain.node.run import read_genesis
 
         try:
             with exported.open(encoding="utf-8") as file:
                 text = file.read(EXPORT_SIZE_MAX + 1)
         except ValueError:
             raise JournalError(f"{exported} is no exported journal: it is not text") from None
-        document = _read_genesis(genesis)
+        document = read_genesis(genesis)
         owner = Owner(lambda: load_key(path), document.index)
         import_journal(journal_path(path, document.chain_id), text, is_behind, owner)
 
@@ -173,16 +174,3 @@ def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:
 
 def _new_passphrase() -> str:
     return os.environ.get(PASSPHRASE_VARIABLE) or ask_passphrase(twice=True)
-
-
-def _read_genesis(genesis: Path) -> "Genesis":
-    from fedchain.chain.exceptions import InvalidEncoding
-    from fedchain.chain.genesis import Genesis
-    from fedchain.node.config import NodeConfigError
-
-    try:
-        return Genesis.decode(genesis.read_bytes())
-    except OSError as error:
-        raise NodeConfigError(f"{genesis} cannot be read: {error.strerror}") from None
-    except InvalidEncoding as error:
-        raise NodeConfigError(f"{genesis} is no genesis document: {error}") from None

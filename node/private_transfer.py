@@ -13,6 +13,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.hpke import seal, unseal
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import SecretMissing
+from fedchain.learning.privacy.ledger import read_entry, write_entry
 from fedchain.learning.secrets import ROOT_SIZE
 from fedchain.node.journal_file import JournalError
 from fedchain.node.ledger_file import ledger_path, open_ledger
@@ -61,8 +62,6 @@ def read_private(secrets: Path, member: int) -> PrivatePart | None:
     root = read_root(secrets, member)
     if root is None and not ledger_path(secrets).exists():
         return None
-    from fedchain.learning.privacy.ledger import write_entry
-
     return PrivatePart(root, tuple(map(write_entry, open_ledger(secrets, member).entries())))
 
 
@@ -78,8 +77,6 @@ def write_private(secrets: Path, member: int, part: PrivatePart) -> None:
         SecretMissing: other randomness is there, or it cannot be read or written.
         LedgerDamaged: releases are there that the part does not know; the same; or the ledger is gone.
     """
-    from fedchain.learning.privacy.ledger import read_entry
-
     here = read_root(secrets, member)
     if here is not None and here != part.root:
         raise SecretMissing(

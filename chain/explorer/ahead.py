@@ -42,19 +42,18 @@ class SignaturesAhead:
     def __init__(self, genesis: Genesis) -> None:
         self._genesis = genesis
         self._workers = min(WORKERS_MAX, (os.cpu_count() or 1) - 1)
-        self._sent: OrderedDict[Signed, None] = OrderedDict()
-        self._valid: OrderedDict[Signed, None] = OrderedDict()
+        self._known: OrderedDict[Signed, bool] = OrderedDict()  # True: it is valid; False: another process has it
         # Each block brings at most two signatures of a member that were not seen before, and one of its miner.
         self._size_max = (self._workers * BLOCKS_AHEAD + 2) * (2 * len(genesis.members) + 1)
 
     def is_valid(self, signer: PublicKey, signature: Signature, message: bytes) -> bool:
         """As :func:`is_valid_signature`."""
         signed = signer, signature, message
-        if signed in self._valid:
+        if self._known.get(signed):
             return True
         is_valid = is_valid_signature(*signed)
         if is_valid:
-            self._remember(self._valid, signed)
+            self._remember(signed, is_valid=True)
         return is_valid
 
     def read(self, blocks: Iterable[Found], count: int) -> Iterator[Found]:
@@ -79,20 +78,20 @@ class SignaturesAhead:
         with suppress(BrokenProcessPool):  # what the others did not look at is looked at where it is needed
             for item, is_valid in zip(signed, verified.result(), strict=True):
                 if is_valid:
-                    self._remember(self._valid, item)
+                    self._remember(item, is_valid=True)
         return found
 
     def _new(self, block: Block, certificate: Certificate) -> list[Signed]:
         """What was not handed out before."""
-        found = [signed for signed in _signed(self._genesis, block, certificate) if signed not in self._sent]
+        found = [signed for signed in _signed(self._genesis, block, certificate) if signed not in self._known]
         for signed in found:
-            self._remember(self._sent, signed)
+            self._remember(signed, is_valid=False)
         return found
 
-    def _remember(self, known: OrderedDict[Signed, None], signed: Signed) -> None:
-        known[signed] = None
-        if len(known) > self._size_max:
-            known.popitem(last=False)
+    def _remember(self, signed: Signed, *, is_valid: bool) -> None:
+        self._known[signed] = is_valid
+        if len(self._known) > self._size_max:
+            self._known.popitem(last=False)
 
 
 def _signed(genesis: Genesis, block: Block, certificate: Certificate) -> Iterator[Signed]:

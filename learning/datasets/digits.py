@@ -12,7 +12,6 @@ from fedchain.learning.datasets.files import Files
 TEST_EVERY = 5
 """Of each class, every fifth image in the original order is a test image."""
 
-
 SIDE = 8
 """Height and width of an image, in pixels."""
 

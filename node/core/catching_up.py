@@ -9,7 +9,7 @@ from fedchain.network.messages import Payloads, Status
 from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
-from fedchain.node.core.finals_ahead import Final, FinalsAhead
+from fedchain.node.core.finals_ahead import FinalsAhead, HandedOut
 from fedchain.node.core.jobs import Knowledge, Recompute
 from fedchain.node.core.joining import Joining
 from fedchain.node.core.ledger import WINDOW
@@ -43,8 +43,8 @@ class CatchingUp:
         self._joining.on_claim(status.height)
         if status.height > context.head.height:
             self._ask()
-        elif status.head_hash == context.head.block_hash and context.knowledge() is None:
-            context.send(context.contents.fetch(context.head.knowledge_root, peer, context.now.ms))
+        elif status.head_hash == context.head.block_hash:
+            context.fetch_knowledge(peer)
 
     def on_tick(self) -> None:
         """Ask again, and for what else is missing."""
@@ -53,9 +53,8 @@ class CatchingUp:
         self._joining.on_tick()
         self._backfill.on_tick()
         self._replay.on_tick()
-        if context.knowledge() is None and context.peers:
-            peer = next(iter(context.peers))
-            context.send(context.contents.fetch(context.head.knowledge_root, peer, context.now.ms))
+        if context.peers:
+            context.fetch_knowledge(next(iter(context.peers)))
 
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
         """A final block; whether it moved our head. Raises Refused."""
@@ -64,10 +63,10 @@ class CatchingUp:
             return False
         if height <= context.head.height:
             raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
-        found = Final(peer, block, certificate)
+        found = HandedOut(peer, block, certificate)
         if self._replays:
             self._ahead.keep(found)
-            self._replay.take(found)
+            self._replay.fetch(found)
             return self.advance()
         if block.header.parent_hash == context.head.block_hash:
             self._follow(found)
@@ -114,7 +113,7 @@ class CatchingUp:
             self._follow(found)
         return found is not None
 
-    def _follow(self, found: Final) -> None:
+    def _follow(self, found: HandedOut) -> None:
         self._blocks.on_final(found.block, found.certificate)
         self._context.catch_up.delivered(found.peer, found.block.header.height, self._context.now.ms)
 

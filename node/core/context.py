@@ -90,6 +90,11 @@ class Context:
         """Send messages, each to one peer."""
         self.effects.extend(Send(peer, message) for peer, message in requests)
 
+    def fetch_knowledge(self, peer: PublicKey) -> None:
+        """Fetch what the federation knows at the head from a peer, unless it is here."""
+        if self.knowledge() is None:
+            self.send(self.contents.fetch(self.head.knowledge_root, peer, self.now.ms))
+
     def tell(self, notice: Notice) -> None:
         """Tell the operator."""
         self.effects.append(Tell(notice))

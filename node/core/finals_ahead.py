@@ -16,7 +16,7 @@ AHEAD_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class HandedOut:
     """A final block, as a peer says."""
 
     peer: PublicKey
@@ -30,30 +30,30 @@ class FinalsAhead:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._kept: dict[int, dict[PublicKey, Final]] = {}  # by height, and by who handed it out
+        self._kept: dict[int, dict[PublicKey, HandedOut]] = {}  # by height, and by who handed it out
 
-    def keep(self, found: Final) -> None:
+    def keep(self, found: HandedOut) -> None:
         """Keep a block that its peer was asked for. Raises OutOfWindow and InvalidBlock."""
         context, height = self._context, found.block.header.height
         if not context.catch_up.was_asked(found.peer, height) or not 0 < height - context.head.height <= AHEAD_MAX:
             raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
         # Nothing else is checked until its turn comes, and a message has room for far more.
         block, members = found.block, len(context.head.members)
-        votes = (*found.certificate.votes, *(block.certificate.votes if block.certificate else ()))
+        votes = len(found.certificate.votes) + (len(block.certificate.votes) if block.certificate else 0)
         for name, count, limit in (
             ("posts", len(block.transactions), members),
-            ("votes", len(votes), 2 * members),
+            ("votes", votes, 2 * members),
             ("evidence", len(block.evidence), EVIDENCE_MAX),
         ):
             if count > limit:
                 raise InvalidBlock(name, f"{count} found, {members} members make at most {limit}")
         self._kept.setdefault(height, {})[found.peer] = found
 
-    def of(self, peer: PublicKey, height: int) -> Final | None:
+    def of(self, peer: PublicKey, height: int) -> HandedOut | None:
         """What a peer handed out at a height."""
         return self._kept.get(height, {}).get(peer)
 
-    def next(self) -> Final | None:
+    def next(self) -> HandedOut | None:
         """Of the blocks on the head the first that is final; who handed out another one is to blame."""
         context = self._context
         for found in list(self._kept.get(context.head.height + 1, {}).values()):
@@ -70,5 +70,5 @@ class FinalsAhead:
         """Our head is at ``height``."""
         self._kept = {above: items for above, items in self._kept.items() if above > height}
 
-    def __iter__(self) -> Iterator[Final]:
+    def __iter__(self) -> Iterator[HandedOut]:
         return (found for items in self._kept.values() for found in items.values())

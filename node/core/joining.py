@@ -127,8 +127,7 @@ class Joining:
             return False
         del self._waiting[head.block.hash]
         context.catch_up.delivered(head.source, _height(head), context.now.ms)
-        if context.knowledge() is None:
-            context.send(context.contents.fetch(context.head.knowledge_root, head.source, context.now.ms))
+        context.fetch_knowledge(head.source)
         return True
 
     def _holders_required(self) -> int:

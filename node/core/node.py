@@ -221,7 +221,7 @@ class Node:
                 context.peers[peer] = None
                 # The first few tell us at once what we lack; the others hear from us at the ticks.
                 if len(context.peers) <= GREETED_PEERS:
-                    context.emit(Send(peer, self._answers.status(self._voting.agreement)))
+                    self._send_status(peer)
                 if not is_first:
                     return context.effects
             case PeerDisconnected(peer):
@@ -282,7 +282,7 @@ class Node:
                 context.send((peer, question) for question in questions)
                 if message.height + BEHIND < context.head.height and peer not in self._told:
                     self._told.add(peer)
-                    context.emit(Send(peer, self._answers.status(self._voting.agreement)))
+                    self._send_status(peer)
             case Payloads():
                 if self._catching_up.on_payloads(peer, message):
                     self._on_head()
@@ -326,8 +326,11 @@ class Node:
         context.send(context.contents.on_tick(context.now.ms, peers))
         for _ in range(min(STATUS_PEERS, len(peers))):
             self._turn = (self._turn + 1) % len(peers)
-            context.emit(Send(peers[self._turn], self._answers.status(self._voting.agreement)))
+            self._send_status(peers[self._turn])
         self._catching_up.on_tick()
+
+    def _send_status(self, peer: PublicKey) -> None:
+        self._context.emit(Send(peer, self._answers.status(self._voting.agreement)))
 
     def _advance(self) -> None:
         """Let everything happen that can happen now."""

@@ -9,7 +9,7 @@ from fedchain.network.sync import STALL_MS
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, Send
-from fedchain.node.core.finals_ahead import Final, FinalsAhead
+from fedchain.node.core.finals_ahead import FinalsAhead, HandedOut
 from fedchain.node.core.jobs import Knowledge, Recompute
 
 
@@ -18,14 +18,14 @@ class Replay:
 
     def __init__(self, context: Context, blocks: BlockImport, ahead: FinalsAhead) -> None:
         self._context, self._blocks, self._ahead = context, blocks, ahead
-        self._judged: Final | None = None  # the block on the head: it is final, and waits for payloads
+        self._judged: HandedOut | None = None  # the block on the head: it is final, and waits for payloads
         self._payloads_here = 0  # of so many of its posts, from the first on
         self._is_computing = False  # whether the shell recomputes its knowledge, which takes long
         self._recomputed: Knowledge | Refused | None = None  # what came of that
         self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # who was asked for all payloads of a block, and when
 
-    def take(self, found: Final) -> None:
-        """Fetch the payloads of a block that is kept."""
+    def fetch(self, found: HandedOut) -> None:
+        """Fetch the payloads of a block that is kept: the small ones at once."""
         context, peer, block, height = self._context, found.peer, found.block, found.block.header.height
         if self._is_given_up(height) or block.hash in self._asked:
             return
@@ -33,7 +33,7 @@ class Replay:
             self._asked[block.hash] = peer, context.now.ms
             context.emit(Send(peer, GetPayloads(height)))
         else:
-            self._fetch(block, peer)
+            self._fetch_each(block, peer)
 
     def on_payloads(self, peer: PublicKey, message: Payloads) -> None:
         """Payloads of a block come at once; what is missing among them is fetched one by one."""
@@ -44,7 +44,7 @@ class Replay:
         for payload in message.payloads:
             if (content_hash := sha256(payload)) in expected:
                 self._context.contents.put(content_hash, payload)
-        self._fetch(found.block, peer)
+        self._fetch_each(found.block, peer)
 
     def on_tick(self) -> None:
         """Fetch one by one what was asked for at once and has not come."""
@@ -52,9 +52,9 @@ class Replay:
         for found in self._ahead:
             _, asked_ms = self._asked.get(found.block.hash, (b"", now_ms))
             if now_ms - asked_ms >= STALL_MS:
-                self._fetch(found.block, found.peer)
+                self._fetch_each(found.block, found.peer)
 
-    def next(self) -> Final | None:
+    def next(self) -> HandedOut | None:
         """The block on the head, once its aggregate is recomputed."""
         height = self._context.head.height + 1
         found = self._judged = self._judged or self._ahead.next()
@@ -117,8 +117,8 @@ class Replay:
         self._judged, self._payloads_here = None, 0
         self._is_computing, self._recomputed = False, None
 
-    def _fetch(self, block: Block, peer: PublicKey) -> None:
-        """Ask for every payload of a block that is not here."""
+    def _fetch_each(self, block: Block, peer: PublicKey) -> None:
+        """Fetch one by one what is not here of a block's payloads."""
         context = self._context
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 
