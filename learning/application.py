@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
+from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import NothingLeft
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import info_of
+from fedchain.learning.payload.bulk import PartRef, check_manifest, decode_part, listed
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, Post, Round, Tensors
@@ -44,6 +46,10 @@ class PrototypeSummary:
     """(n, n) cosine similarities; 0 where a norm is 0."""
 
 
+Part = tuple[bytes, int, int]
+"""Hash, size and reader of a part: what the chain and the network need to know of it (`payload/bulk.py`)."""
+
+
 class Application:
     """The public side of a learning task: what the chain asks of it.
 
@@ -60,7 +66,7 @@ class Application:
         self.method = build_method(config.method, dict(config.hyperparameters))
         self.info: ModelInfo = info_of(config)
         self.method.validate_model(self.info)
-        self._knowledge = KnowledgeReader(self.method, self.info)
+        self._knowledge = KnowledgeReader(self.method, self.info, config.clients)
         self._public = Round(
             0,
             None,
@@ -73,10 +79,9 @@ class Application:
         if members:
             self.method.validate_material(self._public)
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
-        self._payload_specs = {name: self.method.payload_spec(phase, self.info) for name, phase in self._phases.items()}
-        self._knowledge_specs = {
-            name: self.method.knowledge_spec(phase, self.info) for name, phase in self._phases.items()
-        }
+        self._kinds = kinds_of(self.method, self.info)
+        self._payload_specs = payload_specs(self.method, self.info, config.clients)
+        self._knowledge_specs = knowledge_specs(self.method, self.info, config.clients)
         self._decoded = _DecodedPosts()
 
     def join(self, chain_id: bytes) -> None:
@@ -103,7 +108,30 @@ class Application:
         `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes.
         """
         which, round = self._phases[phase], self._round(round_number, knowledge)
-        self.method.check(which, self._read(which, sender, payload, round_number), round)
+        post = self._read(which, sender, payload, round_number)
+        check_manifest(post.payload, self._kinds.get(phase, {}), self.method.parts_bytes_max)
+        self.method.check(which, post, round)
+
+    def parts(self, phase: str, payload: bytes) -> tuple[Part, ...]:
+        """Return the parts that a checked post of the phase lists, none where posts are whole."""
+        if phase not in self._kinds:
+            return ()
+        return _parts(listed(decode(payload, self._payload_specs[phase]), self._kinds[phase]))
+
+    def parts_known(self, knowledge: bytes) -> tuple[tuple[int, Part], ...]:
+        """Return the parts that the knowledge lists, each with the round that it was posted in."""
+        return tuple(
+            (left.round, part)
+            for left in self._knowledge.read(knowledge)
+            if left.phase in self._kinds
+            for part in _parts(listed(left.tensors, self._kinds[left.phase]))
+        )
+
+    def check_part(self, phase: str, payload: bytes, part_hash: bytes, data: bytes) -> None:
+        """Raise `InvalidPayload` unless the bytes are a part of the kind that a checked post lists them as."""
+        for ref in listed(decode(payload, self._payload_specs[phase]), self._kinds[phase]):
+            if ref.hash == part_hash:
+                decode_part(data, self._kinds[phase][ref.kind])
 
     def is_slow_to_check(self, phase: str) -> bool:
         """Whether posts of the phase take long to check, however short they are."""
@@ -187,6 +215,10 @@ class _DecodedPosts:
         self._phases.setdefault((phase, round_number), {})[id(payload)] = payload, tensors
         while len(self._phases) > PHASES_KEPT:
             del self._phases[next(iter(self._phases))]
+
+
+def _parts(refs: Sequence[PartRef]) -> tuple[Part, ...]:
+    return tuple((ref.hash, ref.size, ref.reader) for ref in refs)
 
 
 def _inner(a: NDArray[Any], b: NDArray[Any]) -> float:

@@ -4,6 +4,7 @@ LearningError
 ├── ConfigurationError    the user asked for something impossible; the message says what to change
 ├── DatasetError          a data file is missing or damaged on this machine
 ├── WrongArithmetic       this machine computes otherwise than the others do; it cannot judge them
+├── PartMissing           this machine lacks bytes that a post lists; whoever posted them counts as silent
 ├── SecretMissing         this member lacks a secret that the method needs; the message names both
 ├── LedgerDamaged         nobody knows any more what this member has let out; it lets nothing out until that is mended
 ├── InvalidPayload        the sender posted bytes that break a rule; no retry heals it
@@ -52,6 +53,10 @@ class WrongArithmetic(LearningError):
 
 class SecretMissing(LearningError):
     """A member's secret is not there: its file is missing, or it was made for another federation."""
+
+
+class PartMissing(LearningError):
+    """Bytes that a post lists are not on this machine: nobody sent them in time, or they were lost."""
 
 
 class NothingLeft(LearningError):

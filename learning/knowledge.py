@@ -8,6 +8,7 @@ that payloads have (`payload/codec.py`). No bytes are no knowledge.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fedchain.learning.bulk import knowledge_specs
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.method import Lifetime, Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
@@ -52,11 +53,11 @@ def write_knowledge(parts: Sequence[tuple[str, int, Sequence[Buffer]]]) -> bytes
 class KnowledgeReader:
     """Decodes knowledge, and keeps what it decoded last: all posts of a phase are checked against the same."""
 
-    def __init__(self, method: Method, info: ModelInfo) -> None:
+    def __init__(self, method: Method, info: ModelInfo, clients: int) -> None:
         self._phases: Mapping[str, Phase] = {phase.name: phase for phase in (*method.setup, *method.phases)}
         in_order = sorted(self._phases.values(), key=lambda phase: list(Lifetime).index(phase.lifetime))
         self._order = {phase.name: place for place, phase in enumerate(in_order)}
-        self._specs = {name: method.knowledge_spec(phase, info) for name, phase in self._phases.items()}
+        self._specs = knowledge_specs(method, info, clients)
         self._last: tuple[tuple[bytes, tuple[Left, ...]], ...] = ()  # the newest first
 
     def read(self, knowledge: bytes) -> tuple[Left, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedchain.learning.bulk import Bulk, kinds_of, payload_specs
 from fedchain.learning.checkpoint import ClientState, copy_state, load_state, restore_state, save_state
 from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
@@ -32,6 +33,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import describe
 from fedchain.learning.models.shapes import info_of
 from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.part_folder import PartMemory, PartStore
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, Round, Tensors
@@ -65,6 +67,9 @@ class Contribution:
     """What all posts of the client have cost so far, this one with them, at the method's `privacy_delta`; None where
     the method adds no noise."""
 
+    parts: tuple[bytes, ...] = ()
+    """Hashes of the parts that the post lists; their bytes are in the learner's store of parts."""
+
     @property
     def trained(self) -> Evaluation:
         """The client's model after a phase that is known to train it."""
@@ -92,6 +97,7 @@ class Learner:
         chain_id: what the federation is known by, to which proofs are bound; `join` says it later.
         secrets_of: where a client's secrets are; without it there are none.
         ledger_of: where a client's privacy ledger is; without it, in this process's memory.
+        part_store: where parts are that posts list by reference; without it, in this process's memory.
     """
 
     def __init__(
@@ -104,6 +110,7 @@ class Learner:
         chain_id: bytes = NO_CHAIN,
         secrets_of: SecretsOf | None = None,
         ledger_of: LedgerOf | None = None,
+        part_store: PartStore | None = None,
     ) -> None:
         config.validate()
         self._test_local = test_local
@@ -112,7 +119,10 @@ class Learner:
         self._info = info_of(config)
         self._method.validate_model(self._info)
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
-        self._knowledge = KnowledgeReader(self._method, self._info)
+        self._knowledge = KnowledgeReader(self._method, self._info, config.clients)
+        self._kinds = kinds_of(self._method, self._info)
+        self._payload_specs = payload_specs(self._method, self._info, config.clients)
+        self._part_store = part_store or PartMemory()
         self._members, self._chain_id, self._secrets_of = tuple(members), chain_id, secrets_of
         self._ledger_of = ledger_of or lru_cache(maxsize=None)(lambda index: PrivacyLedger(index, Memory()))
         self._source = open_data_source(config, task)
@@ -151,12 +161,15 @@ class Learner:
         which = self._phases[phase]
         with self._reproducible(index, which, round_number) as client, _restored_on_error(client):
             round = self._round(client, round_number, knowledge)
+            round = replace(round, bulk=self._bulk(which, round))
             received = self._receive(client, which, round, knowledge, evaluate_test)
             posted = self._method.compute(which, client, round)
             payload = self._encode(posted, which, client, round_number)
             local = self._evaluate_trained(client, round, evaluate_test) if which.trains else None
             epsilon = self._epsilon(client)
-        return Contribution(payload, client.steps, local, received, _count_scalars(posted), epsilon)
+        parts = () if round.bulk is None else tuple(round.bulk.written)
+        scalars = _count_scalars(posted)
+        return Contribution(payload, client.steps, local, received, scalars, epsilon, tuple(ref.hash for ref in parts))
 
     def contribute_together(
         self, indices: Sequence[int], phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -274,11 +287,18 @@ class Learner:
         )
         return self._knowledge.fill(round, knowledge)
 
+    def _bulk(self, phase: Phase, round: Round) -> Bulk | None:
+        """Give access to parts, where the method has any."""
+        if not self._kinds:
+            return None
+        main = {} if round.knowledge is None else {round.knowledge_phase: round.knowledge}
+        return Bulk(self._part_store, self._kinds, phase.name, main | dict(round.beside))
+
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
         payload = encode(posted)
         try:
-            decode(payload, self._method.payload_spec(phase, self._info))
+            decode(payload, self._payload_specs[phase.name])
         except UnsoundNumbers as error:
             raise TrainingDiverged(client.index, round_number, client.steps, math.nan, str(error)) from None
         return payload

@@ -16,7 +16,7 @@ from fedchain.crypto.threshold.public_key import KEY_BITS
 from fedchain.learning.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fedchain.crypto.randomness import RandomBytes
     from fedchain.crypto.signatures import PublicKey
@@ -121,6 +121,19 @@ class Method(ABC):
     @abstractmethod
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """State the tensors the phase leaves behind."""
+
+    def parts(self, phase: Phase, info: ModelInfo) -> Mapping[str, tuple[TensorSpec, ...]]:
+        """State the kinds of parts that posts of the phase list, by names that are given once in the method.
+
+        {} for a phase whose posts are whole. Where there are any, the tensors that list them belong to the payload, and
+        to what is left behind, beside what the two specs state (`payload/bulk.py`); a contributor writes them with
+        `round.bulk`, and `aggregate` returns them by `left_behind`. Only who reads a part fetches its bytes, and it is
+        kept as long as what the phase left behind is.
+        """
+        return {}
+
+    parts_bytes_max: ClassVar[int] = 2**30
+    """Bytes of all parts that one post lists, at most: whoever reads them has to fetch and keep them."""
 
     @abstractmethod
     def aggregate(self, phase: Phase, round: Round) -> Tensors:

@@ -1,12 +1,17 @@
 """The public side of a round: what everybody can read from the chain."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from fedchain.learning.models.model_info import ModelInfo
+
+if TYPE_CHECKING:
+    from fedchain.learning.bulk import Bulk
 
 Tensors = Mapping[str, NDArray[Any]]
 """Named arrays of the types that a payload may have: a payload, or the knowledge a phase leaves behind."""
@@ -63,6 +68,9 @@ class Round:
 
     info: ModelInfo | None = None
     """The shapes that payloads follow; None in a test that needs none."""
+
+    bulk: Bulk | None = None
+    """Parts that the phase's contributor reads and writes; None where a post is checked or aggregated."""
 
     def place_of(self, sender: bytes) -> int:
         """Return the place of a member among the members, from 0; `LookupError` if it is none."""

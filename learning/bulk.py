@@ -1,0 +1,98 @@
+"""The parts that a contributor works on: what others posted by reference, and what it posts so itself."""
+
+from collections.abc import Mapping, Sequence
+
+from fedchain.crypto.hashing import sha256
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, PartMissing
+from fedchain.learning.method import Method
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.bulk import (
+    Kinds,
+    PartRef,
+    decode_part,
+    encode_part,
+    left_behind_spec,
+    listed,
+    manifest,
+    manifest_spec,
+)
+from fedchain.learning.payload.part_folder import PartStore
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Tensors
+
+
+class Bulk:
+    """Reads and writes parts, one after the other, so that memory holds one of them.
+
+    Args:
+        store: where the bytes are.
+        kinds: of each phase.
+        phase: the one that is open.
+        left: by phase, what the knowledge at hand has of it.
+    """
+
+    def __init__(self, store: PartStore, kinds: Mapping[str, Kinds], phase: str, left: Mapping[str, Tensors]) -> None:
+        self._store, self._kinds, self._phase, self._left = store, kinds, phase, left
+        self._specs = {name: specs for of_phase in kinds.values() for name, specs in of_phase.items()}
+        self.written: list[PartRef] = []
+        """What was written, in order."""
+
+    def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
+        """Keep a part of a kind of the open phase, for one reader, and return what a post lists it by.
+
+        Raises `ConfigurationError` where the disk refuses, which says so: the phase goes on without this contributor.
+        """
+        data = encode_part(tensors)
+        decode_part(data, self._kinds[self._phase][kind])  # what others would refuse is found here
+        part_hash = sha256(data)
+        try:
+            self._store.write(part_hash, data)
+        except OSError as error:
+            raise ConfigurationError(f"part {part_hash.hex()} of {len(data)} bytes cannot be kept: {error}") from error
+        self.written.append(PartRef(part_hash, len(data), kind, reader))
+        return self.written[-1]
+
+    def read(self, ref: PartRef) -> Tensors:
+        """Return the tensors of a part, read-only. Raises `PartMissing` if its bytes are not here, or of no use."""
+        try:
+            return decode_part(self._store.read(ref.hash), self._specs[ref.kind])
+        except (
+            InvalidPayload
+        ) as error:  # its readers refuse it when it comes; a majority of others may have let it pass
+            raise PartMissing(f"part {ref.hash.hex()} is of no use: {error}") from None
+
+    def parts(self, phase: str) -> tuple[PartRef, ...]:
+        """Return what a phase left behind, as far as it is known now: its parts with their senders and readers."""
+        return listed(self._left[phase], self._kinds[phase]) if phase in self._left else ()
+
+    def manifest(self, refs: Sequence[PartRef] | None = None) -> Tensors:
+        """Return the tensors with which a post lists parts: those given, or else all that were written."""
+        return manifest(self.written if refs is None else refs, self._kinds[self._phase])
+
+
+def kinds_of(method: Method, info: ModelInfo) -> dict[str, Kinds]:
+    """Return the kinds of parts of every phase that has any. Raises `ConfigurationError` for a name given twice."""
+    phases = (*method.setup, *method.phases)
+    kinds = {phase.name: found for phase in phases if (found := method.parts(phase, info))}
+    names = [name for found in kinds.values() for name in found]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"kinds of parts of {type(method).__name__} are named twice: {', '.join(names)}")
+    return kinds
+
+
+def payload_specs(method: Method, info: ModelInfo, clients: int) -> dict[str, tuple[TensorSpec, ...]]:
+    """State the tensors that a contributor posts in each phase: the method's own, and those that list parts."""
+    kinds, places = kinds_of(method, info), clients + 1  # a dedicated aggregator has no data, and the last place
+    return {
+        phase.name: (*method.payload_spec(phase, info), *manifest_spec(kinds.get(phase.name, {}), places))
+        for phase in (*method.setup, *method.phases)
+    }
+
+
+def knowledge_specs(method: Method, info: ModelInfo, clients: int) -> dict[str, tuple[TensorSpec, ...]]:
+    """State the tensors that each phase leaves behind, in the same way."""
+    kinds, places = kinds_of(method, info), clients + 1
+    return {
+        phase.name: (*method.knowledge_spec(phase, info), *left_behind_spec(kinds.get(phase.name, {}), places))
+        for phase in (*method.setup, *method.phases)
+    }

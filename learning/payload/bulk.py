@@ -1,0 +1,169 @@
+"""Payloads by reference: a post lists parts, by hash, and only who reads a part fetches its bytes.
+
+What is posted is a manifest, a small payload that everybody checks and aggregates. A part is an encoded document, as a
+payload is, compressed where that pays; whoever reads it checks its form. Its reader is the place of a member, or one of
+the three below. n parts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import zstandard
+
+from fedchain.crypto.hashing import HASH_SIZE
+from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.payload.codec import decode, encode, size_bytes_max
+from fedchain.learning.payload.spec import TensorSpec, byte_strings
+from fedchain.learning.round import Round, Tensors
+
+EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR = -1, -2, -3
+"""Readers that are no member's place: all members, the aggregator of the round, and that of the next round."""
+
+PART_SIZE_MAX = 16 * 2**20
+"""Bytes of a part. Whoever works on parts holds one at a time, so this bounds the memory that they take."""
+
+PARTS_MAX = 4_096
+"""Parts that one post lists."""
+
+COMPRESSION_LEVEL = 1
+"""Of zstd: half of the size of features behind a ReLU, at 250 MB/s; higher levels gain a few per cent."""
+
+COMPRESSED_MAX = 0.9
+"""A part is sent compressed if that takes at most this share of its bytes; noise does not shrink."""
+
+_PLAIN, _COMPRESSED = b"\0", b"\1"
+_HASHES, _SIZES, _KINDS, _READERS, _SENDERS = (f"parts.{name}" for name in ("hash", "size", "kind", "reader", "sender"))
+
+
+@dataclass(frozen=True, slots=True)
+class PartRef:
+    """One part as a post lists it."""
+
+    hash: bytes
+    """32 bytes: SHA-256 of its bytes."""
+
+    size: int
+    """How many bytes it has."""
+
+    kind: str
+    """Which of the phase's kinds it is of (`Method.parts`)."""
+
+    reader: int
+    """Who reads it: the place of a member, `EVERYBODY`, `AGGREGATOR` or `NEXT_AGGREGATOR`."""
+
+    sender: int = -1
+    """Place of the member that posted it; -1 in a post itself, which has one sender."""
+
+
+Kinds = Mapping[str, tuple[TensorSpec, ...]]
+"""Name of each kind of part that a phase's posts may list -> the tensors in it."""
+
+
+def manifest_spec(kinds: Kinds, members: int) -> tuple[TensorSpec, ...]:
+    """State the tensors with which a post lists its parts; none for a phase whose posts are whole."""
+    return _listing_spec(kinds, members, PARTS_MAX) if kinds else ()
+
+
+def left_behind_spec(kinds: Kinds, members: int) -> tuple[TensorSpec, ...]:
+    """State the tensors that `left_behind` returns."""
+    if not kinds:
+        return ()
+    parts_max = PARTS_MAX * members
+    senders = TensorSpec(_SENDERS, (-1,), "int64", parts_max, minimum=0, maximum=members - 1)
+    return (*_listing_spec(kinds, members, parts_max), senders)
+
+
+def manifest(refs: Sequence[PartRef], kinds: Kinds) -> Tensors:
+    """Return the tensors with which a post lists at least one part."""
+    assert 1 <= len(refs) <= PARTS_MAX, f"a post lists from 1 to {PARTS_MAX} parts, not {len(refs)}"
+    order = list(kinds)
+    return {
+        _HASHES: np.frombuffer(b"".join(ref.hash for ref in refs), np.uint8).reshape(-1, HASH_SIZE),
+        _SIZES: np.array([ref.size for ref in refs], np.int64),
+        _KINDS: np.array([order.index(ref.kind) for ref in refs], np.int64),
+        _READERS: np.array([ref.reader for ref in refs], np.int64),
+    }
+
+
+def listed(tensors: Tensors, kinds: Kinds) -> tuple[PartRef, ...]:
+    """Return the parts that a post, or what a phase left behind, lists, in their order; none where it lists none."""
+    if _HASHES not in tensors:
+        return ()
+    order, count = list(kinds), len(tensors[_SIZES])
+    senders = tensors[_SENDERS].tolist() if _SENDERS in tensors else [-1] * count
+    columns = (tensors[_SIZES].tolist(), tensors[_KINDS].tolist(), tensors[_READERS].tolist(), senders)
+    return tuple(
+        PartRef(row.tobytes(), size, order[kind], reader, sender)
+        for row, size, kind, reader, sender in zip(tensors[_HASHES], *columns, strict=True)
+    )
+
+
+def check_manifest(tensors: Tensors, kinds: Kinds, bytes_max: int) -> None:
+    """Raise `InvalidPayload` unless the tensors, which fit their specs, list parts that a reader could fetch."""
+    if not kinds:
+        return
+    counts = {name: len(tensors[name]) for name in (_HASHES, _SIZES, _KINDS, _READERS)}
+    if len(set(counts.values())) > 1:
+        raise InvalidPayload(f"parts: as many hashes as sizes, kinds and readers expected, found {counts}")
+    refs = listed(tensors, kinds)
+    for place, ref in enumerate(refs):
+        if ref.size > part_size_max(kinds[ref.kind]):
+            most = part_size_max(kinds[ref.kind])
+            raise InvalidPayload(f"parts[{place}]: at most {most} bytes expected of kind {ref.kind}, found {ref.size}")
+    if (total := sum(ref.size for ref in refs)) > bytes_max:
+        raise InvalidPayload(f"parts: at most {bytes_max} bytes expected together, found {total}")
+
+
+def left_behind(round: Round) -> Tensors:
+    """Return the lists of all posts of a phase, one after the other, with the places of their senders."""
+    columns = {
+        name: np.concatenate([post.payload[name] for post in round.posts])
+        for name in (_HASHES, _SIZES, _KINDS, _READERS)
+    }
+    places = [round.place_of(post.sender) for post in round.posts]
+    counts = [len(post.payload[_SIZES]) for post in round.posts]
+    return columns | {_SENDERS: np.repeat(np.array(places, np.int64), counts)}
+
+
+def part_size_max(specs: Iterable[TensorSpec]) -> int:
+    """Return the bytes that no part of this kind exceeds."""
+    return min(size_bytes_max(tuple(specs)), PART_SIZE_MAX) + len(_PLAIN)
+
+
+def encode_part(tensors: Tensors) -> bytes:
+    """Return a part: one byte that says how the document follows, and the document."""
+    document = encode(tensors)
+    assert len(document) <= PART_SIZE_MAX, f"a part of {len(document)} bytes; write several of fewer rows"
+    compressed = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(document)
+    if len(compressed) <= COMPRESSED_MAX * len(document):
+        return _COMPRESSED + compressed
+    return _PLAIN + document
+
+
+def decode_part(data: bytes, specs: Sequence[TensorSpec]) -> Tensors:
+    """Return a part's tensors, read-only, or raise `InvalidPayload` if it breaks any rule. It is never unpacked to more
+    than a part of its kind can have."""
+    how, body = data[:1], memoryview(data)[1:]
+    if how == _PLAIN:
+        return decode(body, specs)
+    if how != _COMPRESSED:
+        raise InvalidPayload(f"part: its first byte must be 0 or 1, found {how.hex() or 'nothing'}")
+    limit = part_size_max(specs)
+    try:
+        size = zstandard.frame_content_size(body)
+        if not 0 <= size <= limit:
+            raise InvalidPayload(f"part: at most {limit} bytes expected when unpacked, found {size}")
+        unpacked = zstandard.ZstdDecompressor().decompress(body, max_output_size=limit, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise InvalidPayload(f"part: it cannot be unpacked: {error}") from None
+    return decode(unpacked, specs)
+
+
+def _listing_spec(kinds: Kinds, members: int, parts_max: int) -> tuple[TensorSpec, ...]:
+    return (
+        byte_strings(_HASHES, HASH_SIZE, -1, count_max=parts_max),
+        TensorSpec(_SIZES, (-1,), "int64", parts_max, minimum=1, maximum=PART_SIZE_MAX + len(_PLAIN)),
+        TensorSpec(_KINDS, (-1,), "int64", parts_max, minimum=0, maximum=len(kinds) - 1),
+        TensorSpec(_READERS, (-1,), "int64", parts_max, minimum=NEXT_AGGREGATOR, maximum=members - 1),
+    )

@@ -1,0 +1,128 @@
+"""Where the bytes of parts lie on a machine: a file for each, under its hash. A node and its trainer share a folder."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
+from fedchain.learning.exceptions import PartMissing
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+
+
+class PartStore(Protocol):
+    """What who computes asks of it."""
+
+    def read(self, part_hash: Hash) -> bytes:
+        """The bytes of a part; raises `PartMissing`."""
+
+    def write(self, part_hash: Hash, data: bytes) -> None:
+        """Keep a part; durable on return. Raises OSError where the disk refuses, and then nothing of it is there."""
+
+
+class PartFolder:
+    """Parts in a folder. A file appears under its name whole or not at all, and is checked by its hash when read."""
+
+    def __init__(self, folder: Path, *, is_durable: bool = True) -> None:
+        self._folder, self._is_durable = folder, is_durable
+
+    def has(self, part_hash: Hash) -> bool:
+        """Whether there is a file for it."""
+        return self._path(part_hash).exists()
+
+    def read(self, part_hash: Hash) -> bytes:
+        """See `PartStore`. A file that holds something else is deleted, so that the part can be fetched again."""
+        path = self._path(part_hash)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise PartMissing(f"part {part_hash.hex()} is not here") from None
+        if sha256(data) != part_hash:
+            path.unlink(missing_ok=True)
+            raise PartMissing(f"part {part_hash.hex()} was damaged on the disk")
+        return data
+
+    def read_range(self, part_hash: Hash, start: int, size: int) -> bytes | None:
+        """Up to `size` bytes from `start` on, unchecked; None where there is no file."""
+        try:
+            with self._path(part_hash).open("rb") as file:
+                file.seek(start)
+                return file.read(size)
+        except FileNotFoundError:
+            return None
+
+    def write(self, part_hash: Hash, data: bytes) -> None:
+        """See `PartStore`."""
+        path = self._path(part_hash)
+        if path.exists() and path.stat().st_size == len(data):
+            return
+        is_new = not path.parent.exists()
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+        try:
+            with open(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE), "wb"
+            ) as file:
+                file.write(data)
+                if self._is_durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        if self._is_durable:
+            sync_folder(path.parent)
+            if is_new:
+                sync_folder(self._folder)
+
+    def keep_only(self, needed: Collection[Hash]) -> None:
+        """Delete all files but those of `needed` parts, also what a crash left half-written."""
+        kept = {part_hash.hex() for part_hash in needed}
+        for path in self._folder.glob("??/*"):
+            if path.name not in kept and not self._is_being_written(path):
+                path.unlink(missing_ok=True)
+
+    def hashes(self) -> Iterator[Hash]:
+        """What there are files for."""
+        for path in self._folder.glob("??/*"):
+            if not path.suffix and len(path.name) == 2 * HASH_SIZE:
+                yield bytes.fromhex(path.name)
+
+    def size_bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(path.stat().st_size for path in self._folder.glob("??/*"))
+
+    def _is_being_written(self, path: Path) -> bool:
+        """Whether a live process of this machine writes the file, as a trainer may beside its node."""
+        if path.suffix != ".part":
+            return False
+        pid = path.suffixes[-2].removeprefix(".").partition("-")[0] if len(path.suffixes) > 1 else ""
+        return pid.isdigit() and Path(f"/proc/{pid}").exists()
+
+    def _path(self, part_hash: Hash) -> Path:
+        name = part_hash.hex()
+        return self._folder / name[:2] / name
+
+
+class PartMemory:
+    """Parts of one process that nobody else fetches: a simulation without a network, a test."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Hash, bytes] = {}
+
+    def read(self, part_hash: Hash) -> bytes:
+        """See `PartStore`."""
+        try:
+            return self._parts[part_hash]
+        except KeyError:
+            raise PartMissing(f"part {part_hash.hex()} is not here") from None
+
+    def write(self, part_hash: Hash, data: bytes) -> None:
+        """See `PartStore`."""
+        self._parts[part_hash] = data
