@@ -1,4 +1,4 @@
-"""The parts that a contributor works on: what others posted by reference, and what it posts so itself."""
+"""Payloads by reference as methods meet them: access to parts, and the specs of posts that list them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,8 +21,8 @@ from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Tensors
 
 
-class Bulk:
-    """Reads and writes parts, one after the other, so that memory holds one of them.
+class PartAccess:
+    """Reads and writes parts one after the other, so that memory holds one of them; see `learning.round.Bulk`.
 
     Args:
         store: where the bytes are.
@@ -38,10 +38,7 @@ class Bulk:
         """What was written, in order."""
 
     def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
-        """Keep a part of a kind of the open phase, for one reader, and return what a post lists it by.
-
-        Raises `ConfigurationError` where the disk refuses, which says so: the phase goes on without this contributor.
-        """
+        """See `Bulk`."""
         data = encode_part(tensors)
         decode_part(data, self._kinds[self._phase][kind])  # what others would refuse is found here
         part_hash = sha256(data)
@@ -53,7 +50,7 @@ class Bulk:
         return self.written[-1]
 
     def read(self, ref: PartRef) -> Tensors:
-        """Return the tensors of a part, read-only. Raises `PartMissing` if its bytes are not here, or of no use."""
+        """See `Bulk`."""
         try:
             return decode_part(self._store.read(ref.hash), self._specs[ref.kind])
         except (
@@ -62,11 +59,11 @@ class Bulk:
             raise PartMissing(f"part {ref.hash.hex()} is of no use: {error}") from None
 
     def parts(self, phase: str) -> tuple[PartRef, ...]:
-        """Return what a phase left behind, as far as it is known now: its parts with their senders and readers."""
+        """See `Bulk`."""
         return listed(self._left[phase], self._kinds[phase]) if phase in self._left else ()
 
     def manifest(self, refs: Sequence[PartRef] | None = None) -> Tensors:
-        """Return the tensors with which a post lists parts: those given, or else all that were written."""
+        """See `Bulk`."""
         return manifest(self.written if refs is None else refs, self._kinds[self._phase])
 
 

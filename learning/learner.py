@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.bulk import Bulk, kinds_of, payload_specs
+from fedchain.learning.bulk import PartAccess, kinds_of, payload_specs
 from fedchain.learning.checkpoint import ClientState, copy_state, load_state, restore_state, save_state
 from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
@@ -161,15 +161,16 @@ class Learner:
         which = self._phases[phase]
         with self._reproducible(index, which, round_number) as client, _restored_on_error(client):
             round = self._round(client, round_number, knowledge)
-            round = replace(round, bulk=self._bulk(which, round))
+            bulk = self._bulk(which, round)
+            round = replace(round, bulk=bulk)
             received = self._receive(client, which, round, knowledge, evaluate_test)
             posted = self._method.compute(which, client, round)
             payload = self._encode(posted, which, client, round_number)
             local = self._evaluate_trained(client, round, evaluate_test) if which.trains else None
             epsilon = self._epsilon(client)
-        parts = () if round.bulk is None else tuple(round.bulk.written)
+        parts = () if bulk is None else tuple(ref.hash for ref in bulk.written)
         scalars = _count_scalars(posted)
-        return Contribution(payload, client.steps, local, received, scalars, epsilon, tuple(ref.hash for ref in parts))
+        return Contribution(payload, client.steps, local, received, scalars, epsilon, parts)
 
     def contribute_together(
         self, indices: Sequence[int], phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -287,12 +288,12 @@ class Learner:
         )
         return self._knowledge.fill(round, knowledge)
 
-    def _bulk(self, phase: Phase, round: Round) -> Bulk | None:
+    def _bulk(self, phase: Phase, round: Round) -> PartAccess | None:
         """Give access to parts, where the method has any."""
         if not self._kinds:
             return None
         main = {} if round.knowledge is None else {round.knowledge_phase: round.knowledge}
-        return Bulk(self._part_store, self._kinds, phase.name, main | dict(round.beside))
+        return PartAccess(self._part_store, self._kinds, phase.name, main | dict(round.beside))
 
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""

@@ -127,8 +127,8 @@ class Method(ABC):
 
         {} for a phase whose posts are whole. Where there are any, the tensors that list them belong to the payload, and
         to what is left behind, beside what the two specs state (`payload/bulk.py`); a contributor writes them with
-        `round.bulk`, and `aggregate` returns them by `left_behind`. Only who reads a part fetches its bytes, and it is
-        kept as long as what the phase left behind is.
+        `round.bulk`, and `aggregate` returns what `left_behind(round)` does. Only who reads a part fetches its bytes,
+        and it is kept as long as what the phase left behind is.
         """
         return {}
 

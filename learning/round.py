@@ -1,17 +1,13 @@
 """The public side of a round: what everybody can read from the chain."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from fedchain.learning.models.model_info import ModelInfo
-
-if TYPE_CHECKING:
-    from fedchain.learning.bulk import Bulk
+from fedchain.learning.payload.bulk import PartRef, join_lists
 
 Tensors = Mapping[str, NDArray[Any]]
 """Named arrays of the types that a payload may have: a payload, or the knowledge a phase leaves behind."""
@@ -19,6 +15,25 @@ Tensors = Mapping[str, NDArray[Any]]
 
 NO_CHAIN = bytes(32)
 """Chain id of a round that is played without a chain."""
+
+
+class Bulk(Protocol):
+    """The parts that a contributor works on: what others posted by reference, and what it posts so itself."""
+
+    def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
+        """Keep a part of a kind of the open phase, for one reader, and return what a post lists it by.
+
+        Raises `ConfigurationError` where the disk refuses, which says so: the phase goes on without this contributor.
+        """
+
+    def read(self, ref: PartRef) -> Tensors:
+        """Return the tensors of a part, read-only. Raises `PartMissing` if its bytes are not here, or of no use."""
+
+    def parts(self, phase: str) -> tuple[PartRef, ...]:
+        """Return what a phase left behind, as far as it is known now: its parts with their senders and readers."""
+
+    def manifest(self, refs: Sequence[PartRef] | None = None) -> Tensors:
+        """Return the tensors with which a post lists parts: those given, or else all that were written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +93,8 @@ class Round:
             return self.members.index(sender)
         except ValueError:
             raise LookupError(f"{sender.hex()} is none of {len(self.members)} members") from None
+
+
+def left_behind(round: Round) -> Tensors:
+    """Return the lists of parts of all posts of a phase, with the places of their senders: what its aggregate is."""
+    return join_lists([(round.place_of(post.sender), post.payload) for post in round.posts])

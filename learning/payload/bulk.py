@@ -7,15 +7,16 @@ the three below. n parts.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 from fedchain.crypto.hashing import HASH_SIZE
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.payload.codec import decode, encode, size_bytes_max
 from fedchain.learning.payload.spec import TensorSpec, byte_strings
-from fedchain.learning.round import Round, Tensors
 
 EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR = -1, -2, -3
 """Readers that are no member's place: all members, the aggregator of the round, and that of the next round."""
@@ -56,6 +57,9 @@ class PartRef:
     """Place of the member that posted it; -1 in a post itself, which has one sender."""
 
 
+Tensors = Mapping[str, NDArray[Any]]
+"""Named arrays."""
+
 Kinds = Mapping[str, tuple[TensorSpec, ...]]
 """Name of each kind of part that a phase's posts may list -> the tensors in it."""
 
@@ -66,7 +70,7 @@ def manifest_spec(kinds: Kinds, members: int) -> tuple[TensorSpec, ...]:
 
 
 def left_behind_spec(kinds: Kinds, members: int) -> tuple[TensorSpec, ...]:
-    """State the tensors that `left_behind` returns."""
+    """State the tensors that `join_lists` returns."""
     if not kinds:
         return ()
     parts_max = PARTS_MAX * members
@@ -115,15 +119,13 @@ def check_manifest(tensors: Tensors, kinds: Kinds, bytes_max: int) -> None:
         raise InvalidPayload(f"parts: at most {bytes_max} bytes expected together, found {total}")
 
 
-def left_behind(round: Round) -> Tensors:
-    """Return the lists of all posts of a phase, one after the other, with the places of their senders."""
+def join_lists(lists: Sequence[tuple[int, Tensors]]) -> Tensors:
+    """Return the lists of several posts, each with its sender's place, one after the other and with the senders."""
     columns = {
-        name: np.concatenate([post.payload[name] for post in round.posts])
-        for name in (_HASHES, _SIZES, _KINDS, _READERS)
+        name: np.concatenate([tensors[name] for _, tensors in lists]) for name in (_HASHES, _SIZES, _KINDS, _READERS)
     }
-    places = [round.place_of(post.sender) for post in round.posts]
-    counts = [len(post.payload[_SIZES]) for post in round.posts]
-    return columns | {_SENDERS: np.repeat(np.array(places, np.int64), counts)}
+    places = np.array([place for place, _ in lists], np.int64)
+    return columns | {_SENDERS: np.repeat(places, [len(tensors[_SIZES]) for _, tensors in lists])}
 
 
 def part_size_max(specs: Iterable[TensorSpec]) -> int:

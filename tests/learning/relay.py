@@ -10,9 +10,9 @@ from fedchain.learning.client import Client
 from fedchain.learning.exceptions import NothingToPost, PartMissing
 from fedchain.learning.method import Contributor, Lifetime, Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, left_behind
+from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import Round, Tensors, left_behind
 
 WIDTH = 64
 """Numbers of a row."""
