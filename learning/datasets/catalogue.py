@@ -92,7 +92,12 @@ _FROZEN = ("frozen-2", "frozen-3")
 FROZEN_MODELS = frozenset(_FROZEN)
 """Models that train nothing but a head."""
 
-_FOR_32X32 = ("resnet18", "resnet18-200", "resnet18-plain", "fixup-resnet9", "logistic", *_FROZEN)
+_POOLED = ("plain-cnn", "resnet18-plain", "resnet18-plain-16")
+
+POOLED_MODELS = frozenset(_POOLED)
+"""Models that end with a mean over the pixels, and can be cut before it."""
+
+_FOR_32X32 = ("resnet18", "resnet18-200", "fixup-resnet9", "logistic", *_POOLED, *_FROZEN)
 """Networks of the papers for small colour images, and the model that takes all there is."""
 
 _IDX = "fedchain.learning.datasets.idx:read"
@@ -106,7 +111,7 @@ _DIGITS = DatasetInfo(
     classes=10,
     train_size=1_442,
     test_size=355,
-    models=("digits-mlp", "digits-mlp-bn", "logistic", *_FROZEN),
+    models=("digits-mlp", "digits-mlp-bn", "plain-cnn", "logistic", *_FROZEN),
     reader="fedchain.learning.datasets.digits:read",
     pixel_max=16,
     mean=(0.3053,),
@@ -128,7 +133,7 @@ _MNIST = DatasetInfo(
     classes=10,
     train_size=60_000,
     test_size=10_000,
-    models=("cnn", "fedreg-cnn", "logistic", "mlp", "mlp-bn", "mlp-linear", *_FROZEN),
+    models=("cnn", "fedreg-cnn", "logistic", "mlp", "mlp-bn", "mlp-linear", *_POOLED, *_FROZEN),
     reader=_IDX,
     mean=(0.1307,),
     std=(0.3081,),
@@ -306,7 +311,7 @@ _COVID_CT = DatasetInfo(
     classes=2,
     train_size=425,
     test_size=203,
-    models=("cnn", "covid-cnn", "logistic", *_FROZEN),
+    models=("cnn", "covid-cnn", "plain-cnn", "logistic", *_FROZEN),
     reader="fedchain.learning.datasets.covid_ct:read",
     mean=(0.5969,),
     std=(0.3189,),

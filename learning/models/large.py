@@ -48,38 +48,6 @@ class ResNet18(LayeredModel):
         return tuple(found), self.fc(found[-1])
 
 
-class PlainResNet18(LayeredModel):
-    """ResNet-18 for 32x32 images without normalization, as FedEDS takes it: 11,169,162 parameters.
-
-    A 3x3 stem, no first pooling, biases instead of normalization. The last convolution of each block starts at zero, so
-    that the untrained network, which nothing normalises, does not blow up.
-    """
-
-    embedding_size, pools = 512, True
-
-    def __init__(self, classes: int = 10, channels: int = 3) -> None:
-        super().__init__()
-        self.classes = classes
-        self.conv1 = nn.Conv2d(channels, 64, 3, padding=1)
-        self.stages = nn.ModuleList(
-            nn.Sequential(_PlainBlock(before, width, stride), _PlainBlock(width, width, 1))
-            for before, width, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
-        )
-        self.fc = nn.Linear(512, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-                nn.init.zeros_(_bias(module))
-        for module in self.modules():
-            if isinstance(module, _PlainBlock):
-                nn.init.zeros_(module.conv2.weight)
-
-    def outputs(self, images: torch.Tensor) -> _Outputs:
-        """Return the four stages' outputs, the last averaged over the pixels (the embedding), and the logits."""
-        found = _run_stages(self.stages, F.relu(self.conv1(images)))
-        return tuple(found), self.fc(found[-1])
-
-
 class FedRegCnn(LayeredModel):
     """The five-layer network of FedReg (Xu et al., ICLR 2022) for 28x28 images: 228,010 parameters."""
 
@@ -220,19 +188,6 @@ class _Block(nn.Module):
         return F.relu(through + self.around(hidden))
 
 
-class _PlainBlock(nn.Module):
-    """A basic block without normalization."""
-
-    def __init__(self, before: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
-        self.around = nn.Conv2d(before, width, 1, stride=stride) if before != width else nn.Identity()
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.conv2(F.relu(self.conv1(hidden))) + self.around(hidden))
-
-
 class _FixupConv(nn.Module):
     """A 3x3 convolution between scalar biases, times a scalar."""
 
@@ -265,8 +220,3 @@ class _FixupBlock(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         through = F.relu(self.conv1(hidden + self.before1) + self.after1)
         return F.relu(self.second(through) + hidden)
-
-
-def _bias(module: nn.Conv2d) -> torch.Tensor:
-    assert module.bias is not None
-    return module.bias

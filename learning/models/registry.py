@@ -10,8 +10,9 @@ import torch
 from fedchain.learning.exceptions import unknown_name
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
 from fedchain.learning.models.frozen import FrozenHead
-from fedchain.learning.models.large import CovidCnn, FedRegCnn, FixupResNet9, Mlp, PlainResNet18, ResNet18
+from fedchain.learning.models.large import CovidCnn, FedRegCnn, FixupResNet9, Mlp, ResNet18
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.plain import PlainCnn, PlainResNet18
 from fedchain.learning.models.small import Cnn, DigitsMlp, Logistic
 
 MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
@@ -28,9 +29,11 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "mlp": partial(Mlp, (200, 200)),
         "mlp-bn": partial(Mlp, (200, 200), norm=True),
         "mlp-linear": partial(Mlp, (32,), linear=True),
+        "plain-cnn": PlainCnn,
         "resnet18": ResNet18,
         "resnet18-200": partial(ResNet18, embedding=200),
         "resnet18-plain": PlainResNet18,
+        "resnet18-plain-16": partial(PlainResNet18, width=16),
     }
 )
 """Name of each model, and what builds it from classes, channels and, where it matters, size."""

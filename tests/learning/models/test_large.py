@@ -7,7 +7,9 @@ from fedchain.learning.models.registry import MODELS, build_model, describe_mode
 COUNTS = {  # parameters, embedding, and what build_model is told besides the name
     "resnet18": (11_689_512, 512, {"classes": 1000}),
     "resnet18-200": (11_281_122, 200, {}),
+    "plain-cnn": (16 * 9 + 16 + 32 * 16 * 9 + 32 + 64 * 32 * 9 + 64 + 64 * 10 + 10, 64, {}),
     "resnet18-plain": (11_169_162, 512, {}),
+    "resnet18-plain-16": (700_266, 128, {}),
     "fedreg-cnn": (228_010, 256, {}),
     "fixup-resnet9": (6_568_673, 512, {}),
     "covid-cnn": (15_676_418, 42 * 42 * 512, {}),
@@ -23,7 +25,9 @@ COUNTS = {  # parameters, embedding, and what build_model is told besides the na
 INPUTS = {  # channels and side of the images
     "resnet18": (3, 32),
     "resnet18-200": (3, 32),
+    "plain-cnn": (1, 28),
     "resnet18-plain": (3, 32),
+    "resnet18-plain-16": (1, 28),
     "fedreg-cnn": (1, 28),
     "fixup-resnet9": (3, 32),
     "mlp": (1, 28),
@@ -79,7 +83,7 @@ def test_the_small_models_take_other_numbers_of_classes(name: str) -> None:
     assert build_model(name, 0, classes=3).state_dict()[f"{'fc2' if name == 'cnn' else 'fc3'}.bias"].shape == (3,)
 
 
-@pytest.mark.parametrize("name", ["resnet18-plain", "fixup-resnet9"])
+@pytest.mark.parametrize("name", ["resnet18-plain", "resnet18-plain-16", "fixup-resnet9"])
 def test_networks_without_normalization_start_calm(name: str) -> None:
     """The last convolution of every block is zero, so signals pass the blocks as they came."""
     model = build_model(name, 0)
