@@ -91,8 +91,8 @@ class Method(ABC):
     """Bits that a key for threshold encryption may have."""
 
     mixes_models: ClassVar[bool] = False
-    """Whether clients may have models of different shapes, as long as their embeddings have one width: posts and
-    knowledge then must not depend on the shapes of parameters."""
+    """Whether clients may have models of different shapes: posts and knowledge then must not depend on those of
+    parameters. What the models must have in common all the same, `validate_together` says."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -103,6 +103,10 @@ class Method(ABC):
 
     def validate_model(self, info: ModelInfo) -> None:  # noqa: B027 - most methods take any model
         """Raise `ConfigurationError` for a model that the method, as it is set, cannot work with."""
+
+    @classmethod  # noqa: B027 - most methods that mix models at all take any
+    def validate_together(cls, infos: Mapping[str, ModelInfo]) -> None:
+        """Raise `ConfigurationError` for models, by name, that clients cannot have side by side."""
 
     @property
     def setup(self) -> tuple[Phase, ...]:

@@ -7,7 +7,7 @@ a second phase, of decryption shares, opens the sums; see `aggregation/threshold
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -100,6 +100,13 @@ class PrototypeMethod(RobustMethod):
             raise ConfigurationError(f"aggregation_rule {self.aggregation_rule} cannot look into encrypted prototypes")
         if self.encryption == "threshold" and self.aggregation == "samples":
             raise ConfigurationError("aggregation samples needs counts, which encrypted prototypes come without")
+
+    @classmethod
+    def validate_together(cls, infos: Mapping[str, ModelInfo]) -> None:
+        """Raise `ConfigurationError` unless all embeddings, whose means are exchanged, have one width."""
+        if len({info.embedding_size for info in infos.values()}) > 1:
+            widths = ", ".join(f"{name} has {info.embedding_size}" for name, info in infos.items())
+            raise ConfigurationError(f"models that exchange prototypes need embeddings of one width, but {widths}")
 
     @property
     def phases(self) -> tuple[Phase, ...]:

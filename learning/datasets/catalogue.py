@@ -97,7 +97,13 @@ _POOLED = ("plain-cnn", "resnet18-plain", "resnet18-plain-16")
 POOLED_MODELS = frozenset(_POOLED)
 """Models that end with a mean over the pixels, and can be cut before it."""
 
-_FOR_32X32 = ("resnet18", "resnet18-200", "fixup-resnet9", "logistic", *_POOLED, *_FROZEN)
+_SPLIT = ("resnet2-56", "resnet4-56", "resnet8-56", "resnet10-56", "resnet12-56")
+"""Networks for images, cut behind their first layer."""
+
+_SPLIT_MLPS = ("split-mlp-1", "split-mlp-2", "split-mlp-3")
+"""Networks for 64 numbers, cut behind their first layer."""
+
+_FOR_32X32 = ("resnet18", "resnet18-200", "fixup-resnet9", "logistic", *_POOLED, *_SPLIT, *_FROZEN)
 """Networks of the papers for small colour images, and the model that takes all there is."""
 
 _IDX = "fedchain.learning.datasets.idx:read"
@@ -111,7 +117,7 @@ _DIGITS = DatasetInfo(
     classes=10,
     train_size=1_442,
     test_size=355,
-    models=("digits-mlp", "digits-mlp-bn", "plain-cnn", "logistic", *_FROZEN),
+    models=("digits-mlp", "digits-mlp-bn", "plain-cnn", *_SPLIT, *_SPLIT_MLPS, "logistic", *_FROZEN),
     reader="fedchain.learning.datasets.digits:read",
     pixel_max=16,
     mean=(0.3053,),
@@ -133,7 +139,7 @@ _MNIST = DatasetInfo(
     classes=10,
     train_size=60_000,
     test_size=10_000,
-    models=("cnn", "fedreg-cnn", "logistic", "mlp", "mlp-bn", "mlp-linear", *_POOLED, *_FROZEN),
+    models=("cnn", "fedreg-cnn", "logistic", "mlp", "mlp-bn", "mlp-linear", *_POOLED, *_SPLIT, *_FROZEN),
     reader=_IDX,
     mean=(0.1307,),
     std=(0.3081,),
@@ -327,7 +333,7 @@ _TMD = DatasetInfo(
     classes=5,
     train_size=4_729,
     test_size=1_164,
-    models=("digits-mlp", "logistic"),
+    models=("digits-mlp", *_SPLIT_MLPS, "logistic"),
     reader="fedchain.learning.datasets.tmd:read",
     pixel_max=1,
     files=(PublishedFile("dataset_5secondWindow.csv.gz", ""),),

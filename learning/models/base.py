@@ -19,6 +19,9 @@ class Model(nn.Module):
     classes: int
     """Number of classes C."""
 
+    feature_shape: tuple[int, ...] | None = None
+    """Shape H of the features that `split` gives of one example; None: the model cannot be split."""
+
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embedding (B, D) and logits (B, C) of images (B, channels, height, width)."""
         raise NotImplementedError
@@ -27,6 +30,11 @@ class Model(nn.Module):
         """Return the outputs (B, D_l) of the layers that can be compared, the embedding last, and the logits (B, C)."""
         embedding, logits = self(images)
         return (embedding,), logits
+
+    def split(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the features (B, *H) of the first layers, which a larger network can learn from, the embedding (B, D)
+        and the logits (B, C)."""
+        raise NotImplementedError
 
 
 class LayeredModel(Model):

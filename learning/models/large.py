@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedchain.learning.models.base import LayeredModel
+from fedchain.learning.models.blocks import BasicBlock, initialise_convolutions
 
 _Outputs = tuple[tuple[torch.Tensor, ...], torch.Tensor]
 """What `outputs` returns: the layers' outputs, the embedding last, and the logits."""
@@ -31,14 +32,12 @@ class ResNet18(LayeredModel):
         self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.stages = nn.ModuleList(
-            nn.Sequential(_Block(before, width, stride), _Block(width, width, 1))
+            nn.Sequential(BasicBlock(before, width, stride), BasicBlock(width, width))
             for before, width, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
         )
         self.narrow = nn.Linear(512, embedding) if embedding != 512 else None
         self.fc = nn.Linear(embedding, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        initialise_convolutions(self)
 
     def outputs(self, images: torch.Tensor) -> _Outputs:
         """Return the four stages' outputs, the last averaged over the pixels, the embedding, and the logits."""
@@ -166,26 +165,6 @@ def _run_stages(stages: nn.ModuleList, hidden: torch.Tensor) -> list[torch.Tenso
         hidden = stage(hidden)
         found.append(hidden)
     return [*found[:-1], hidden.mean(dim=(2, 3))]
-
-
-class _Block(nn.Module):
-    """A basic block: two 3x3 convolutions with normalization, and the way around them."""
-
-    def __init__(self, before: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.around = (
-            nn.Sequential(nn.Conv2d(before, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width))
-            if before != width
-            else nn.Identity()
-        )
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        through = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(hidden)))))
-        return F.relu(through + self.around(hidden))
 
 
 class _FixupConv(nn.Module):

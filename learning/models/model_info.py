@@ -19,6 +19,9 @@ DIMENSIONS_MAX = 16
 NAME_SETS = ("trainable", "normalization")
 """Fields of :class:`ModelInfo` that a document holds as sorted lists."""
 
+OPTIONAL = "feature_shape"
+"""The field that a document holds only where there is something to say."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -42,6 +45,9 @@ class ModelInfo:
     input_shape: tuple[int, ...] | None = None
     """Shape of one example; None: as the built-in data set has it."""
 
+    feature_shape: tuple[int, ...] | None = None
+    """Shape of one example's features where the model can be split, see `Model.split`; None: it cannot."""
+
     @property
     def parameter_count(self) -> int:
         """Number of scalars that training moves, P."""
@@ -51,20 +57,25 @@ class ModelInfo:
 def write_model_info(info: ModelInfo) -> dict[str, Any]:
     """Return the shapes as plain values, as a genesis document has them."""
     values = {item.name: getattr(info, item.name) for item in fields(info)}
+    if info.feature_shape is None:
+        del values[OPTIONAL]
     return values | {name: sorted(values[name]) for name in NAME_SETS}
 
 
 def read_model_info(value: Any) -> ModelInfo:
     """Read what a genesis document says about a model. Raises `ConfigurationError`, TypeError or ValueError."""
-    expected = [item.name for item in fields(ModelInfo)]
-    if not isinstance(value, dict) or sorted(value) != sorted(expected):
-        raise ConfigurationError(f"shapes must hold {', '.join(expected)}")
+    expected = [item.name for item in fields(ModelInfo) if item.name != OPTIONAL]
+    if not isinstance(value, dict) or sorted(value.keys() - {OPTIONAL}) != sorted(expected):
+        raise ConfigurationError(f"shapes must hold {', '.join(expected)}, and may hold {OPTIONAL}")
     parameters = tuple((name, tuple(shape)) for name, shape in value["parameters"])
     names = {name: frozenset(value[name]) for name in NAME_SETS}
     if any(sorted(names[name]) != value[name] for name in NAME_SETS):
         raise ConfigurationError(f"{' and '.join(NAME_SETS)} must be sorted and without repetition")
     input_shape = None if value["input_shape"] is None else tuple(value["input_shape"])
-    info = ModelInfo(**(value | names | {"parameters": parameters, "input_shape": input_shape}))
+    shapes = {"parameters": parameters, "input_shape": input_shape}
+    if OPTIONAL in value:
+        shapes[OPTIONAL] = tuple(value[OPTIONAL])
+    info = ModelInfo(**(value | names | shapes))
     validate_bounds(info)
     return info
 
@@ -78,7 +89,7 @@ def validate_same(info: ModelInfo, agreed: ModelInfo) -> None:
     for name in NAME_SETS:
         if different := getattr(info, name) ^ getattr(agreed, name):
             raise ConfigurationError(f"{min(different)} is {name} in the model or in the genesis, but not in both")
-    for name in ("embedding_size", "classes", "input_shape"):
+    for name in ("embedding_size", "classes", "input_shape", "feature_shape"):
         found, expected = getattr(info, name), getattr(agreed, name)
         if found != expected:
             raise ConfigurationError(f"{name} of the model is {found}, but in the genesis it is {expected}")
@@ -91,14 +102,14 @@ def validate_bounds(info: ModelInfo) -> None:
         raise ConfigurationError(f"a tensor's name must be text of at most {PARAMETER_NAME_BYTES_MAX} bytes")
     if len(set(names)) < len(names):
         raise ConfigurationError(f"{len(names)} tensors have {len(set(names))} different names")
-    shapes = (*(shape for _, shape in info.parameters), info.input_shape or ())
+    shapes = (*(shape for _, shape in info.parameters), info.input_shape or (), info.feature_shape or ())
     if any(len(shape) > DIMENSIONS_MAX for shape in shapes):
         raise ConfigurationError(f"a tensor must have at most {DIMENSIONS_MAX} dimensions")
     sizes = (info.embedding_size, info.classes, *(size for shape in shapes for size in shape))
     if not all(type(size) is int and 0 <= size <= PARAMETERS_MAX for size in sizes):
         raise ConfigurationError(f"a tensor's sizes must be integers from 0 to {PARAMETERS_MAX}")
     total = sum(math.prod(shape) for _, shape in info.parameters)
-    largest = max(total, info.embedding_size * info.classes)
+    largest = max(total, info.embedding_size * info.classes, math.prod(info.feature_shape or ()))
     if largest > PARAMETERS_MAX:
         raise ConfigurationError(f"the model has {largest:,} scalars, at most {PARAMETERS_MAX:,} can be exchanged")
     if info.embedding_size < 1 or info.classes < 1:

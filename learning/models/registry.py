@@ -14,6 +14,7 @@ from fedchain.learning.models.large import CovidCnn, FedRegCnn, FixupResNet9, Ml
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.plain import PlainCnn, PlainResNet18
 from fedchain.learning.models.small import Cnn, DigitsMlp, Logistic
+from fedchain.learning.models.split import SplitMlp, SplitResNet
 
 MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
     {
@@ -30,10 +31,18 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "mlp-bn": partial(Mlp, (200, 200), norm=True),
         "mlp-linear": partial(Mlp, (32,), linear=True),
         "plain-cnn": PlainCnn,
+        "resnet10-56": partial(SplitResNet, 2),
+        "resnet12-56": partial(SplitResNet, 2),
         "resnet18": ResNet18,
         "resnet18-200": partial(ResNet18, embedding=200),
         "resnet18-plain": PlainResNet18,
         "resnet18-plain-16": partial(PlainResNet18, width=16),
+        "resnet2-56": partial(SplitResNet, 0),
+        "resnet4-56": partial(SplitResNet, 1),
+        "resnet8-56": partial(SplitResNet, 2, bottleneck=True),
+        "split-mlp-1": partial(SplitMlp, (14,)),
+        "split-mlp-2": partial(SplitMlp, (16, 12)),
+        "split-mlp-3": partial(SplitMlp, (20, 18, 15)),
     }
 )
 """Name of each model, and what builds it from classes, channels and, where it matters, size."""
@@ -67,4 +76,5 @@ def describe(model: Model) -> ModelInfo:
         classes=model.classes,
         trainable=trainable_names(model),
         normalization=normalization_names(model),
+        feature_shape=model.feature_shape,
     )

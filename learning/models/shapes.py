@@ -1,21 +1,20 @@
 """The shapes that a task's payloads follow. A genesis document states them, so that who only judges needs no torch."""
 
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.registry import load_method
 
 
 def info_of(config: LearningConfig) -> ModelInfo:
     """Return the shapes of everybody's model; where none are stated, the built-in model is built to find them.
 
-    Of several models they are the first one's. Raises `ConfigurationError` unless all have embeddings of one width.
+    Of several models they are the first one's. Raises `ConfigurationError` unless the method can have them together.
     """
     if config.shapes is not None:
         return config.shapes
     from fedchain.learning.models.registry import describe_model
 
     infos = {name: describe_model(name, **config.dataset_info.model_shape) for name in config.model_names}
-    if len({info.embedding_size for info in infos.values()}) > 1:
-        widths = ", ".join(f"{name} has {info.embedding_size}" for name, info in infos.items())
-        raise ConfigurationError(f"models that exchange prototypes need embeddings of one width, but {widths}")
+    if len(infos) > 1:
+        load_method(config.method).validate_together(infos)
     return infos[config.model_names[0]]

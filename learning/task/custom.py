@@ -153,7 +153,28 @@ def _adopt(module: Any, images: torch.Tensor, uses_embedding: bool) -> ModelInfo
         raise ConfigurationError(
             f"the model must return embedding (B, D) and logits (B, C), not {found} for B = {len(images)}"
         )
-    return _describe(module, sizes[0][1], sizes[1][1], tuple(images.shape[1:]))
+    info = _describe(module, sizes[0][1], sizes[1][1], tuple(images.shape[1:]))
+    return replace(info, feature_shape=_split_shape(module, images, info))
+
+
+def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tuple[int, ...] | None:
+    """Return the shape of one example's features, if the module has a method `split`, which is tried on (B, ...)."""
+    split: Any = getattr(module, "split", None)
+    if split is None:
+        return None
+    try:
+        with torch.no_grad():
+            parts = split(images)
+        sizes = [tuple(part.shape) for part in parts]
+    except Exception as error:
+        shape = tuple(images.shape)
+        raise ConfigurationError(f"the model cannot split inputs of shape {shape}: {one_line(error)}") from error
+    wanted = [(len(images), info.embedding_size), (len(images), info.classes)]
+    if len(sizes) != 3 or len(sizes[0]) < 2 or sizes[0][0] != len(images) or sizes[1:] != wanted:
+        raise ConfigurationError(
+            f"split must return features (B, ...), embedding and logits, {wanted} for B = {len(images)}, not {sizes}"
+        )
+    return sizes[0][1:]
 
 
 def _logits_twice(module: nn.Module, inputs: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -28,6 +28,15 @@ def test_shapes_are_read_back() -> None:
     assert read_model_info(write_model_info(INFO)) == INFO
 
 
+def test_the_shape_of_features_stands_in_a_document_where_there_is_one() -> None:
+    assert "feature_shape" not in write_model_info(INFO)
+    split = replace(INFO, feature_shape=(16, 4, 4))
+    assert write_model_info(split)["feature_shape"] == (16, 4, 4)
+    assert read_model_info(write_model_info(split)) == split
+    with pytest.raises(ConfigurationError, match=r"feature_shape of the model is None, but .* \(16, 4, 4\)"):
+        validate_same(INFO, split)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -43,6 +52,7 @@ def test_shapes_are_read_back() -> None:
         ({"embedding_size": 2**20, "classes": 2**20}, "scalars, at most 268,435,456"),
         ({"classes": 0}, "embedding_size is 2, classes is 0, less than 1"),
         ({"input_shape": ["x"]}, "a tensor's sizes must be integers"),
+        ({"feature_shape": [2**20, 2**20]}, "scalars, at most 268,435,456"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

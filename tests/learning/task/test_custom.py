@@ -102,6 +102,27 @@ def test_another_process_gives_the_same_bytes_and_goes_on_from_a_checkpoint(meth
     assert third.contribute(1, "update", 2, b"") == first.contribute(1, "update", 2, b"")
 
 
+class Split(Net):
+    """Says what it makes of its inputs before anything else."""
+
+    def split(self, x: torch.Tensor) -> Any:
+        embedding, logits = self(x)
+        return self.frozen(x).reshape(len(x), 2, 2), embedding, logits
+
+
+class SplitWrongly(Net):
+    def split(self, x: torch.Tensor) -> Any:
+        return self(x)
+
+
+def test_features_of_a_model_that_can_be_split_have_a_shape() -> None:
+    shapes = describe_task(config(), returns((Split, points(9), points(5)))).shapes
+    assert shapes is not None
+    assert shapes.feature_shape == (2, 2)
+    with pytest.raises(ConfigurationError, match=r"split must return features .* for B = 2, not"):
+        describe_task(config(), returns((SplitWrongly, points(9), points(5))))
+
+
 def test_frozen_parameters_stay() -> None:
     learner = Learner(describe_task(config("blade-fl"), load), load)
     model: Any = learner._clients.get(0).model

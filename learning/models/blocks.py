@@ -1,0 +1,62 @@
+"""The residual blocks of He et al. (CVPR 2016), of which the larger networks are built. B batch."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+EXPANSION = 4
+"""A bottleneck's output is so many times as wide as its 3x3 convolution."""
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with normalization, and the way around them: (B, before, h, w) -> (B, width, h/s, w/s)."""
+
+    def __init__(self, before: int, width: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.around = way_around(before, width, stride)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the block's output."""
+        through = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(hidden)))))
+        return F.relu(through + self.around(hidden))
+
+
+class Bottleneck(nn.Module):
+    """Convolutions 1x1, 3x3, 1x1 with normalization, and the way around: (B, before, h, w) -> (B, 4 width, h/s, w/s).
+
+    The stride is the 3x3 convolution's, as in everybody's code since.
+    """
+
+    def __init__(self, before: int, width: int, stride: int = 1) -> None:
+        super().__init__()
+        after = EXPANSION * width
+        self.conv1 = nn.Conv2d(before, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, after, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(after)
+        self.around = way_around(before, after, stride)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the block's output."""
+        through = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(hidden))))))
+        return F.relu(self.bn3(self.conv3(through)) + self.around(hidden))
+
+
+def way_around(before: int, after: int, stride: int) -> nn.Module:
+    """Return what brings a block's input to the shape of its output: nothing, where they have the same."""
+    if before == after and stride == 1:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))
+
+
+def initialise_convolutions(module: nn.Module) -> None:
+    """Draw the weights of all convolutions as He et al. (ICCV 2015) do, by the number of outputs."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
