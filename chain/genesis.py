@@ -6,7 +6,7 @@ Nothing that decides what is valid lives anywhere else; two peers with the same 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any
+from typing import Any, assert_never
 
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.encoding import decode, encode, expect_record
@@ -43,6 +43,8 @@ class AggregatorRule(Enum):
     """The first of the genesis document's members."""
     ROTATING = "rotating"
     """The members in turn, round by round."""
+    DEDICATED = "dedicated"
+    """The last of the genesis document's members, which does nothing else: it posts in no phase of the participants."""
 
 
 class FaultModel(Enum):
@@ -85,7 +87,8 @@ class Genesis:
     created_ms: int
     """When it was founded, in milliseconds since the Unix epoch; no block is older."""
     members: tuple[PublicKey, ...]
-    """32 bytes each; the first one is the fixed aggregator, where there is one. Who is a member now, the state says."""
+    """32 bytes each; where there is an aggregator, the first is the fixed one, the last the dedicated one. Who is a
+    member now, the state says."""
     learning: tuple[tuple[str, str], ...]
     """The learning task as (name, value as JSON) pairs, sorted by name; the chain carries it and never reads it."""
     setup: tuple[PhaseRule, ...] = ()
@@ -146,10 +149,22 @@ class Genesis:
 
     def aggregator_of(self, round_number: int) -> PublicKey | None:
         """The designated aggregator of a round, if there is one."""
-        if self.aggregator is AggregatorRule.NONE:
-            return None
-        turn = round_number if self.aggregator is AggregatorRule.ROTATING else 0
-        return self.members[turn % len(self.members)]
+        match self.aggregator:
+            case AggregatorRule.NONE:
+                return None
+            case AggregatorRule.FIXED:
+                return self.members[0]
+            case AggregatorRule.ROTATING:
+                return self.members[round_number % len(self.members)]
+            case AggregatorRule.DEDICATED:
+                return self.members[-1]
+            case _:
+                assert_never(self.aggregator)
+
+    @property
+    def participants(self) -> tuple[PublicKey, ...]:
+        """Members that may post in phases of participants: all but a dedicated aggregator."""
+        return self.members[:-1] if self.aggregator is AggregatorRule.DEDICATED else self.members
 
     @property
     def knowledge_size_max(self) -> int:
@@ -244,14 +259,18 @@ def _validate(genesis: Genesis) -> None:
         not (needs_aggregator or g.centralized) or g.aggregator is not AggregatorRule.NONE,
         "aggregator is none, but a phase or centralized = 1 needs one",
     )
+    if g.aggregator is AggregatorRule.DEDICATED:
+        _expect(count >= 2, f"aggregator is dedicated, which takes at least 2 members, found {count}")
+        _expect(needs_aggregator or g.centralized, "aggregator is dedicated, but no phase and no block is its own")
     _expect(
         g.proof_function in PROOF_FUNCTIONS,
         f"proof_function is {g.proof_function!r}, not {list(PROOF_FUNCTIONS)}",
     )
     _expect(is_canonical_bits(g.initial_bits), f"initial_bits is {g.initial_bits:#x}, not a compact target")
     _expect_range(g, "committee_size", 0, count)
-    _expect_range(g, "contributors_per_round", 0, count)
-    contributors = g.contributors_per_round or count
+    participants = len(g.participants)
+    _expect_range(g, "contributors_per_round", 0, participants)
+    contributors = g.contributors_per_round or participants
     _expect_range(g, "contribution_quorum", 0, contributors)
     for phase in (*g.setup, *g.phases):
         _expect(

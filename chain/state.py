@@ -17,7 +17,7 @@ from fedchain.chain.difficulty import is_canonical_bits, next_bits, work_from_bi
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
+from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis, PhaseRule
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
@@ -308,6 +308,9 @@ def _contributors(
 ) -> frozenset[PublicKey]:
     if genesis.phases_of(round_number)[phase].by is Contributor.AGGREGATOR:
         return frozenset({genesis.aggregator_of(round_number)}) & frozenset(active)  # type: ignore[return-value]
+    if genesis.aggregator is AggregatorRule.DEDICATED:
+        aggregator = genesis.aggregator_of(round_number)
+        active = tuple(member for member in active if member != aggregator)
     return draw(active, genesis.contributors_per_round, seed + b"contributors")
 
 

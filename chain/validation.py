@@ -27,7 +27,7 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.genesis import Contributor, Genesis
+from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, may_close_empty, posts_required, votes_required
 from fedchain.chain.transaction import Transaction
@@ -84,12 +84,15 @@ def validate_transaction(
     )
     # Whose the aggregator's phases are, the genesis document says for ever.
     by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
-    _check(
-        not by_aggregator or t.sender == genesis.aggregator_of(t.round),
-        InvalidTransaction,
-        "contributor",
-        f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's",
-    )
+    aggregator = genesis.aggregator_of(t.round)
+    if by_aggregator and t.sender != aggregator:
+        named = "nobody" if aggregator is None else aggregator.hex()
+        found = f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's, {named}"
+        raise InvalidTransaction("contributor", found)
+    # And that a dedicated one has no data to contribute.
+    if genesis.aggregator is AggregatorRule.DEDICATED and t.sender == aggregator and not by_aggregator:
+        found = f"{t.sender.hex()}, the dedicated aggregator, posts to phase {t.phase}, which is the participants'"
+        raise InvalidTransaction("contributor", found)
     # Everybody has to fetch, keep and aggregate it.
     _check(
         t.payload_size <= size_max,

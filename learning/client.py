@@ -29,7 +29,7 @@ class Client:
     """One client. It is the same object in every round."""
 
     index: int
-    """Position in the partition, 0 to K - 1."""
+    """Position in the partition, 0 to K - 1; K for a dedicated aggregator, which has no examples."""
 
     model: Model
     """The local model; training changes it in place."""

@@ -79,7 +79,7 @@ class LearningConfig:
     """Classes that take part: the data set's first so many; 0: all of them."""
 
     clients: int = 20
-    """Number of clients K among whom the data are spread."""
+    """Number of clients K among whom the data are spread; a dedicated aggregator is none of them."""
 
     partition: str = "n-way"
     """Spread of the data: n-way (few classes each), n-way-exact (normally distributed), dirichlet (each class in

@@ -26,7 +26,7 @@ from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, U
 from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.linear_training import is_linear
 from fedchain.learning.local_sgd import LocalSgdMethod
-from fedchain.learning.method import Method, Phase
+from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.model_info import ModelInfo
@@ -93,7 +93,8 @@ class Learner:
             it, the one that the configuration names.
         test_local: whether models that nobody shares may be measured on the whole test set, too, which would cost more
             than their training.
-        members: public keys in the order of the partition, for methods that ask who is who.
+        members: public keys in the order of the partition, for methods that ask who is who; one more than clients
+            where there is a dedicated aggregator.
         chain_id: what the federation is known by, to which proofs are bound; `join` says it later.
         secrets_of: where a client's secrets are; without it there are none.
         ledger_of: where a client's privacy ledger is; without it, in this process's memory.
@@ -125,6 +126,9 @@ class Learner:
         self._part_store = part_store or PartMemory()
         self._members, self._chain_id, self._secrets_of = tuple(members), chain_id, secrets_of
         self._ledger_of = ledger_of or lru_cache(maxsize=None)(lambda index: PrivacyLedger(index, Memory()))
+        # who gives no members may ask for the aggregator's work as well, where the method has any
+        aggregates = any(phase.by is Contributor.AGGREGATOR for phase in self._phases.values())
+        self._members_count = config.clients + (len(self._members) > config.clients if self._members else aggregates)
         self._source = open_data_source(config, task)
         self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -166,7 +170,8 @@ class Learner:
             received = self._receive(client, which, round, knowledge, evaluate_test)
             posted = self._method.compute(which, client, round)
             payload = self._encode(posted, which, client, round_number)
-            local = self._evaluate_trained(client, round, evaluate_test) if which.trains else None
+            is_measured = which.trains and _has_test_set(client)
+            local = self._evaluate_trained(client, round, evaluate_test) if is_measured else None
             epsilon = self._epsilon(client)
         parts = () if bulk is None else tuple(ref.hash for ref in bulk.written)
         scalars = _count_scalars(posted)
@@ -227,7 +232,10 @@ class Learner:
     def planned_steps(self, index: int, phase: str) -> int:
         """Count the SGD steps that a client takes in a phase; 0 where it does not train."""
         which = self._phases[phase]
-        return self._method.planned_steps(which, len(self._source.train_labels(index))) if which.trains else 0
+        if not which.trains:
+            return 0
+        clients = range(self._config.clients) if which.by is Contributor.AGGREGATOR else (index,)
+        return self._method.planned_steps(which, sum(len(self._source.train_labels(client)) for client in clients))
 
     def histogram(self) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""
@@ -317,7 +325,7 @@ class Learner:
         if phase != self._method.phases[0] or not isinstance(self._method, LocalSgdMethod):
             return None
         self._method.receive(client, round)
-        if not self._method.shares_model or round.knowledge is None:
+        if not self._method.shares_model or round.knowledge is None or not _has_test_set(client):
             return None
         result = self._evaluate(client, round)
         return _with_test(result, self._evaluate_shared(client, knowledge)) if evaluate_test else result
@@ -367,8 +375,8 @@ class Learner:
         return torch.from_numpy(found["prototypes"][chosen]), torch.from_numpy(found["labels"][chosen])
 
     def _build_client(self, index: int) -> Client:
-        if not 0 <= index < self._config.clients:
-            raise ConfigurationError(f"client must be between 0 and {self._config.clients - 1}, not {index}")
+        if not 0 <= index < self._members_count:
+            raise ConfigurationError(f"client must be between 0 and {self._members_count - 1}, not {index}")
         draws_own = isinstance(self._method, LocalSgdMethod) and not self._method.shared_init
         owner = index if draws_own else "shared"
         share = self._source.share(index, derive(self._config.seed, "model", owner))
@@ -385,6 +393,11 @@ class Learner:
             open_secrets=no_secrets if self._secrets_of is None else partial(self._secrets_of, index),
             open_ledger=partial(self._ledger_of, index),
         )
+
+
+def _has_test_set(client: Client) -> bool:
+    """Whether there is anything to measure the client's model on; a dedicated aggregator has nothing."""
+    return len(client.test_labels) > 0
 
 
 def _as_seen(model: Model, images: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ class Contributor(enum.Enum):
     """Every client that takes part in the round."""
 
     AGGREGATOR = "aggregator"
-    """The one peer that the genesis document names."""
+    """The one peer that the genesis document names. It may be a client as well, or have no data at all."""
 
 
 class Lifetime(enum.Enum):
@@ -89,6 +89,10 @@ class Method(ABC):
 
     key_bits_allowed: ClassVar[tuple[int, ...]] = KEY_BITS
     """Bits that a key for threshold encryption may have."""
+
+    aggregator: ClassVar[str] = "none"
+    """Who the designated aggregator is unless something else is asked for, for methods that have a phase of its own:
+    none, fixed (the first member), rotating (each in turn) or dedicated (one more, which has no data)."""
 
     mixes_models: ClassVar[bool] = False
     """Whether clients may have models of different shapes: posts and knowledge then must not depend on those of
@@ -174,7 +178,10 @@ class Method(ABC):
         return posted
 
     def planned_steps(self, phase: Phase, examples: int) -> int:
-        """Return how many local steps a client with so many training examples takes in the phase."""
+        """Return how many local steps a client with so many training examples takes in the phase.
+
+        In a phase of the aggregator they are the training examples of all clients together.
+        """
         return 0
 
     def prototypes(self, knowledge: Tensors) -> Tensors | None:

@@ -61,7 +61,7 @@ class Round:
     """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
 
     clients: int = 0
-    """Number of clients in the federation, N, whether they take part in this round or not."""
+    """Number of clients in the federation, K, whether they take part in this round or not."""
 
     knowledge_phase: str = ""
     """Name of the phase that left the knowledge; empty where there is none."""
@@ -70,7 +70,8 @@ class Round:
     """By phase: what earlier phases of this round, and of the setup, left beside the knowledge (`Phase.lifetime`)."""
 
     members: tuple[bytes, ...] = ()
-    """Public keys of the N members, in the order of the partition."""
+    """Public keys of the members, in the order of the partition: the K clients' and, where there is a dedicated
+    aggregator, the aggregator's behind them."""
 
     me: bytes | None = None
     """Public key of the member that computes; None where a post is checked or aggregated, which is the same for all."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
 from fedchain.node.keys_cli import unlock_key
@@ -90,7 +91,7 @@ def status(
 @node_app.command("testnet")
 @with_learning_options
 def run_local(
-    peers: Annotated[int, typer.Option(min=1, help="Node processes.")] = 5,
+    peers: Annotated[int, typer.Option(min=1, help="Nodes with data; a dedicated aggregator is one more.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
     method: Annotated[str, typer.Option(help="Learning method.")] = "dfpl",
     dataset: Annotated[str, typer.Option(help="Data set [default: digits].")] = "",
@@ -99,6 +100,8 @@ def run_local(
     setting: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter.")] = None,
     encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP)] = "",
     seed: Annotated[int, typer.Option(help="Root of the randomness of learning.")] = 0,
+    aggregator: Annotated[str, typer.Option(help=AGGREGATOR_HELP)] = AUTO,
+    centralized: Annotated[bool, typer.Option("--centralized", help=CENTRALIZED_HELP)] = False,
     mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.")] = 2.0,
     timeout_s: Annotated[float, typer.Option(help="The run fails if it has not ended by then.")] = 600.0,
     out: Annotated[Path | None, typer.Option(help="Folder to create; default: runs/testnet.")] = None,
@@ -122,9 +125,20 @@ def run_local(
             **learning,
         )
         config = with_shapes(config)
+        rule = choose_aggregator(config, aggregator, centralized=centralized)
         config.validate()
         folder = out or free_folder("testnet")
-        if not run_testnet(folder, config, rounds, mining_s=mining_s, attempts=4_000, timeout_s=timeout_s):
+        is_one_chain = run_testnet(
+            folder,
+            config,
+            rounds,
+            mining_s=mining_s,
+            attempts=4_000,
+            timeout_s=timeout_s,
+            aggregator=rule,
+            centralized=centralized,
+        )
+        if not is_one_chain:
             raise typer.Exit(EXIT_DIFFERENT)
 
 

@@ -6,8 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 from fedchain.node.command import ENCRYPTION_HELP, TASK_HELP, clear_errors
 from fedchain.node.learning_options import with_learning_options
+
+MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
 
 genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 
@@ -16,7 +19,7 @@ genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 @with_learning_options
 def new_genesis(
     path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
-    member: Annotated[list[str], typer.Option(help="Address of a member; repeat it. The order is the partition's.")],
+    member: Annotated[list[str], typer.Option(help=MEMBER_HELP)],
     name: Annotated[str, typer.Option(help="What people call the federation.")] = "federation",
     method: Annotated[str, typer.Option(help="Learning method.")] = "dfpl",
     dataset: Annotated[str, typer.Option(help="Data set [default: digits].")] = "",
@@ -33,6 +36,8 @@ def new_genesis(
     fault_model: Annotated[
         str, typer.Option(help="What members may do wrong: byzantine (up to a third, anything) or crash (up to half).")
     ] = "byzantine",
+    aggregator: Annotated[str, typer.Option(help=AGGREGATOR_HELP)] = AUTO,
+    centralized: Annotated[bool, typer.Option("--centralized", help=CENTRALIZED_HELP)] = False,
     contribution_quorum: Annotated[
         int, typer.Option(help="Fewest posts that close a phase; 0: a quorum of its contributors.")
     ] = 0,
@@ -50,14 +55,16 @@ def new_genesis(
     with clear_errors():
         import os
         import time
+        from dataclasses import replace
 
         from fedchain.chain.difficulty import bits_from_attempts
+        from fedchain.chain.genesis import AggregatorRule
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
         from fedchain.learning.config import OWN, LearningConfig
         from fedchain.node.config import NodeConfigError
         from fedchain.node.dealing import deal_keys, dealing_path
-        from fedchain.node.task import found_federation, milliseconds, read_settings, with_shapes
+        from fedchain.node.task import found_federation, milliseconds, read_settings, use_current_folder, with_shapes
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
@@ -72,7 +79,10 @@ def new_genesis(
             seed=seed,
             **learning,
         )
-        config = with_shapes(config)
+        if task:
+            use_current_folder()
+        rule = choose_aggregator(config, aggregator, centralized=centralized)
+        config = with_shapes(replace(config, clients=len(member) - (rule is AggregatorRule.DEDICATED)))
         config.validate()
         members = [public_key_from_address(text) for text in member]
         config, dealing = deal_keys(config, members, os.urandom)
@@ -87,6 +97,8 @@ def new_genesis(
             initial_bits=bits_from_attempts(attempts),
             target_mining_time_ms=milliseconds("mining_s", mining_s),
             phase_timeout_ms=milliseconds("phase_timeout_s", phase_timeout_s),
+            aggregator=rule,
+            centralized=centralized,
             fault_model=_choose_fault_model(fault_model),
             contribution_quorum=contribution_quorum,
             retention_blocks=retention_blocks,

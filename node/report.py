@@ -45,6 +45,8 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
     speaking = {service.me, *service.peers} & head.electors
     required, reachable = node.votes_required(), len(speaking)
     counted = observed.not_counted
+    round_number = min(head.round, genesis.rounds) if head.finished else head.round
+    aggregator = genesis.aggregator_of(round_number)
     return {
         "version": fedchain.__version__,
         "chain_id": genesis.chain_id.hex(),
@@ -53,10 +55,11 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
         "head": head.block_hash.hex(),
         "head_age_s": _age_s(observed.head_moved_ms),
         "knowledge_root": head.knowledge_root.hex(),
-        "round": min(head.round, genesis.rounds) if head.finished else head.round,
+        "round": round_number,
         "phase": phase_rule(genesis, head).name,
         "finished": head.finished,
         "members": len(head.members),
+        "aggregator": "" if aggregator is None else address(aggregator),
         "fault_model": genesis.fault_model.value,
         "electors": len(head.electors),
         "elector": service.me in head.electors,

@@ -81,6 +81,8 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") 
             values["shapes"] = read_model_info(values["shapes"])
         config = LearningConfig(data_dir=data_dir, task=task, **values)
         config.validate()
+        if config.clients != len(genesis.participants):
+            raise ConfigurationError(f"clients is {config.clients}, but {len(genesis.participants)} members have data")
     except (TypeError, ValueError, OverflowError, RecursionError, ConfigurationError) as error:
         raise InvalidGenesis(f"learning cannot be read: {error}") from None
     return config
@@ -137,7 +139,7 @@ def found_federation(
     Args:
         config: the learning task.
         rules: of the same task.
-        members: public keys, in the order of the partition.
+        members: public keys, in the order of the partition; a dedicated aggregator is the last.
         name: what people call the federation.
         created_ms: when it was founded, in milliseconds since the Unix epoch.
         consensus: further fields of :class:`Genesis`.

@@ -17,10 +17,12 @@ from rich.live import Live
 from rich.table import Table
 
 from fedchain.chain.difficulty import bits_from_attempts
+from fedchain.chain.genesis import AggregatorRule
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.node.aggregator import count_members
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import percent
 from fedchain.node.dealing import deal_keys, install_share
@@ -69,9 +71,16 @@ class LocalNode:
 
 
 def run_testnet(
-    folder: Path, config: LearningConfig, rounds: int, *, mining_s: float, attempts: int, timeout_s: float
+    folder: Path,
+    config: LearningConfig,
+    rounds: int,
+    *,
+    mining_s: float,
+    attempts: int,
+    timeout_s: float,
+    **consensus: Any,
 ) -> bool:
-    """Start ``config.clients`` nodes in ``folder``, show them until the last round is closed, and stop them.
+    """Start the nodes of :func:`found_testnet`, show them until the last round is closed, and stop them.
 
     Returns:
         Whether all ended with the same head.
@@ -82,7 +91,7 @@ def run_testnet(
     if config.clients > PEERS_MAX:
         raise NodeConfigError(f"peers is {config.clients}, at most {PEERS_MAX} processes are started on one machine")
     timeout_s = milliseconds("timeout_s", timeout_s) / 1000
-    nodes = found_testnet(folder, config, rounds, mining_s=mining_s, attempts=attempts)
+    nodes = found_testnet(folder, config, rounds, mining_s=mining_s, attempts=attempts, **consensus)
     console = Console(highlight=False, markup=False)
     try:
         for node in nodes:
@@ -100,7 +109,8 @@ def run_testnet(
 def found_testnet(
     folder: Path, config: LearningConfig, rounds: int, *, mining_s: float, attempts: int, **consensus: Any
 ) -> list[LocalNode]:
-    """Write keys, genesis document and folders of ``config.clients`` nodes, which are not started.
+    """Write keys, genesis document and folders of nodes, which are not started: one for each of the task's clients,
+    and one for a dedicated aggregator.
 
     Args:
         folder: to create.
@@ -120,7 +130,8 @@ def found_testnet(
         raise NodeConfigError(f"{folder} exists already; name another folder with --out") from None
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be made: {error.strerror}") from None
-    keys = [PrivateKey.generate() for _ in range(config.clients)]
+    rule = consensus.get("aggregator", AggregatorRule.NONE)
+    keys = [PrivateKey.generate() for _ in range(count_members(config, rule))]
     config, dealing = deal_keys(config, [key.public_key for key in keys], os.urandom)
     genesis = found_federation(
         config,
@@ -197,7 +208,8 @@ def status_table(nodes: Sequence[LocalNode]) -> Table:
         if not now:
             table.add_row(str(node.number), "-", "-", "-", "-", "-", "its start")
             continue
-        numbers = (node.number, now["height"], now["round"], len(now["peers"]), percent(now["accuracy"]))
+        role = " (aggregator)" if now["aggregator"] == now["address"] else ""
+        numbers = (f"{node.number}{role}", now["height"], now["round"], len(now["peers"]), percent(now["accuracy"]))
         table.add_row(*map(str, numbers), now["head"][:12], now["waiting_for"])
     return table
 

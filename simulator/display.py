@@ -22,7 +22,7 @@ class Display:
 
     def __init__(self, console: Console, scenario: Scenario) -> None:
         self._console = console
-        self._scenario = scenario
+        self._scenario, self._members = scenario, scenario.members
         self._progress = Progress()
         self._bar = Bar(
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
@@ -62,7 +62,7 @@ class Display:
             "accuracy (TAA)",
             Text(f"{percent(last.taa)} %" if last else "-", style="bold green"),
             "peers up",
-            f"{now.peers_up}/{self._scenario.peers}",
+            f"{now.peers_up}/{self._members}",
         )
         title = f"{self._scenario.method} on {self._scenario.dataset}, {self._scenario.peers} peers"
         return Panel(Group(self._bar.get_renderable(), facts), title=title, border_style="blue", width=78)

@@ -91,7 +91,7 @@ def simulate(
     rules.join(genesis.chain_id)
     learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
-    workers = min(scenario.workers, scenario.peers)
+    workers = min(scenario.workers, len(keys))
     pool = TrainingPool(learner, workers, clients_max, together=scenario.vectorize_clients)
     store: Storage | None = None
     try:

@@ -9,11 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 from fedchain.learning.config import LearningConfig
+from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
 from fedchain.node.config import field_texts, read_toml
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
+
+if TYPE_CHECKING:
+    from fedchain.chain.genesis import AggregatorRule
 
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
 """Defaults of the learning fields, which a scenario has under the same names. Their help is found there, too."""
@@ -85,7 +89,7 @@ class Scenario:
     name: str = "digits"
     """Name of the run; its folder is named after it."""
     peers: int = 20
-    """Number of peers, K."""
+    """Number of peers with data, K; a dedicated aggregator is one more, the last."""
     rounds: int = 10
     """Number of rounds, R."""
     seed: int = 0
@@ -129,8 +133,9 @@ class Scenario:
     """Real hashes behind a block, on average; peers' virtual hash rates follow from it and from mining_s."""
     proof_function: str = "scrypt"
     """Proof of work: scrypt or sha256d."""
-    aggregator: str = "none"
-    """Designated aggregator: none, fixed (the first member), rotating."""
+    aggregator: str = AUTO
+    """Designated aggregator: none, fixed (the first member), rotating (each in turn), dedicated (one more peer, which
+    has no data) or auto (what the method wants)."""
     centralized: bool = False
     """Only the designated aggregator produces blocks."""
     fault_model: str = "byzantine"
@@ -190,36 +195,45 @@ class Scenario:
         _expect_range("mining_s", self.mining_s, 0.004, 1e6)
         _expect_range("mining_attempts", self.mining_attempts, 2, 2**40)
         _expect_choice("proof_function", self.proof_function, ("scrypt", "sha256d"))
-        _expect_choice("aggregator", self.aggregator, ("none", "fixed", "rotating"))
+        _expect_choice("aggregator", self.aggregator, AGGREGATOR_CHOICES)
         _expect_choice("fault_model", self.fault_model, ("byzantine", "crash"))
         _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
         _expect_range("contribution_quorum", self.contribution_quorum, 0, self.contributors_per_round or self.peers)
-        _expect_range("committee_size", self.committee_size, 0, self.peers)
         _expect_range("phase_timeout_s", self.phase_timeout_s, 0.001, 1e9)
         _expect_range("phase_floor_s", self.phase_floor_s, 0.001, 1e9)
         _expect_range("vote_timeout_s", self.vote_timeout_s, 0.001, 60.0)
         _expect_range("retention_blocks", self.retention_blocks, 0, 1_000_000)
-        _expect_range("degree", self.degree, 0, max(0, self.peers - 1))
         _expect_range("delay_min_ms", self.delay_min_ms, 0, self.delay_max_ms)
         _expect_range("delay_max_ms", self.delay_max_ms, 0, 3_600_000)
         _expect_range("loss", self.loss, 0, 0.99)
         _expect_range("replay", self.replay, 0, 1)
         _expect_range("bandwidth_mbit_s", self.bandwidth_mbit_s, 0, 1e6)
         _expect_range("max_virtual_s", self.max_virtual_s, 1, 1e9)
-        if self.centralized and self.aggregator == "none":
-            raise ScenarioError("centralized is true but aggregator is none; use fixed or rotating")
         if self.idle_sleep and not (self.contributors_per_round and self.committee_size and self.degree == 0):
             raise ScenarioError("idle_sleep needs contributors_per_round and committee_size, and no degree")
-        for place, fault in enumerate(self.faults):
-            _validate_fault(f"faults[{place}]", fault, self.peers)
-        for place, clock in enumerate(self.clocks):
-            _validate_clock(f"clocks[{place}]", clock, self.peers)
-        for place, traitors in enumerate(self.adversaries):
-            _validate_traitors(f"adversaries[{place}]", traitors, self.peers)
-        named = [number for traitors in self.adversaries for number in traitors.peers]
-        if len(set(named)) < len(named) or len(named) >= self.peers:
-            raise ScenarioError(f"adversaries names {len(named)} of {self.peers} peers; each once, and not all")
         self.learning_config().validate()
+        members = self.members
+        _expect_range("committee_size", self.committee_size, 0, members)
+        _expect_range("degree", self.degree, 0, max(0, members - 1))
+        for place, fault in enumerate(self.faults):
+            _validate_fault(f"faults[{place}]", fault, members)
+        for place, clock in enumerate(self.clocks):
+            _validate_clock(f"clocks[{place}]", clock, members)
+        for place, traitors in enumerate(self.adversaries):
+            _validate_traitors(f"adversaries[{place}]", traitors, members)
+        named = [number for traitors in self.adversaries for number in traitors.peers]
+        if len(set(named)) < len(named) or len(named) >= members:
+            raise ScenarioError(f"adversaries names {len(named)} of {members} peers; each once, and not all")
+
+    @property
+    def aggregator_rule(self) -> "AggregatorRule":
+        """Who the designated aggregator is; raises ConfigurationError where that contradicts the method."""
+        return choose_aggregator(self.learning_config(), self.aggregator, centralized=self.centralized)
+
+    @property
+    def members(self) -> int:
+        """Number of peers, with or without data."""
+        return count_members(self.learning_config(), self.aggregator_rule)
 
     def learning_config(self) -> LearningConfig:
         """The part that the learning package needs."""

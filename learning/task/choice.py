@@ -8,8 +8,9 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.registry import is_import_path
 
 TaskFunction = Callable[..., Any]
-"""The user's function. It is given `member` (place among the members, from 0), `members` (how many there are) and
-`seed` (the federation's), as far as it has parameters of these names."""
+"""The user's function. It is given `member` (place among the members, from 0), `members` (how many have data) and
+`seed` (the federation's), as far as it has parameters of these names. A dedicated aggregator calls it for its model
+alone, as `member` number `members`."""
 
 
 def validate_choice(config: LearningConfig, task: TaskFunction | str) -> None:

@@ -24,7 +24,7 @@ from fedchain.learning.models.model_info import ModelInfo, validate_bounds, vali
 from fedchain.learning.registry import import_module, load_method
 from fedchain.learning.seeding import seeded
 from fedchain.learning.task.choice import TaskFunction, validate_choice
-from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share
+from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share, share_without_examples
 from fedchain.learning.task.examples import read_examples, validate_labels
 
 
@@ -45,7 +45,8 @@ class CustomDataSource:
     def share(self, client: int, seed: int) -> Share:
         """See `DataSource`. Raises `ConfigurationError` if the function fails or its model is not the federation's."""
         assert self._config.shapes is not None, "a validated configuration of own data has them"
-        share, info = call_task(self._config, self._task, client, seed)
+        input_shape = self._config.shapes.input_shape if client == self._config.clients else None
+        share, info = call_task(self._config, self._task, client, seed, input_shape)
         with _named(self._task):
             validate_same(info, self._config.shapes)
         return share
@@ -76,10 +77,13 @@ def load_task(name: str) -> TaskFunction:
     return cast(TaskFunction, found)
 
 
-def call_task(config: LearningConfig, task: TaskFunction, client: int, seed: int) -> tuple[Share, ModelInfo]:
+def call_task(
+    config: LearningConfig, task: TaskFunction, client: int, seed: int, input_shape: tuple[int, ...] | None = None
+) -> tuple[Share, ModelInfo]:
     """Return what the function brings for a client, and the shapes of its model.
 
-    All that it draws from the generators of torch, numpy and Python depends on the seed alone. Raises
+    Where the shape of an example is given, the client is a dedicated aggregator, whose sets nobody looks at. All that
+    the function draws from the generators of torch, numpy and Python depends on the seed alone. Raises
     `ConfigurationError`, which begins with the function's name.
     """
     uses_embedding = load_method(config.method).uses_embedding
@@ -87,6 +91,8 @@ def call_task(config: LearningConfig, task: TaskFunction, client: int, seed: int
         with seeded(seed):
             offered = {"member": client, "members": config.clients, "seed": config.seed}
             model, train, test = _expect_three(_call(task, offered))
+            if input_shape is not None:
+                train = test = torch.zeros(1, *input_shape), torch.zeros(1, dtype=torch.int64)
             train_images, train_labels = read_examples("train set", train)
             test_images, test_labels = read_examples("test set", test)
         if test_images.shape[1:] != train_images.shape[1:]:
@@ -97,6 +103,8 @@ def call_task(config: LearningConfig, task: TaskFunction, client: int, seed: int
             info = _adopt(module, train_images[:2], uses_embedding)
         validate_labels("train set", train_labels, info.classes)
         validate_labels("test set", test_labels, info.classes)
+    if input_shape is not None:
+        return share_without_examples(cast(Model, module), input_shape), info
     return Share(cast(Model, module), train_images, train_labels, test_images, test_labels), info
 
 

@@ -42,7 +42,10 @@ class Share:
 
 
 class DataSource(Protocol):
-    """Gives each client its model and its examples. It need not keep what it gave: the learner does."""
+    """Gives each client its model and its examples. It need not keep what it gave: the learner does.
+
+    A dedicated aggregator asks as client K: it has the first client's kind of model, and no examples.
+    """
 
     def share(self, client: int, seed: int) -> Share:
         """Read the client's examples, and build its model, whose parameters depend on the seed alone."""
@@ -67,14 +70,12 @@ class PartitionedDataSource:
         Raises `DatasetError` if a file is missing, `ConfigurationError` if it is too small, or if the model that this
         program has under its name is not the federation's.
         """
+        if client == self._config.clients:
+            return share_without_examples(self._build(0, seed), self._config.dataset_info.shape)
         dataset, partition = self._load()
         train, test = partition.train[client], partition.test[client]
-        name = self._config.model_of(client)
-        model = build_model(name, seed, **dataset.info.model_shape)
-        if self._config.shapes is not None and name == self._config.model_names[0]:
-            validate_same(describe(model), self._config.shapes)
         return Share(
-            model=model,
+            model=self._build(client, seed),
             train_images=self._as_seen(dataset.train_images[train], client, "train"),
             train_labels=torch.from_numpy(dataset.train_labels[train]),
             test_images=self._as_seen(dataset.test_images[test], client, "test"),
@@ -84,6 +85,8 @@ class PartitionedDataSource:
 
     def train_labels(self, client: int) -> NDArray[np.int64]:
         """See `DataSource`."""
+        if client == self._config.clients:
+            return np.empty(0, dtype=np.int64)
         dataset, partition = self._load()
         return dataset.train_labels[partition.train[client]]
 
@@ -92,6 +95,14 @@ class PartitionedDataSource:
         dataset, _ = self._load()
         seen = shift_in_turn(self._config, dataset.test_images, dataset.info.pixel_max)
         return dataset.normalise(seen, self._config.scaling), torch.from_numpy(dataset.test_labels)
+
+    def _build(self, client: int, seed: int) -> Model:
+        """Build the client's model; raises `ConfigurationError` if it is not the federation's."""
+        name = self._config.model_of(client)
+        model = build_model(name, seed, **self._config.dataset_info.model_shape)
+        if self._config.shapes is not None and name == self._config.model_names[0]:
+            validate_same(describe(model), self._config.shapes)
+        return model
 
     def _as_seen(self, pixels: NDArray[Any], client: int, part: str) -> torch.Tensor:
         """Return a client's training or test images, normalised, (n, *shape)."""
@@ -107,6 +118,12 @@ class PartitionedDataSource:
             labels = dataset.train_labels, dataset.test_labels
             self._loaded = dataset, split(self._config, *labels, dataset.classes, sources)
         return self._loaded
+
+
+def share_without_examples(model: Model, shape: tuple[int, ...]) -> Share:
+    """Return what a dedicated aggregator begins with, where examples have this shape."""
+    nothing, no_labels = torch.empty(0, *shape), torch.empty(0, dtype=torch.int64)
+    return Share(model, nothing, no_labels, nothing, no_labels)
 
 
 def load_examples(config: LearningConfig) -> Dataset:

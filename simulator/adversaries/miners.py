@@ -10,6 +10,7 @@ from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.state import State, posts_required
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import VoteKind
+from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
 from fedchain.node.core.block_import import recompute_job
 from fedchain.node.core.effects import Effect, Mine, Publish, Send
@@ -24,6 +25,10 @@ class EagerMiner(Adversary):
     def chosen(self) -> tuple[Transaction, ...]:
         """Posts of its next block, in sender order; none: it does not mine now."""
         raise NotImplementedError
+
+    def draft(self, posts: tuple[Transaction, ...]) -> Header | None:
+        """What it mines over these posts."""
+        return draft_header(self, posts)
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Its node's own blocks are not mined."""
@@ -46,7 +51,7 @@ class EagerMiner(Adversary):
         posts = self.chosen()
         if posts and posts != self._wanted:
             self._wanted = posts
-            header = draft_header(self, posts)
+            header = self.draft(posts)
             if header is not None:
                 self.peer.mine(header, lambda sealed: self._publish(sealed, posts), lambda: self._wanted == posts)
 
@@ -109,6 +114,27 @@ class CaptureAttacker(EagerMiner):
         own = held.pop(self.key.public_key, None)
         posts = [*([own] if own else []), *held.values()][:required]
         return tuple(sorted(posts, key=lambda post: post.sender))
+
+
+class FalseAggregator(EagerMiner):
+    """Counts all posts that it holds, and says that they add up to something else."""
+
+    def chosen(self) -> tuple[Transaction, ...]:
+        """All, once there are enough."""
+        held = self.held()
+        return tuple(held.values()) if len(held) >= posts_required(self.genesis, self.node.head) else ()
+
+    def draft(self, posts: tuple[Transaction, ...]) -> Header | None:
+        """Over their aggregate with its last byte changed, which it hands out to who asks."""
+        header = draft_header(self, posts)
+        if header is None:
+            return None
+        contents = self.node._context.contents
+        true = self.node.content(header.knowledge_root)
+        assert true, "the draft put it there, and the aggregate of posts is not empty"
+        false = true[:-1] + bytes([true[-1] ^ 1])
+        contents.put(sha256(false), false)
+        return replace(header, knowledge_root=sha256(false))
 
 
 class SiblingMiner(Adversary):

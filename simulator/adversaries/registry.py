@@ -17,6 +17,7 @@ BEHAVIOURS: Mapping[str, str] = {
     "crash-loop": "silence.CrashLoop",
     "difficulty-liar": "miners.DifficultyLiar",
     "double-voter": "voters.DoubleVoter",
+    "false-aggregator": "miners.FalseAggregator",
     "follower": "adversary.Adversary",
     "inner-product": "poisoners.InnerProductManipulator",
     "invalid-poster": "posters.InvalidPoster",

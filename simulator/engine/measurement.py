@@ -52,7 +52,7 @@ class RoundMetrics:
     attempts: int = 0
     """Attempts in which the members decided, of the round's block that took most; 1: the first."""
     training_s: float = 0.0
-    """How long a peer trained, on average."""
+    """How long a peer with data trained, on average."""
     mining_s: float = 0.0
     """How long the round's blocks were mined, as their voters saw it, summed over the blocks."""
     voting_s: float = 0.0

@@ -87,8 +87,10 @@ class Recorder:
         decided = [item for item in found if item is not None and item[0].header.round == row.round]
         if decided:
             self._fill_blocks(row, decided)
-        spans = [span for (_, round_number), span in self.timeline.items() if round_number == row.round]
-        trained = [s.trained - s.started for s in spans if s.trained is not None and s.started is not None]
+        of_round = {number: span for (number, round_number), span in self.timeline.items() if round_number == row.round}
+        spans, clients = list(of_round.values()), len(self._genesis.participants)
+        local = [span for number, span in of_round.items() if number < clients]
+        trained = [s.trained - s.started for s in local if s.trained is not None and s.started is not None]
         row.training_s = sum(trained) / len(trained) if trained else 0.0
         sealed_s = self._sealed_s.get(decided[-1][0].hash) if decided else None
         waited = [

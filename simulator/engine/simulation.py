@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedchain.chain.difficulty import bits_from_attempts
-from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
+from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
@@ -117,7 +117,7 @@ def consensus_of(scenario: Scenario) -> dict[str, Any]:
         "name": scenario.name,
         "created_ms": EPOCH_MS,
         "rounds": scenario.rounds,
-        "aggregator": AggregatorRule(scenario.aggregator),
+        "aggregator": scenario.aggregator_rule,
         "centralized": scenario.centralized,
         "proof_function": scenario.proof_function,
         "initial_bits": bits_from_attempts(scenario.mining_attempts),
@@ -137,7 +137,7 @@ def simulation_keys(scenario: Scenario) -> list[PrivateKey]:
     """Keys of the simulated peers: drawn from the scenario's seed, and therefore worth nothing elsewhere."""
     return [
         PrivateKey(sha256(f"fedchain simulation {scenario.seed} peer {number}".encode()))
-        for number in range(scenario.peers)
+        for number in range(scenario.members)
     ]
 
 
@@ -395,7 +395,8 @@ class Simulation:
     def _measure_final_models(self) -> None:
         """Have every peer receive the last round's knowledge, and measure that model too."""
         rounds = self._genesis.rounds
-        running = [peer for peer in self.peers if peer.node is not None and peer.is_honest]
+        clients = self.peers[: len(self._genesis.participants)]
+        running = [peer for peer in clients if peer.node is not None and peer.is_honest]
         known = {peer.number: peer.node.knowledge() for peer in running if peer.node is not None}
         jobs = {
             number: self._compute.evaluate_received(
@@ -460,6 +461,7 @@ def _conditions(scenario: Scenario) -> Conditions:
 
 def _pace(scenario: Scenario) -> Pace:
     """Hash rates at which all miners together need ``mining_s`` for ``mining_attempts`` hashes."""
-    awake = scenario.contributors_per_round + scenario.committee_size if scenario.idle_sleep else scenario.peers
-    miners = 1 if scenario.centralized else min(awake, scenario.peers)
+    members = scenario.members
+    awake = scenario.contributors_per_round + scenario.committee_size if scenario.idle_sleep else members
+    miners = 1 if scenario.centralized else min(awake, members)
     return Pace(scenario.iteration_s, scenario.mining_attempts / (scenario.mining_s * miners))

@@ -57,7 +57,9 @@ class Shifts:
             other.handle(PeerDisconnected(peer.public_key))
 
     def _drawn(self, head: State) -> set[int]:
-        return {self._genesis.index[member] for member in head.contributors | head.electors}
+        drawn = head.contributors | head.electors
+        producer = self._genesis.aggregator_of(head.round) if self._genesis.centralized else None
+        return {self._genesis.index[member] for member in (drawn if producer is None else drawn | {producer})}
 
     def _wake(self, numbers: Iterable[int]) -> None:
         for number in sorted(numbers):

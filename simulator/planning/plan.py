@@ -169,7 +169,7 @@ def measure_hashes_per_s(proof_function: str, clock: Clock) -> float:
 
 def expected_mining_s(scenario: Scenario, hashes_per_s: float) -> float:
     """Eq. 9: hashes behind a block, over the hash rate of all miners, each of which has one such core."""
-    miners = 1 if scenario.centralized else scenario.peers
+    miners = 1 if scenario.centralized else scenario.members
     return work_from_bits(bits_from_attempts(scenario.mining_attempts)) / (hashes_per_s * miners)
 
 

@@ -204,6 +204,7 @@ def key_of(scenario: Scenario) -> str:
     if scenario.partition == "n-way" and scenario.dataset in DATASETS:
         config = scenario.learning_config()
         values["classes_avg"], values["classes_std"] = class_range(config, config.dataset_info.classes)
+    values["aggregator"] = scenario.aggregator_rule.value
     for name, default in _LATER:
         if values[name] == default:
             del values[name]

@@ -52,6 +52,9 @@ def test_the_chain_id_is_fixed() -> None:
     assert genesis(4, **FULL).chain_id.hex() == FULL_CHAIN_ID
 
 
+DEDICATED = AggregatorRule.DEDICATED
+RULE_NAMES = "none, fixed, rotating, dedicated"
+
 CHANGES: dict[str, Any] = {
     "name": "other",
     "created_ms": CREATED_MS + 1,
@@ -84,6 +87,7 @@ def test_any_change_changes_the_chain_id() -> None:
     ids = [genesis(4).chain_id] + [genesis(4, **{name: value}).chain_id for name, value in CHANGES.items()]
     ids.append(genesis(4, aggregator=AggregatorRule.FIXED, centralized=True).chain_id)
     ids.append(genesis(4, phases=(PhaseRule("update", Contributor.PARTICIPANT, 1),)).chain_id)
+    ids += [genesis(4, phases=(UPDATE, GLOBAL), aggregator=rule).chain_id for rule in list(AggregatorRule)[1:]]
     assert len(set(ids)) == len(ids)
 
 
@@ -99,6 +103,19 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"phases": (UPDATE, GLOBAL)}, "aggregator is none, but a phase or centralized = 1 needs one"),
     ({"setup": (GLOBAL,)}, "aggregator is none, but a phase or centralized = 1 needs one"),
     ({"centralized": True}, "aggregator is none, but a phase or centralized = 1 needs one"),
+    ({"aggregator": DEDICATED}, "aggregator is dedicated, but no phase and no block is its own"),
+    (
+        {"aggregator": DEDICATED, "phases": (GLOBAL,), "members": (keys(1)[0].public_key,)},
+        "aggregator is dedicated, which takes at least 2 members, found 1",
+    ),
+    (
+        {"aggregator": DEDICATED, "centralized": True, "contributors_per_round": 4},
+        "contributors_per_round is 4, it must be between 0 and 3",
+    ),
+    (
+        {"aggregator": DEDICATED, "centralized": True, "contribution_quorum": 4},
+        "contribution_quorum is 4, it must be between 0 and 3",
+    ),
     ({"proof_function": "md5"}, "proof_function is 'md5', not ['scrypt', 'sha256d']"),
     ({"initial_bits": 0}, "initial_bits is 0x0, not a compact target"),
     ({"initial_bits": 0x2100FFFF}, "initial_bits is 0x2100ffff, not a compact target"),
@@ -172,7 +189,11 @@ def test_the_record_is_built_right() -> None:
     ("changes", "error", "message"),
     [
         ({"centralized": 2}, InvalidGenesis, "centralized is 2, it must be 0 or 1"),
-        ({"aggregator": "me"}, InvalidGenesis, "aggregator is 'me', it must be one of none, fixed, rotating"),
+        (
+            {"aggregator": "me"},
+            InvalidGenesis,
+            "aggregator is 'me', it must be one of none, fixed, rotating, dedicated",
+        ),
         ({"fault_model": "none"}, InvalidGenesis, "fault_model is 'none', it must be one of byzantine, crash"),
         ({"phases": [["x", "me", 0]]}, InvalidGenesis, "phase is 'me', it must be one of participant, aggregator"),
         ({"phases": [["x", "participant"]]}, InvalidEncoding, "genesis phase: 2 fields found, 3 fields expected"),
@@ -195,13 +216,18 @@ def test_other_bytes_are_refused(data: bytes) -> None:
         Genesis.decode(data)
 
 
-def test_the_aggregator_is_fixed_or_takes_turns() -> None:
+def test_the_aggregator_is_fixed_or_takes_turns_or_is_one_more_member() -> None:
     members = [key.public_key for key in keys(3)]
     assert [genesis(3).aggregator_of(number) for number in range(3)] == [None] * 3
     fixed = genesis(3, aggregator=AggregatorRule.FIXED)
     assert [fixed.aggregator_of(number) for number in range(4)] == [members[0]] * 4
     rotating = genesis(3, aggregator=AggregatorRule.ROTATING)
     assert [rotating.aggregator_of(number) for number in range(7)] == [*members, *members, members[0]]
+    dedicated = genesis(3, aggregator=DEDICATED, phases=(UPDATE, GLOBAL))
+    assert [dedicated.aggregator_of(number) for number in range(4)] == [members[2]] * 4
+    assert dedicated.participants == tuple(members[:2])
+    assert genesis(3).participants == fixed.participants == rotating.participants == tuple(members)
+    assert Genesis.decode(dedicated.encode()) == dedicated
 
 
 def test_round_0_holds_the_setup() -> None:

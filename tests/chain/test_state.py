@@ -336,6 +336,23 @@ def test_the_aggregator_alone_posts_in_its_phase_and_takes_turns() -> None:
     assert seen == [{MEMBERS[1]}, {MEMBERS[2]}, {MEMBERS[0]}]
 
 
+@pytest.mark.parametrize("drawn", [0, 2])
+def test_a_dedicated_aggregator_posts_in_its_phase_alone_and_votes_like_all_others(drawn: int) -> None:
+    rules: dict[str, Any] = {"phases": (UPDATE, GLOBAL), "aggregator": AggregatorRule.DEDICATED}
+    builder = ChainBuilder(genesis(5, **rules, contributors_per_round=drawn, setup=(UPDATE,)))
+    aggregator = builder.genesis.members[-1]
+    for _ in range(9):
+        state = builder.state
+        assert state.electors == set(builder.genesis.members)
+        if phase_rule(builder.genesis, state).by is Contributor.AGGREGATOR:
+            assert state.contributors == {aggregator}
+        else:
+            assert (len(state.contributors), aggregator in state.contributors) == (drawn or 4, False)
+            assert posts_required(builder.genesis, state) == builder.genesis.fault_model.quorum(drawn or 4)
+        assert state.punctuality[-1] == PUNCTUAL
+        builder.extend()
+
+
 @pytest.mark.parametrize(
     ("overrides", "required"),
     [

@@ -679,7 +679,22 @@ def test_only_the_aggregator_posts_to_its_phases() -> None:
     bad = scene.post(round=3, phase=1, sender=KEYS[1].public_key)
     with pytest.raises(InvalidTransaction) as caught:
         validate_transaction(scene.genesis, scene.parent, bad, is_valid_signature)
-    found = f"{KEYS[1].public_key.hex()} posts to phase 1 of round 3, which is the aggregator's"
+    member, aggregator = KEYS[1].public_key.hex(), KEYS[3].public_key.hex()
+    found = f"{member} posts to phase 1 of round 3, which is the aggregator's, {aggregator}"
+    assert str(caught.value) == f"contributor: {found}"
+
+
+def test_a_dedicated_aggregator_posts_to_no_other_phase() -> None:
+    scene = Scene(phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.DEDICATED)
+    aggregator = scene.genesis.members[-1]
+    validate_transaction(
+        scene.genesis, scene.parent, scene.post(round=3, phase=1, sender=aggregator), is_valid_signature
+    )
+    with pytest.raises(InvalidTransaction) as caught:
+        validate_transaction(
+            scene.genesis, scene.parent, scene.post(round=3, phase=0, sender=aggregator), is_valid_signature
+        )
+    found = f"{aggregator.hex()}, the dedicated aggregator, posts to phase 0, which is the participants'"
     assert str(caught.value) == f"contributor: {found}"
 
 

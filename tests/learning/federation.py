@@ -12,12 +12,12 @@ from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.method import Method, Phase
+from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
-from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
 
@@ -31,10 +31,14 @@ def config(method: str, **hyperparameters: HyperparameterValue) -> LearningConfi
 
 
 class Federation:
-    """Plays rounds; `sender(client)` is in ascending order of client."""
+    """Plays rounds; senders are in ascending order of client. Phases of the aggregator are those of a dedicated one."""
 
     def __init__(self, config: LearningConfig, learner: Learner | None = None) -> None:
-        self.members = [bytes([client]) for client in range(config.clients)]
+        method = build_method(config.method, dict(config.hyperparameters))
+        self._aggregates = {
+            phase.name for phase in (*method.setup, *method.phases) if phase.by is Contributor.AGGREGATOR
+        }
+        self.members = [bytes([client]) for client in range(config.clients + bool(self._aggregates))]
         self.config, self.rules = config, Application(config, self.members)
         self.learner = learner or Learner(config, members=self.members, secrets_of=secrets_of)
         self.knowledge, self.round = b"", 0
@@ -61,6 +65,7 @@ class Federation:
         return self.learner._clients.get(client)
 
     def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
+        participants = [self.config.clients] if phase in self._aggregates else participants
         made = [self.learner.contribute(client, phase, self.round, self.knowledge) for client in participants]
         posts = [(bytes([client]), one.payload) for client, one in zip(participants, made, strict=True)]
         for _, payload in posts:

@@ -1,0 +1,61 @@
+"""Who is to be the designated aggregator of a new federation: whoever is asked for, or whoever the method wants.
+
+Nothing heavy is imported before somebody asks: the words are those of commands.
+"""
+
+from typing import TYPE_CHECKING
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import ConfigurationError, unknown_name
+from fedchain.learning.registry import build_method
+
+if TYPE_CHECKING:
+    from fedchain.chain.genesis import AggregatorRule
+
+AUTO = "auto"
+"""Whoever the method wants: nobody, for a method without a phase of the aggregator."""
+
+AGGREGATOR_CHOICES = (AUTO, "none", "fixed", "rotating", "dedicated")
+"""What can be asked for: the rules of :class:`fedchain.chain.genesis.AggregatorRule`, and to leave it to the method."""
+
+AGGREGATOR_HELP = (
+    "Designated aggregator: none, fixed (the first member), rotating (each in turn), dedicated (the last member, which "
+    "has no data) or auto (what the method wants)."
+)
+
+CENTRALIZED_HELP = "Only the designated aggregator produces blocks that count posts."
+
+
+def choose_aggregator(config: LearningConfig, asked: str = AUTO, *, centralized: bool = False) -> "AggregatorRule":
+    """The rule for a federation that learns ``config``.
+
+    Args:
+        config: the learning task.
+        asked: one of :data:`AGGREGATOR_CHOICES`.
+        centralized: whether only the aggregator produces blocks.
+
+    Raises:
+        ConfigurationError: there is no such rule or method, or they contradict each other.
+    """
+    from fedchain.chain.genesis import AggregatorRule, Contributor
+
+    if asked not in AGGREGATOR_CHOICES:
+        raise unknown_name("aggregator", asked, AGGREGATOR_CHOICES)
+    method = build_method(config.method, dict(config.hyperparameters))
+    by_aggregator = Contributor.AGGREGATOR.value
+    phases = [phase.name for phase in (*method.setup, *method.phases) if phase.by.value == by_aggregator]
+    wanted = method.aggregator if phases else AggregatorRule.NONE.value
+    rule = AggregatorRule(wanted if asked == AUTO else asked)
+    if rule is AggregatorRule.NONE and (phases or centralized):
+        needs = f"phase '{phases[0]}' of {config.method}" if phases else "centralized"
+        raise ConfigurationError(f"aggregator is none, but {needs} needs one; use fixed, rotating or dedicated")
+    if rule is AggregatorRule.DEDICATED and not phases and not centralized:
+        raise ConfigurationError(
+            f"aggregator is dedicated, but {config.method} has no phase of the aggregator; use none, or centralized"
+        )
+    return rule
+
+
+def count_members(config: LearningConfig, rule: "AggregatorRule") -> int:
+    """How many members a federation has: its clients and, if it is dedicated, the aggregator."""
+    return config.clients + (rule.value == "dedicated")

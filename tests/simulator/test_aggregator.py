@@ -1,0 +1,184 @@
+"""The designated aggregator in virtual time: at work, silent, killed in the middle of its phase, away, and lying."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedchain.chain.knowledge import EMPTY_ROOT
+from fedchain.crypto.hashing import sha256
+from fedchain.learning.application import Application
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.round import Tensors
+from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
+from fedchain.simulator.engine.training_pool import TrainingPool
+from fedchain.simulator.reproduction.experiment import key_of
+from fedchain.simulator.run import load_learner, simulated_dealing
+from fedchain.simulator.scenario import Fault, Scenario, ScenarioError, Traitors, load_scenario
+from tests.learning.federation import Federation
+from tests.simulator.trivial import trivial_scenario, trivial_simulation
+
+TALLY = Scenario(
+    name="tally",
+    method="tests.learning.tally:Tally",
+    peers=3,
+    rounds=3,
+    workers=1,
+    partition="iid",
+    test_every=0,
+    proof_function="sha256d",
+    mining_attempts=4,
+    phase_timeout_s=20.0,
+)
+EXAMPLES = 1442
+"""Training examples of the digits, which all peers have together."""
+
+
+def play(scenario: Scenario) -> tuple[Simulation, Outcome, Tensors]:
+    """Run a scenario with real clients; what honest peers promised holds, and what the last round left."""
+    scenario.validate()
+    keys, (config, _) = simulation_keys(scenario), simulated_dealing(scenario)
+    rules = Application(config, [key.public_key for key in keys])
+    genesis = found_federation(scenario, rules, keys, config)
+    pool = TrainingPool(load_learner(scenario), scenario.workers)
+    try:
+        simulation = Simulation(scenario, genesis, keys, rules, pool)
+        outcome = simulation.run()
+    finally:
+        pool.close()
+    assert outcome.violations == []
+    node = simulation.peers[0].node
+    assert node is not None
+    known = rules.read_knowledge(node.knowledge() or b"")
+    assert known is not None
+    return simulation, outcome, known
+
+
+@pytest.fixture(scope="module")
+def dedicated() -> tuple[Simulation, Outcome, Tensors]:
+    return play(TALLY)
+
+
+def test_one_more_peer_aggregates_what_those_with_data_post(dedicated: tuple[Simulation, Outcome, Tensors]) -> None:
+    simulation, outcome, known = dedicated
+    assert len(simulation.peers) == TALLY.members == 4
+    assert (known["rounds"].tolist(), known["total"].tolist()) == ([3], [3 * EXAMPLES])
+    assert load_learner(TALLY).histogram().sum(axis=1).shape == (3,)
+    assert [row.posts for row in outcome.rows] == [1, 1, 1]
+    federation = Federation(TALLY.learning_config())
+    federation.play(3)
+    assert outcome.knowledge_root == sha256(federation.knowledge).hex()
+
+
+@pytest.mark.parametrize("rule", ["fixed", "rotating"])
+def test_with_each_rule_the_same_comes_of_it(rule: str, dedicated: tuple[Simulation, Outcome, Tensors]) -> None:
+    simulation, outcome, _ = play(replace(TALLY, aggregator=rule, contribution_quorum=3))
+    assert len(simulation.peers) == 3
+    assert outcome.knowledge_root == dedicated[1].knowledge_root
+
+
+def test_a_silent_aggregator_s_phase_closes_empty_and_the_knowledge_stays() -> None:
+    traitors = (Traitors(behaviour="silent", peers=(3,)),)
+    _, outcome, known = play(replace(TALLY, adversaries=traitors))
+    assert [row.posts for row in outcome.rows] == [0, 0, 0]
+    assert {name: value.tolist() for name, value in known.items()} == {
+        "examples": [EXAMPLES],
+        "rounds": [0],
+        "total": [0],
+    }
+    assert outcome.virtual_s > 3 * TALLY.phase_timeout_s
+
+
+def test_where_they_take_turns_the_next_one_goes_on_from_what_was_posted() -> None:
+    traitors = (Traitors(behaviour="silent", peers=(1,)),)
+    scenario = replace(TALLY, peers=4, rounds=5, aggregator="rotating", adversaries=traitors)
+    _, outcome, known = play(scenario)
+    of_each = load_learner(scenario).histogram().sum(axis=1)
+    assert [row.posts for row in outcome.rows] == [0, 1, 1, 1, 0]
+    assert known["rounds"].tolist() == [3], "rounds 1 and 5 were the silent one's"
+    assert known["total"].tolist() == [3 * int(of_each.sum() - of_each[1])]
+
+
+@pytest.mark.parametrize("kind", ["crash", "kill"])
+def test_killed_in_the_middle_of_its_phase_it_comes_back_and_nothing_is_lost(
+    kind: str, dedicated: tuple[Simulation, Outcome, Tensors]
+) -> None:
+    span = dedicated[0].recorder.timeline[3, 2]
+    assert span.started is not None
+    assert span.trained is not None
+    assert span.trained - span.started == pytest.approx(2.0), "40 steps of a twentieth of a second"
+    at_s = span.started + 1.0 if kind == "crash" else span.trained - 0.001
+    faults = Fault(at_s=at_s, kind=kind, peers=(3,)), Fault(at_s=at_s + 9.0, kind="restart", peers=(3,))
+    simulation, outcome, _ = play(replace(TALLY, faults=faults))
+    assert outcome.knowledge_root == dedicated[1].knowledge_root
+    assert simulation.peers[3].up_since == pytest.approx(at_s + 9.0)
+
+
+CENTRALIZED: dict[str, Any] = {"aggregator": "dedicated", "centralized": True, "phase_timeout_s": 20.0, "rounds": 5}
+
+
+def test_without_its_aggregator_a_centralized_federation_closes_phases_empty_until_it_is_back() -> None:
+    faults = Fault(at_s=0.5, kind="crash", peers=(4,)), Fault(at_s=95.0, kind="restart", peers=(4,))
+    simulation = trivial_simulation(trivial_scenario(**CENTRALIZED, faults=faults))
+    outcome = simulation.run()
+    assert outcome.violations == []
+    counted = [row.posts for row in outcome.rows]
+    assert counted[0] == counted[1] == 0
+    assert counted[-2:] == [4, 4]
+    assert outcome.rows[0].virtual_s > 2 * CENTRALIZED["phase_timeout_s"]
+    assert producers(simulation, outcome.rows[-1].posts) == {4}
+
+
+def test_a_centralized_federation_s_aggregator_writes_every_block_while_it_is_up() -> None:
+    simulation = trivial_simulation(trivial_scenario(**CENTRALIZED))
+    outcome = simulation.run()
+    assert (outcome.violations, [row.posts for row in outcome.rows]) == ([], [4] * 5)
+    assert producers(simulation, 4) == {4}
+    assert (4, 1) not in {key for key, span in simulation.recorder.timeline.items() if span.trained is not None}
+
+
+def producers(simulation: Simulation, posts: int) -> set[int]:
+    """Who mined the final blocks that count so many posts."""
+    storage, index = simulation.peers[0].storage, simulation._genesis.index
+    head = storage.head()
+    assert head is not None
+    finals = [storage.final(height) for height in range(1, head.block.header.height + 1)]
+    blocks = [final[0] for final in finals if final is not None]
+    return {index[block.header.miner] for block in blocks if len(block.transactions) == posts}
+
+
+def test_an_aggregator_that_lies_about_the_aggregate_is_believed_by_nobody() -> None:
+    traitors = (Traitors(behaviour="false-aggregator", peers=(4,)),)
+    outcome = trivial_simulation(trivial_scenario(**CENTRALIZED, adversaries=traitors)).run()
+    assert (outcome.violations, outcome.knowledge_root) == ([], EMPTY_ROOT.hex())
+    assert [row.posts for row in outcome.rows] == [0] * 5
+    others = trivial_simulation(trivial_scenario(adversaries=(Traitors(behaviour="false-aggregator", peers=(3,)),)))
+    outcome = others.run()
+    assert outcome.violations == []
+    assert min(row.posts for row in outcome.rows) >= 3
+    assert producers(others, 3) | producers(others, 4) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"aggregator": "none"}, "aggregator is none, but phase 'announce' of tests.learning.tally:Tally needs one"),
+        ({"method": "fedavg", "aggregator": "dedicated"}, "aggregator is dedicated, but fedavg has no phase"),
+        ({"method": "fedavg", "centralized": True}, "aggregator is none, but centralized needs one"),
+    ],
+)
+def test_a_scenario_that_contradicts_its_method_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_scenario(None, {"method": TALLY.method, **values})
+
+
+def test_the_aggregator_is_a_peer_that_faults_can_name() -> None:
+    fault = {"at_s": 1.0, "kind": "crash", "peers": [3]}
+    assert load_scenario(None, {**TALLY.to_dict(), "faults": [fault]}).members == 4
+    with pytest.raises(ScenarioError, match=r"faults\[0\] peers is 3, it must be between 0 and 2"):
+        load_scenario(None, {**TALLY.to_dict(), "aggregator": "fixed", "faults": [fault]})
+
+
+def test_results_of_scenarios_that_said_none_are_still_found() -> None:
+    assert key_of(Scenario()) == key_of(Scenario(aggregator="none"))
+    assert key_of(TALLY) == key_of(replace(TALLY, aggregator="dedicated")) != key_of(replace(TALLY, aggregator="fixed"))
