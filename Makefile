@@ -38,7 +38,7 @@ format: install ## rewrite the files as `make check` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install ## measure cost against bare loops and FedAvg (minutes; data folder as ARGS='--data-dir …')
+bench: install ## measure cost against bare loops and FedAvg (minutes; ARGS='memory --data-dir …' for one part)
 	$(BIN)/python -m tests.bench $(ARGS)
 
 fuzz: install ## feed damaged input to every decoder and to a node for a minute (ARGS='--seconds 600 --seed 2')

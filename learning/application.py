@@ -4,6 +4,7 @@ Everything here is public and repeatable: no data set, no private model, no rand
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -27,6 +28,9 @@ from fedchain.learning.round import NO_CHAIN, Post, Round, Tensors
 
 PHASES_KEPT = 2
 """Phases whose decoded posts are kept: simulated peers share them, and some are a phase behind."""
+
+POSTS_SIZE_MAX = 64 * 2**20
+"""Bytes of decoded posts beyond which those of closed phases are not kept: another look at them decodes them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,7 @@ class Application:
         except NothingLeft:
             return knowledge
         left = settle(aggregate, self._knowledge_specs[phase])
+        self._decoded.close(phase, round_number)
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])
         kept = self._knowledge.kept(self._knowledge.read(knowledge), closed, round_number, is_last=is_last)
         parts = [(part.phase, part.round, (part.document,)) for part in kept]
@@ -199,11 +204,13 @@ class Application:
 class _DecodedPosts:
     """Payloads of the phases that are open somewhere: a post is checked when it comes and read when its phase closes.
 
-    What is kept are views of bytes that the caller holds until then, too, one post of each member.
+    What is kept are views of bytes that the caller holds until then, too, one post of each member. Where they are large
+    the views must not outlive the phase, or they alone would keep the bytes.
     """
 
     def __init__(self) -> None:
         self._phases: dict[tuple[str, int], dict[int, tuple[bytes, Tensors]]] = {}  # the newest last
+        self._sizes: Counter[tuple[str, int]] = Counter()  # bytes of each phase's payloads
 
     def find(self, phase: str, round_number: int, payload: bytes) -> Tensors | None:
         """Return what these very bytes were decoded to in this phase."""
@@ -213,8 +220,17 @@ class _DecodedPosts:
     def keep(self, phase: str, round_number: int, payload: bytes, tensors: Tensors) -> None:
         """Remember what bytes were decoded to, and hold them, so that no others come to lie there."""
         self._phases.setdefault((phase, round_number), {})[id(payload)] = payload, tensors
-        while len(self._phases) > PHASES_KEPT:
-            del self._phases[next(iter(self._phases))]
+        self._sizes[phase, round_number] += len(payload)
+        while len(self._phases) > PHASES_KEPT or (len(self._phases) > 1 and self._sizes.total() > POSTS_SIZE_MAX):
+            self._drop(next(iter(self._phases)))
+
+    def close(self, phase: str, round_number: int) -> None:
+        """Forget the posts of a phase that was aggregated, if they are large."""
+        if self._sizes[phase, round_number] > POSTS_SIZE_MAX:
+            self._drop((phase, round_number))
+
+    def _drop(self, which: tuple[str, int]) -> None:
+        del self._phases[which], self._sizes[which]
 
 
 def _parts(refs: Sequence[PartRef]) -> tuple[Part, ...]:

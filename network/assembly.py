@@ -41,11 +41,12 @@ class Assembly:
     @property
     def is_complete(self) -> bool:
         """Whether nothing is missing any more; it may still be wrong."""
-        return self._ended or len(self._content) == self.size
+        return self._ended or self._size == self.size
 
     def clear(self) -> None:
         """Forget what has arrived."""
-        self._content = bytearray()  # without gaps, from the start
+        self._pieces: list[bytes] = []  # without gaps, from the start
+        self._size = 0  # of those
         self._ahead: dict[int, bytes] = {}
         self._hasher = hashlib.sha256()
         self._ended = False
@@ -53,7 +54,7 @@ class Assembly:
 
     def wanted(self) -> Iterator[int]:
         """Numbers of missing chunks in order, as far as there is room for them."""
-        first = len(self._content) // CHUNK_SIZE
+        first = self._size // CHUNK_SIZE
         if self.size is None:  # nobody knows whether there is another one behind it
             yield first
             return
@@ -69,8 +70,9 @@ class Assembly:
             raise InvalidPayload("chunk", f"{found} bytes found at {number * CHUNK_SIZE}, {whole} wanted")
         self.senders.add(sender)
         self._ahead[number] = data
-        while (following := self._ahead.pop(len(self._content) // CHUNK_SIZE, None)) is not None:
-            self._content += following
+        while (following := self._ahead.pop(self._size // CHUNK_SIZE, None)) is not None:
+            self._pieces.append(following)
+            self._size += len(following)
             self._hasher.update(following)
             if len(following) < CHUNK_SIZE:
                 self._ended = True
@@ -78,11 +80,11 @@ class Assembly:
 
     def ends_here(self) -> bool:
         """Whether what has arrived is the whole content, as somebody claims who has nothing behind it."""
-        is_long_enough = self.size is None or len(self._content) == self.size
+        is_long_enough = self.size is None or self._size == self.size
         return is_long_enough and self._hasher.digest() == self._content_hash
 
     def content(self) -> bytes:
         """The whole content. Raises InvalidPayload if it has another hash."""
         if (found := self._hasher.digest()) != self._content_hash:
             raise InvalidPayload("payload hash", f"{found.hex()} found, {self._content_hash.hex()} wanted")
-        return bytes(self._content)
+        return b"".join(self._pieces)

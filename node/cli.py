@@ -30,6 +30,9 @@ def start(
     listen: Annotated[str | None, typer.Option(help="Address to listen on [default: /ip4/0.0.0.0/tcp/4001].")] = None,
     bootstrap: Annotated[list[str] | None, typer.Option(help="Member to connect to first; repeat it.")] = None,
     announce: Annotated[list[str] | None, typer.Option(help="Address to tell others; repeat it.")] = None,
+    recent_mib: Annotated[
+        int | None, typer.Option(min=1, help="Mebibytes of recent payloads and knowledge in memory [default: 64].")
+    ] = None,
     metrics: Annotated[
         str | None, typer.Option(help="HOST:PORT to serve Prometheus metrics on [default: none].")
     ] = None,
@@ -47,7 +50,7 @@ def start(
         "task": task,
         "listen": listen,
     }
-    given |= {"metrics": metrics, "replay": replay}
+    given |= {"recent_mib": recent_mib, "metrics": metrics, "replay": replay}
     lists = {"bootstrap": bootstrap, "announce": announce}
     with clear_errors():
         from fedchain.node.config import load_config

@@ -13,6 +13,9 @@ from typing import Any
 CHAIN_FOLDER = "chain"
 """Where the chain is, in the data folder."""
 
+RECENT_MIB_MAX = 2**20
+"""More mebibytes than this are taken for bytes."""
+
 
 class NodeConfigError(ValueError):
     """A setting cannot be used; the message names it and what is wrong, in one line."""
@@ -40,6 +43,9 @@ class NodeConfig:
     """Addresses to tell others instead of the one listened on."""
     replay: bool = False
     """Recompute every aggregate that was missed, instead of joining at the newest final block."""
+    recent_mib: int = 64
+    """Mebibytes of payloads and knowledge of the last blocks that stay in memory, beside what the open round needs;
+    others are read from the data folder."""
     metrics: str = ""
     """host:port for Prometheus metrics; empty: none."""
 
@@ -54,10 +60,10 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
             raise NodeConfigError(f"there is no setting {name!r}; {hint}")
-        if known[name].type is bool and type(value) is bool:
+        if known[name].type in (bool, int) and type(value) is known[name].type:
             continue
         if (
-            known[name].type not in (str, bool)
+            known[name].type not in (str, bool, int)
             and isinstance(value, list | tuple)
             and all(type(v) is str for v in value)
         ):
@@ -67,7 +73,10 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
     for name in ("genesis", "key", "data"):
         if not values.get(name):
             raise NodeConfigError(f"{name} is missing; give --{name} or write it into the settings file")
-    return NodeConfig(**values)
+    config = NodeConfig(**values)
+    if not 1 <= config.recent_mib <= RECENT_MIB_MAX:
+        raise NodeConfigError(f"recent_mib is {config.recent_mib}, it must be between 1 and {RECENT_MIB_MAX}")
+    return config
 
 
 def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:

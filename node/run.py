@@ -155,6 +155,7 @@ async def _serve(
                     blame=blame,
                     links=network,
                     replays=config.replay,
+                    recent_size_max=config.recent_mib * 2**20,
                 )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)

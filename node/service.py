@@ -26,6 +26,7 @@ from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.activity import Activity
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.checks import Checks
+from fedchain.node.core.content_cache import RECENT_SIZE_MAX
 from fedchain.node.core.effects import (
     Blame,
     Compute,
@@ -112,6 +113,7 @@ class Service:
         blame: told who signed something that breaks a rule, and which.
         links: what the network knows of its connections.
         replays: whether every missed aggregate is recomputed.
+        recent_size_max: bytes of contents of recent blocks that stay in memory.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class Service:
         *,
         links: Links | None = None,
         replays: bool = False,
+        recent_size_max: int = RECENT_SIZE_MAX,
     ) -> None:
         self._links = links
         self.activity = Activity()
@@ -135,7 +138,9 @@ class Service:
         self.peers: set[PublicKey] = set()
         written = journal.content()
         said = Journal() if written is None else Journal.decode(written)
-        self.node = Node(genesis, key, checks, store, said, replays=replays, backfills=True)
+        self.node = Node(
+            genesis, key, checks, store, said, replays=replays, backfills=True, recent_size_max=recent_size_max
+        )
         self._checks, self._store, self._journal, self._network = checks, store, journal, network
         self._training, self._on_head, self._blame = training, on_head, blame
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)

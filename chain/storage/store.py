@@ -4,7 +4,7 @@ Everything else follows from these records. ``MemoryStore`` serves simulated pee
 crashes; ``Store`` in ``sqlite.py`` is a folder on disk.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -99,9 +99,12 @@ class MemoryStore:
 
     Args:
         pool: final blocks and certificates of all storages of a simulation, which then hold one copy of what is equal.
+        contents: where contents are kept; None: in memory, each with its own storage.
     """
 
-    def __init__(self, pool: dict[Hash, Any] | None = None) -> None:
+    def __init__(
+        self, pool: dict[Hash, Any] | None = None, contents: MutableMapping[Hash, bytes] | None = None
+    ) -> None:
         self._pool = {} if pool is None else pool
         self._finals: dict[int, Final] = {}
         self._head = 0
@@ -109,7 +112,7 @@ class MemoryStore:
         self._candidates: dict[Hash, Candidate] = {}
         self._votes: dict[Hash, Vote] = {}
         self._posts: dict[PostKey, Transaction] = {}
-        self._contents: dict[Hash, bytes] = {}
+        self._contents: MutableMapping[Hash, bytes] = {} if contents is None else contents
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
@@ -125,7 +128,8 @@ class MemoryStore:
                 case Transaction():
                     self._posts.setdefault(record.key, record)
                 case Content():
-                    self._contents.setdefault(record.hash, record.data)
+                    if record.hash not in self._contents:
+                        self._contents[record.hash] = record.data
 
     def _finalize(self, record: Final) -> None:
         height = record.block.header.height
@@ -185,7 +189,8 @@ class MemoryStore:
 
     def retain(self, needed: Collection[Hash]) -> None:
         """See :class:`Storage`."""
-        self._contents = {item: data for item, data in self._contents.items() if item in needed}
+        for item in [held for held in self._contents if held not in needed]:
+            del self._contents[item]
 
     def size_bytes(self) -> int:
         """See :class:`Storage`; contents only."""

@@ -21,6 +21,7 @@ from fedchain.chain.validation import validate_certificate, validate_evidence, v
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
+from fedchain.node.core.content_cache import Intern
 from fedchain.node.core.jobs import CheckPost, Job, JobKey, Knowledge, Recompute, Result
 
 K = TypeVar("K", bound=Hashable)
@@ -35,13 +36,23 @@ BLOCKS_MAX = 64
 KNOWLEDGE_MAX = 8
 """Recomputed knowledges that are kept: one for each set of posts of the open height."""
 
+KNOWLEDGE_SIZE_MAX = 64 * 2**20
+"""Bytes that they have together, unless it is the newest one alone."""
+
 
 class Checks:
-    """Runs the rules of :mod:`fedchain.chain.validation` and remembers what passed. What fails is not remembered."""
+    """Runs the rules of :mod:`fedchain.chain.validation` and remembers what passed. What fails is not remembered.
 
-    def __init__(self, genesis: Genesis, rules: Rules) -> None:
+    Args:
+        genesis: the rules of the federation.
+        rules: the learning method's.
+        intern: finds the copy of a recomputed knowledge to hold.
+    """
+
+    def __init__(self, genesis: Genesis, rules: Rules, intern: Intern = lambda content_hash, data: data) -> None:
         self._genesis = genesis
         self._rules = rules
+        self._intern = intern
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._blocks: OrderedDict[Hash, tuple[Block, State]] = OrderedDict()
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
@@ -141,9 +152,15 @@ class Checks:
             data = recompute(
                 self._genesis, self._rules, job.state, job.transactions, job.contents.get, self._check_post
             )
-            known = Knowledge(sha256(data), data)
+            root = sha256(data)
+            known = Knowledge(root, self._intern(root, data))
             _remember(self._knowledge, job.key, known, KNOWLEDGE_MAX)
+            while len(self._knowledge) > 1 and self._knowledge_size() > KNOWLEDGE_SIZE_MAX:
+                self._knowledge.popitem(last=False)
         return known
+
+    def _knowledge_size(self) -> int:
+        return sum(len(known.data) for known in self._knowledge.values())
 
     def _known(self, state: State, block: Block) -> State | None:
         """The state after a block that was judged on this state before."""

@@ -17,6 +17,9 @@ from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 ASKERS_MAX = 16
 """Peers that get a content as soon as we have it ourselves, for each content; others ask again."""
 
+RECENT_SIZE_MAX = 64 * 2**20
+"""Bytes of contents of the last blocks that stay in memory by default; those beyond are read from the store."""
+
 PartLookup = Callable[[Hash, int, int], bytes | None]
 """``part(content_hash, start, size)``: some of a content's bytes; None where it is not held."""
 
@@ -33,11 +36,20 @@ class ContentCache:
         stored: what the node persisted.
         stored_part: the same, part by part.
         intern: finds the copy to hold.
+        recent_size_max: bytes of contents that stay in memory though nothing open needs them.
     """
 
-    def __init__(self, genesis: Genesis, stored: ContentLookup, stored_part: PartLookup, intern: Intern) -> None:
+    def __init__(
+        self,
+        genesis: Genesis,
+        stored: ContentLookup,
+        stored_part: PartLookup,
+        intern: Intern,
+        recent_size_max: int = RECENT_SIZE_MAX,
+    ) -> None:
         self._stored, self._stored_part, self._intern = stored, stored_part, intern
         self._held: dict[Hash, bytes] = {}
+        self._recent_size_max = recent_size_max
         self._downloads = Downloads(genesis.knowledge_size_max)
         self._waiting: dict[PostKey, Transaction] = {}
         self._askers: dict[Hash, dict[PublicKey, GetContent]] = {}
@@ -144,12 +156,22 @@ class ContentCache:
         """A peer is gone: go on with other providers, or with any of ``peers``."""
         return self._downloads.drop(peer, now_ms, peers)
 
-    def forget(self, needed: set[Hash], fetched: set[Hash], current: tuple[int, int]) -> None:
-        """Drop what is not ``needed``, downloads not in ``fetched``, and waiting posts of phases before ``current``."""
+    def forget(self, needed: set[Hash], recent: Iterable[Hash], fetched: set[Hash], current: tuple[int, int]) -> None:
+        """Drop what is not ``needed``, downloads not in ``fetched``, and waiting posts of phases before ``current``.
+
+        Of what is ``recent``, in order of preference, as much stays as there is room for.
+        """
         self._waiting = {key: post for key, post in self._waiting.items() if key[:2] >= current}
         awaited = {post.payload_hash for post in self._waiting.values()}
         self._downloads.keep_only(awaited | fetched)
-        self._held = {item: data for item, data in self._held.items() if item in needed}
+        kept = {item: data for item, data in self._held.items() if item in needed}
+        room = self._recent_size_max
+        for item in recent:
+            data = self._held.get(item)
+            if data is not None and item not in kept and len(data) <= room:
+                kept[item] = data
+                room -= len(data)
+        self._held = kept
         self._askers = {item: askers for item, askers in self._askers.items() if item in self._downloads}
 
     def _fetch(self, content_hash: Hash, size: int | None, provider: PublicKey, now_ms: int) -> list[Request]:

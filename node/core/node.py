@@ -36,7 +36,7 @@ from fedchain.node.core.answers import Answers
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.catching_up import CatchingUp
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.content_cache import ContentCache, Intern
+from fedchain.node.core.content_cache import RECENT_SIZE_MAX, ContentCache, Intern
 from fedchain.node.core.context import Context, PhaseClock
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Effect, Persist, Refuse, Retain, Send, Wake
@@ -58,7 +58,7 @@ from fedchain.node.core.moment import Moment
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import Posts
 from fedchain.node.core.production import Production
-from fedchain.node.core.retention import contents_of, is_time_to_sweep
+from fedchain.node.core.retention import contents_in_order, contents_of, is_time_to_sweep
 from fedchain.node.core.twins import Twins
 from fedchain.node.core.voting import Voting
 
@@ -87,6 +87,8 @@ class Node:
         intern: the copy of a content to hold, where many nodes share a process.
         replays: whether every aggregate that was missed is recomputed, instead of joining at the head.
         backfills: whether older blocks are fetched in the background after joining.
+        recent_size_max: bytes of contents of the last blocks that stay in memory; what the open height needs always
+            does.
     """
 
     def __init__(
@@ -100,9 +102,10 @@ class Node:
         *,
         replays: bool = False,
         backfills: bool = False,
+        recent_size_max: int = RECENT_SIZE_MAX,
     ) -> None:
         self.genesis = genesis
-        contents = ContentCache(genesis, storage.content, storage.content_part, intern)
+        contents = ContentCache(genesis, storage.content, storage.content_part, intern, recent_size_max)
         self._context = context = Context(
             genesis=genesis,
             key=key,
@@ -371,13 +374,13 @@ class Node:
         """Drop what no open phase, candidate or recent block refers to, and at times from the store, too."""
         context, head = self._context, self._context.head
         fetched = self._catching_up.contents_wanted() | {head.knowledge_root}
-        recent = contents_of(context.ledger.window()) | {context.ledger.base_knowledge(), head.knowledge_root}
+        recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
         posts = {*context.mempool.payload_hashes()} | self._posts.waiting_payloads()
-        context.contents.forget(recent | posts | fetched, fetched, context.phase)
+        context.contents.forget(posts | fetched, recent, fetched, context.phase)
         window = self.genesis.retention_blocks
         if is_time_to_sweep(head.height, window):
             promised = {post.payload_hash for post in context.journal.posts}
-            context.emit(Retain(frozenset(self._contents_of_last(window) | promised | recent)))
+            context.emit(Retain(frozenset(self._contents_of_last(window) | promised | {*recent})))
 
     def _contents_of_last(self, blocks: int) -> set[Hash]:
         """Contents of the retention window, as far as its blocks are here."""

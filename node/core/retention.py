@@ -18,6 +18,18 @@ def contents_of(blocks: Iterable[Block]) -> set[Hash]:
     return needed
 
 
+def contents_in_order(blocks: Iterable[Block]) -> list[Hash]:
+    """The same contents, those of the newest block first and in each the knowledge before the payloads.
+
+    Args:
+        blocks: the oldest first.
+    """
+    ordered: dict[Hash, None] = {}
+    for block in reversed([*blocks]):
+        ordered |= dict.fromkeys((block.header.knowledge_root, *(post.payload_hash for post in block.transactions)))
+    return list(ordered)
+
+
 def is_time_to_sweep(height: int, retention_blocks: int) -> bool:
     """Whether the store is to be swept now that the head is at ``height``."""
     step = max(1, retention_blocks // RETAIN_STEPS)

@@ -1,28 +1,133 @@
-"""Contents that many simulated peers hold, in one copy: thirty latecomers fetch the same ten payloads."""
+"""Contents that many simulated peers hold, in one copy however many hold it, and in none but a file where nobody does.
 
-from collections import OrderedDict
+Who holds a content holds the very same object, so CPython counts the holders: caches, jobs, decoded views, messages.
+What nobody holds any more is forgotten. What only storages keep waits in files.
+"""
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import cast
 
 from fedchain.crypto.hashing import Hash
 
-CONTENTS_SIZE_MAX = 256 * 2**20
-"""Bytes of payloads and knowledges that are remembered, so that their next holder gets the same copy."""
+LARGE_SIZE = 2**20
+"""Bytes from which on a content that only storages keep waits in a file."""
+
+SWEEP_SIZE = 64 * 2**20
+"""Bytes of new contents after which those that nobody holds are dropped from memory."""
+
+ALONE = 2
+"""References to a content that only the pool holds: the pool's own, and that of who counts them."""
 
 
 class ContentPool:
-    """The newest payloads and knowledges of all peers, so that what many of them hold is held once."""
+    """Payloads, knowledges and states of all peers. Each is one object."""
 
     def __init__(self) -> None:
-        self._newest: OrderedDict[Hash, bytes] = OrderedDict()
-        self._size = 0
+        self._contents: dict[Hash, bytes] = {}  # in memory
+        self._stored: Counter[Hash] = Counter()  # how many storages keep a large content
+        self._in_file: set[Hash] = set()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._added = 0  # bytes since the last sweep
 
     def intern(self, content_hash: Hash, data: bytes) -> bytes:
-        """The copy of ``data`` that was seen first; peers that fetch it much later hold one of their own."""
-        known = self._newest.get(content_hash)
+        """The copy of ``data`` to hold, which is the one that others hold."""
+        known = self._contents.get(content_hash)
         if known is not None:
-            self._newest.move_to_end(content_hash)
             return known
-        self._newest[content_hash] = data
-        self._size += len(data)
-        while self._size > CONTENTS_SIZE_MAX:
-            self._size -= len(self._newest.popitem(last=False)[1])
+        self._contents[content_hash] = data
+        self._added += len(data)
+        if self._added > SWEEP_SIZE:
+            self._added = 0
+            self._sweep()
         return data
+
+    def share(self, content_hash: Hash, start: int, data: bytes) -> bytes:
+        """A part of a content as a view of the one copy, where that is here and says the same; else ``data``."""
+        whole = self._contents.get(content_hash)
+        if whole is None or not whole.startswith(data, start):
+            return data
+        return cast(bytes, memoryview(whole)[start : start + len(data)])
+
+    def shelf(self) -> "Shelf":
+        """A place for what one storage keeps."""
+        return Shelf(self)
+
+    def keep(self, content_hash: Hash, data: bytes) -> None:
+        """One storage more keeps a large content."""
+        self.intern(content_hash, data)
+        self._stored[content_hash] += 1
+
+    def read(self, content_hash: Hash) -> bytes:
+        """A content that a storage keeps."""
+        known = self._contents.get(content_hash)
+        return self.intern(content_hash, self._path(content_hash).read_bytes()) if known is None else known
+
+    def release(self, content_hash: Hash) -> None:
+        """One storage less keeps a large content."""
+        self._stored[content_hash] -= 1
+        if not self._stored[content_hash]:
+            del self._stored[content_hash]
+            if content_hash in self._in_file:
+                self._in_file.discard(content_hash)
+                self._path(content_hash).unlink()
+
+    def close(self) -> None:
+        """Delete the files, and with them the large contents that storages keep."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _sweep(self) -> None:
+        """Drop from memory what nobody holds; write it to a file before, if a storage keeps it."""
+        contents = self._contents
+        for content_hash in [item for item in contents if sys.getrefcount(contents[item]) == ALONE]:
+            if content_hash in self._stored and content_hash not in self._in_file:
+                self._path(content_hash).write_bytes(contents[content_hash])
+                self._in_file.add(content_hash)
+            del contents[content_hash]
+
+    def _path(self, content_hash: Hash) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="fedchain-")
+        return Path(self._folder.name) / content_hash.hex()
+
+
+class Shelf(MutableMapping[Hash, bytes]):
+    """What one storage keeps: small contents in memory, large ones wherever the pool has them."""
+
+    def __init__(self, pool: ContentPool) -> None:
+        self._pool = pool
+        self._small: dict[Hash, bytes] = {}
+        self._large: dict[Hash, None] = {}
+
+    def __getitem__(self, content_hash: Hash) -> bytes:
+        return self._pool.read(content_hash) if content_hash in self._large else self._small[content_hash]
+
+    def __setitem__(self, content_hash: Hash, data: bytes) -> None:
+        if content_hash in self:
+            return  # its hash says what it is
+        if len(data) < LARGE_SIZE:
+            self._small[content_hash] = data
+        else:
+            self._large[content_hash] = None
+            self._pool.keep(content_hash, data)
+
+    def __delitem__(self, content_hash: Hash) -> None:
+        if content_hash in self._small:
+            del self._small[content_hash]
+        else:
+            del self._large[content_hash]
+            self._pool.release(content_hash)
+
+    def __contains__(self, content_hash: object) -> bool:
+        return content_hash in self._small or content_hash in self._large
+
+    def __iter__(self) -> Iterator[Hash]:
+        yield from self._small
+        yield from self._large
+
+    def __len__(self) -> int:
+        return len(self._small) + len(self._large)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from fedchain.chain.exceptions import Refused
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
+from fedchain.network.messages import Chunk, GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -25,6 +25,9 @@ SEEN_MAX = 8_192
 
 PARCELS_MAX = 512
 """Parcels that are kept packed: whoever catches up asks for the same blocks and chunks as the others do."""
+
+LABELS_MAX = 8_192
+"""Chunks whose size and identity on the wire are remembered, without the bytes: those of 2 GiB of contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,9 @@ class Conditions:
     degree: int = 0
     """Neighbours of each peer in the gossip mesh; 0: everybody is everybody's neighbour."""
 
+
+Share = Callable[[Hash, int, bytes], bytes]
+"""``share(content_hash, start, data)``: the copy of a part of a content that others hold, too, or ``data`` itself."""
 
 OnLink = Callable[[int, int, bool], None]
 """Told (peer number, neighbour, whether they are connected now)."""
@@ -73,6 +79,7 @@ class SimulatedNetwork:
         on_delivery: told about each parcel before its receiver is: (peer number, sender, parcel).
         on_link: told when a ban cuts a connection, and when it is over; each of the two peers is named once.
         on_ban: told (peer number, whom it has banned) before that.
+        share: finds the copy of a chunk's bytes to hand over.
     """
 
     def __init__(
@@ -84,6 +91,7 @@ class SimulatedNetwork:
         on_delivery: Callable[[int, int, Parcel], None],
         on_link: OnLink = lambda number, neighbour, connected: None,
         on_ban: OnBan = lambda number, banned: None,
+        share: Share = lambda content_hash, start, data: data,
     ) -> None:
         self.sent_bytes = [0] * len(members)
         self.conditions = conditions
@@ -91,7 +99,8 @@ class SimulatedNetwork:
         self._members = members
         self._number = {member: number for number, member in enumerate(members)}
         self._random = random.Random(seed)
-        self._on_delivery, self._on_link, self._on_ban = on_delivery, on_link, on_ban
+        self._on_delivery, self._on_link, self._on_ban, self._share = on_delivery, on_link, on_ban, share
+        self._labels: dict[tuple[Hash, int, int], tuple[int, bytes]] = {}  # chunk -> size and identity, as of a parcel
         self.gates = Gates(members, loop.time, self._cut)
         self.bans: list[tuple[int, int]] = []
         """(who banned, who was banned), in order."""
@@ -145,7 +154,21 @@ class SimulatedNetwork:
         """Send to one peer, neighbour or not; nothing happens if it is unknown."""
         number = self._number.get(receiver)
         if number is not None:
-            self._carry(sender, number, _pack(message, gossip=False))
+            parcel = self._pack_chunk(message) if isinstance(message, Chunk) else _pack(message, gossip=False)
+            self._carry(sender, number, parcel)
+
+    def _pack_chunk(self, chunk: Chunk) -> Parcel:
+        """Pack part of a content. What many peers are fetching at the same time is in memory once."""
+        data = self._share(chunk.content_hash, chunk.offset, chunk.data)
+        if data is chunk.data:
+            return _pack(chunk, gossip=False)
+        key = chunk.content_hash, chunk.offset, len(data)
+        if key not in self._labels:
+            packed = encode_message(chunk)
+            self._labels[key] = len(packed), sha256(packed)[:8]
+            if len(self._labels) > LABELS_MAX:
+                del self._labels[next(iter(self._labels))]
+        return Parcel(Chunk(chunk.content_hash, chunk.offset, data), *self._labels[key], gossip=False)
 
     def blame(self, number: int, author: PublicKey, error: Refused) -> None:
         """A peer holds against a member what it signed."""

@@ -178,6 +178,7 @@ class Simulation:
         self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
         self._failed: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
         self._done: asyncio.Future[None] = self.loop.create_future()
+        contents = self._contents = ContentPool()
         self.network = SimulatedNetwork(
             self.loop,
             genesis.members,
@@ -186,6 +187,7 @@ class Simulation:
             self._trace_delivery,
             self._on_link,
             self.checker.on_ban,
+            contents.share,
         )
         self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
         around = Surroundings(
@@ -194,22 +196,22 @@ class Simulation:
             genesis,
             compute,
             _pace(scenario),
-            ContentPool().intern,
+            contents.intern,
             self._evaluates_test,
             self,
         )
-        shared = Checks(genesis, rules) if scenario.shared_verification else None
+        shared = Checks(genesis, rules, contents.intern) if scenario.shared_verification else None
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
         for number, key in enumerate(keys):
-            storage = store if number == 0 and store is not None else MemoryStore(pool)
+            storage = store if number == 0 and store is not None else MemoryStore(pool, contents.shelf())
             clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
             draw = random.Random(derive(scenario.seed, "peer", number))
             self.peers.append(
                 SimulatedPeer(
                     number,
                     key,
-                    shared or Checks(genesis, rules),
+                    shared or Checks(genesis, rules, contents.intern),
                     storage,
                     clock,
                     draw,
@@ -236,12 +238,20 @@ class Simulation:
         return built
 
     def run(self) -> Outcome:
-        """Run to the end of the last round.
+        """Run to the end of the last round. Of large contents, the peers' storages have none afterwards.
 
         Raises:
             ScenarioError: the federation did not get there within ``max_virtual_s``.
             NothingToPost: so many peers have nothing to post that a phase can never have its posts.
         """
+        try:
+            self._run()
+            self.checker.check_end(is_settled=not self._is_stopped)
+            return self._outcome()
+        finally:
+            self._contents.close()
+
+    def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(self._on_exception)
         try:
@@ -258,8 +268,6 @@ class Simulation:
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
-        self.checker.check_end(is_settled=not self._is_stopped)
-        return self._outcome()
 
     def stop(self) -> None:
         """End the run now, wherever it is; peers may then have different heads."""

@@ -23,6 +23,7 @@ import torch
 from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Contribution, Learner
+from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, hand_over, take_over
 
 POLL_S = 1.0
 """How often a wait for a result looks whether its process is still alive."""
@@ -33,8 +34,8 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 CLIENTS_MAX = 16
 """Clients that a process holds where most peers are asleep; the others wait in files."""
 
-PAYLOADS_MAX = 16
-"""Payloads that a process holds in case that they are asked for again; older ones wait in files."""
+PAYLOADS_SIZE_MAX = 16 * 2**20
+"""Bytes of small payloads that a process holds in case that they are asked for again; others wait in files."""
 
 Result = TypeVar("Result", covariant=True)
 
@@ -78,7 +79,20 @@ class _Call:
     method: str
     client: int
     arguments: tuple[Any, ...]
+    """The last one is the knowledge."""
     evaluate_test: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What came of a call."""
+
+    number: int
+    succeeded: bool
+    value: Any
+    """The result, or the error."""
+    payload: Handed | None = None
+    """The payload of a contribution that is large, which then lacks it."""
 
 
 class TrainingPool:
@@ -110,10 +124,12 @@ class TrainingPool:
             )
             for place, calls in enumerate(self._calls)
         ]
+        self._outgoing = Outgoing(folder)
+        self._handed: dict[int, bytes | Handed] = {}  # the knowledge of calls that are not answered
         self._together = together
         self._held: list[list[_Call]] = [[] for _ in range(workers)]  # by process
         self._count = 0
-        self._done: dict[int, tuple[bool, Any]] = {}
+        self._done: dict[int, _Answer] = {}
         # A signal that comes before a child has its own handlers would be handled in the parent's way.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
@@ -151,6 +167,9 @@ class TrainingPool:
 
     def _call(self, method: str, client: int, arguments: tuple[Any, ...], evaluate_test: bool) -> "_Pending[Any]":
         self._count += 1
+        *others, knowledge = arguments
+        handed = self._handed[self._count] = self._outgoing.hand(knowledge)
+        arguments = (*others, handed)
         self._held[client % len(self._held)].append(_Call(self._count, method, client, arguments, evaluate_test))
         if not self._together:
             self._send_held()
@@ -166,15 +185,16 @@ class TrainingPool:
         self._send_held()
         while number not in self._done:
             try:
-                answered, succeeded, value = self._answers.get(timeout=POLL_S)
+                answer: _Answer = self._answers.get(timeout=POLL_S)
             except Empty:
                 self._check_alive()
             else:
-                self._done[answered] = succeeded, value
-        succeeded, value = self._done.pop(number)
-        if not succeeded:
-            raise value
-        return value
+                self._done[answer.number] = answer
+                self._outgoing.done(self._handed.pop(answer.number))
+        answer = self._done.pop(number)
+        if not answer.succeeded:
+            raise answer.value
+        return answer.value if answer.payload is None else replace(answer.value, payload=take_over(answer.payload))
 
     def _check_alive(self) -> None:
         for process in self._processes:
@@ -199,22 +219,31 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    made = LastContributions(folder, PAYLOADS_MAX)
+    made, incoming = LastContributions(folder, PAYLOADS_SIZE_MAX), Incoming()
     while True:
-        given: list[_Call] = calls.get()
+        given = [_taken(call, incoming) for call in calls.get()]
         if len(given) > 1:
             _contribute_together(learner, given, made)
         for call in given:
             try:
-                value = made.find(call.client, call.arguments[:2]) if call.method == "contribute" else None
-                if value is None:
+                if call.method != "contribute":
                     compute = getattr(learner, call.method)
                     value = compute(call.client, *call.arguments, evaluate_test=call.evaluate_test)
-                    if call.method == "contribute":
-                        made.keep(call.client, call.arguments[:2], value)
-                answers.put((call.number, True, value))
+                    answers.put(_Answer(call.number, True, value))
+                    continue
+                key = call.arguments[:2]
+                if not made.has(call.client, key):
+                    contribution = learner.contribute(call.client, *call.arguments, evaluate_test=call.evaluate_test)
+                    made.keep(call.client, key, contribution)
+                answers.put(made.answer(call.client, call.number))
             except Exception as error:  # whatever it is belongs to who waits for the result
-                answers.put((call.number, False, error))
+                answers.put(_Answer(call.number, False, error))
+
+
+def _taken(call: _Call, incoming: Incoming) -> _Call:
+    """A call with the knowledge itself."""
+    *others, handed = call.arguments
+    return replace(call, arguments=(*others, incoming.take(handed)))
 
 
 def _contribute_together(learner: Learner, given: Sequence[_Call], made: "LastContributions") -> None:
@@ -222,7 +251,7 @@ def _contribute_together(learner: Learner, given: Sequence[_Call], made: "LastCo
     alike: dict[tuple[Any, ...], list[int]] = {}
     seen: set[int] = set()
     for call in given:
-        is_new = call.client not in seen and made.find(call.client, call.arguments[:2]) is None
+        is_new = call.client not in seen and not made.has(call.client, call.arguments[:2])
         if call.method == "contribute" and is_new:
             alike.setdefault((*call.arguments, call.evaluate_test), []).append(call.client)
         seen.add(call.client)
@@ -244,29 +273,46 @@ def _end_with_parent() -> None:
 
 
 class LastContributions:
-    """What each client contributed last: its payload in memory or, of all but the newest, in a file."""
+    """What each client contributed last: its payload in memory or, if it is large or not among the newest, in a file.
 
-    def __init__(self, folder: Path, payloads_max: int) -> None:
-        self._folder, self._payloads_max = folder, payloads_max
+    Args:
+        folder: where the files are.
+        size_max: bytes of small payloads in memory.
+    """
+
+    def __init__(self, folder: Path, size_max: int) -> None:
+        self._folder, self._size_max = folder, size_max
         self._made: dict[int, tuple[tuple[Any, ...], Contribution]] = {}  # without the payloads
         self._payloads: OrderedDict[int, bytes] = OrderedDict()  # the oldest first
+        self._size = 0  # bytes of those
 
     def keep(self, client: int, key: tuple[Any, ...], made: Contribution) -> None:
         """Remember the answer to the question ``key``, and forget the client's last one."""
         self._made[client] = key, replace(made, payload=b"")
-        self._payloads.pop(client, None)
+        self._size -= len(self._payloads.pop(client, b""))
+        self._path(client).unlink(missing_ok=True)  # under another name it may still wait for its reader
+        if len(made.payload) >= LARGE_SIZE:
+            self._path(client).write_bytes(made.payload)
+            return
         self._payloads[client] = made.payload
-        if len(self._payloads) > self._payloads_max:
+        self._size += len(made.payload)
+        while self._size > self._size_max:
             oldest, payload = self._payloads.popitem(last=False)
+            self._size -= len(payload)
             self._path(oldest).write_bytes(payload)
 
-    def find(self, client: int, key: tuple[Any, ...]) -> Contribution | None:
-        """The client's last contribution, if it answers ``key``."""
+    def has(self, client: int, key: tuple[Any, ...]) -> bool:
+        """Whether the client's last contribution answers ``key``."""
         found = self._made.get(client)
-        if found is None or found[0] != key:
-            return None
+        return found is not None and found[0] == key
+
+    def answer(self, client: int, number: int) -> _Answer:
+        """The client's last contribution as the answer to call ``number``; a payload in a file is handed over."""
+        _, made = self._made[client]
         held = self._payloads.get(client)
-        return replace(found[1], payload=self._path(client).read_bytes() if held is None else held)
+        if held is not None:
+            return _Answer(number, True, replace(made, payload=held))
+        return _Answer(number, True, made, hand_over(self._path(client), self._folder / f"answer-{number}"))
 
     def _path(self, client: int) -> Path:
         return self._folder / f"client-{client}.payload"

@@ -184,31 +184,116 @@ def bench_encryption(*, quick: bool) -> Table:
     return table
 
 
-def main() -> None:
-    """Measure everything and print one table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--data-dir", default=os.environ.get("FEDCHAIN_DATA", ""), help="folder of Fashion-MNIST")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, peers and repetitions")
-    arguments = parser.parse_args()
-    table = Table("measured", "figure", "target", "ratio", title="fedchain beside bare loops", box=None)
-    hashes = measure("scrypt", {}).printed
-    table.add_row("scrypt in search_nonce", f"{hashes['per_s']:,.0f} hashes/s", "≥ 0.95", f"{hashes['ratio']:.3f}")
-    peers = 200 if arguments.quick else 1_000
+MEMORY = {
+    "dataset": "cifar10",
+    "model": "resnet18",
+    "method": "fedavg",
+    "hyperparameters": {"local_steps": 1, "batch_size": 4},
+    "peers": 20,
+    "rounds": 3,
+    "classes_avg": 2,
+    "classes_std": 0,
+    "shots": 2,
+    "test_shots": 1,
+    "test_every": 0,
+    "shared_verification": True,
+}
+"""Large models, hardly trained: 20 posts of 45 MB a round, of which every peer stores all three rounds'."""
+
+
+def bench_memory(table: Table, data_dir: str, *, quick: bool) -> None:
+    """The memory of a simulation whose peers all hold large posts."""
+    scenario = MEMORY | {"data_dir": data_dir} | ({"peers": 6} if quick else {})
+    found = measure("memory", scenario).printed
+    label = f"{scenario['peers']} peers with ResNet-18, {scenario['rounds']} rounds: memory of all processes"
+    target, limit_gb = ("", math.inf) if quick else ("< 4 GB", 4.0)
+    ratio = "" if quick else f"{found['gb'] / limit_gb:.3f}"
+    parts = f"{found['simulating_gb']:.2f} simulate, ≤ {found['training_gb']:.2f} train each"
+    table.add_row(label, f"{found['gb']:.2f} GB ({parts})", target, ratio)
+
+
+def bench_protocol(table: Table, *, quick: bool) -> None:
+    """Wall time and memory of many peers that learn nothing."""
+    peers = 200 if quick else 1_000
     cost = measure("protocol", PROTOCOL | {"peers": peers})
     rate = f"{cost.printed['events'] / cost.printed['wall_s']:,.0f} events/s"
     table.add_row(
         f"{peers:,} peers, 3 rounds: wall", f"{cost.wall_s:.1f} s, {rate}", "< 120 s", f"{cost.wall_s / 120:.3f}"
     )
     table.add_row(f"{peers:,} peers, 3 rounds: memory", f"{cost.rss_gib:.2f} GiB", "< 4 GiB", f"{cost.rss_gib / 4:.3f}")
-    bench_payload(table, quick=arguments.quick)
-    bench_idle(table, quick=arguments.quick)
-    if arguments.data_dir:
-        bench_training(table, arguments.data_dir, quick=arguments.quick)
-        bench_logistic(table, arguments.data_dir, quick=arguments.quick)
-    else:
-        table.add_row("20 peers of Fashion-MNIST", "skipped: give --data-dir", "", "")
-    methods, encryption = bench_local_steps(quick=arguments.quick), bench_encryption(quick=arguments.quick)
-    Console().print(table, SIDES, methods, encryption, sep="\n\n")
+
+
+def bench_scrypt(table: Table) -> None:
+    """Hashes of the proof of work through the project's own loop."""
+    hashes = measure("scrypt", {}).printed
+    table.add_row("scrypt in search_nonce", f"{hashes['per_s']:,.0f} hashes/s", "≥ 0.95", f"{hashes['ratio']:.3f}")
+
+
+PARTS = (
+    "scrypt",
+    "protocol",
+    "payload",
+    "idle",
+    "training",
+    "logistic",
+    "memory",
+    "local-steps",
+    "encryption",
+)
+"""What can be measured, in this order."""
+
+DATA = {"training": "fashion-mnist", "logistic": "fashion-mnist", "memory": "cifar10"}
+"""The data set that a part needs."""
+
+
+def main() -> None:
+    """Measure everything, or the named parts, and print one table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--data-dir", default=os.environ.get("FEDCHAIN_DATA", ""), help="folder of the data sets")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, peers and repetitions")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.parts if name not in PARTS]:
+        parser.error(f"there is no part {unknown[0]!r}; known are {', '.join(PARTS)}")
+    data_dir, quick = arguments.data_dir, arguments.quick
+    table = Table("measured", "figure", "target", "ratio", title="fedchain beside bare loops", box=None)
+    tables = [table]
+    for name in arguments.parts or PARTS:
+        if name in DATA and not is_readable(DATA[name], data_dir):
+            table.add_row(name, f"skipped: no {DATA[name]} in --data-dir", "", "")
+            continue
+        match name:
+            case "scrypt":
+                bench_scrypt(table)
+            case "protocol":
+                bench_protocol(table, quick=quick)
+            case "payload":
+                bench_payload(table, quick=quick)
+            case "idle":
+                bench_idle(table, quick=quick)
+            case "training":
+                bench_training(table, data_dir, quick=quick)
+            case "logistic":
+                bench_logistic(table, data_dir, quick=quick)
+            case "memory":
+                bench_memory(table, data_dir, quick=quick)
+            case "local-steps":
+                tables.append(bench_local_steps(quick=quick))
+            case "encryption":
+                tables.append(bench_encryption(quick=quick))
+    Console().print(*tables, SIDES, sep="\n\n")
+
+
+def is_readable(dataset: str, data_dir: str) -> bool:
+    """Whether the folder has a data set's files."""
+    from fedchain.learning.datasets.load import load_dataset
+    from fedchain.learning.exceptions import DatasetError
+
+    try:
+        load_dataset(dataset, data_dir)
+    except DatasetError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -88,6 +88,13 @@ def payload(scenario: Scenario) -> dict[str, float]:
     return run(scenario.rounds)
 
 
+def memory(scenario: Scenario) -> dict[str, float | str]:
+    """The memory of all processes of a simulation with real training."""
+    from tests.bench.memory import run
+
+    return run(scenario)
+
+
 def scrypt(scenario: Scenario) -> dict[str, float]:
     """Hashes per second through ``search_nonce`` and in a bare loop, in turns; the median of the ratios."""
     from fedchain.chain.proof_of_work import search_nonce

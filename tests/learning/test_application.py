@@ -153,6 +153,23 @@ def test_a_checked_post_is_not_decoded_again_when_its_phase_closes(monkeypatch: 
     assert len(decoded) == 3 + 2 + 3
 
 
+def test_large_posts_are_let_go_when_their_phase_closes_or_another_one_fills(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, posts = Application(LearningConfig(method="fedavg")), random_posts("fedavg", 3)
+    kept = rules._decoded
+    monkeypatch.setattr("fedchain.learning.application.POSTS_SIZE_MAX", 2 * len(posts[0][1]))
+    for sender, payload in posts:
+        rules.check("update", sender, 1, b"", payload)
+    before = [kept.find("update", 1, payload) is not None for _, payload in posts]
+    first = rules.aggregate("update", 1, b"", posts)
+    after = [kept.find("update", 1, payload) is not None for _, payload in posts]
+    assert (before, after) == ([True] * 3, [False] * 3)
+    assert rules.aggregate("update", 1, b"", posts) == first
+    for number, (sender, payload) in ((2, posts[0]), (3, posts[1]), (3, posts[2])):
+        rules.check("update", sender, number, first, payload)
+    left = [kept.find("update", number, data) is not None for number, (_, data) in zip((2, 3, 3), posts, strict=True)]
+    assert left == [False, True, True], "three of them are too many, and the open phase goes on"
+
+
 def test_the_summary_describes_the_prototypes() -> None:
     rules = Application(LearningConfig())
     prototypes = np.zeros((3, INFO.embedding_size), np.float32)

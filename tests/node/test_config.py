@@ -26,6 +26,10 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
         ({"bootstrap": "a"}, "bootstrap is 'a', which is of the wrong type"),
         ({"bootstrap": ["a", 1]}, "bootstrap is ['a', 1], which is of the wrong type"),
         ({"listen": ["a"]}, "listen is ['a'], which is of the wrong type"),
+        ({"recent_mib": True}, "recent_mib is True, which is of the wrong type"),
+        ({"recent_mib": [1]}, "recent_mib is [1], which is of the wrong type"),
+        ({"recent_mib": 0}, "recent_mib is 0, it must be between 1 and 1048576"),
+        ({"recent_mib": 2**26}, "recent_mib is 67108864, it must be between 1 and 1048576"),
     ],
 )
 def test_what_cannot_be_meant_is_named(values: dict[str, Any], words: str) -> None:

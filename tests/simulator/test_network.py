@@ -3,14 +3,14 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import GetContent, Message, VoteMessage, encode_message
+from fedchain.network.messages import Chunk, GetContent, Message, VoteMessage, encode_message
 from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import SEEN_MAX, Conditions, Parcel, SimulatedNetwork, _build_mesh
@@ -86,6 +86,26 @@ def test_what_arrives_is_what_the_wire_carried() -> None:
         assert message is not sent, "it was decoded, not handed over"
         assert parcel.size_bytes == len(encode_message(sent))
         assert parcel.identity == sha256(encode_message(sent))[:8]
+
+
+def test_chunks_that_are_shared_arrive_as_views_and_look_the_same_on_the_wire() -> None:
+    whole = bytes(range(256))
+    content_hash = sha256(whole)
+    with scene() as it:
+        it.network._share = lambda found, start, data: (
+            cast(bytes, memoryview(whole)[start : start + len(data)]) if found == content_hash else data
+        )
+        parts = [Chunk(content_hash, start, whole[start : start + 100]) for start in (0, 100, 200, 0)]
+        for sent in (*parts, Chunk(bytes(32), 0, b"unknown")):
+            it.network.send(0, it.members[1], sent)
+        it.run()
+        parcels = {parcel.identity: parcel for _, _, parcel in it.delivered}
+        for sent in (*parts, Chunk(bytes(32), 0, b"unknown")):
+            parcel = parcels[sha256(encode_message(sent))[:8]]
+            assert (parcel.message, parcel.size_bytes) == (sent, len(encode_message(sent)))
+            assert isinstance(parcel.message, Chunk)
+            assert isinstance(parcel.message.data, memoryview) == (sent in parts)
+        assert len(it.delivered) == 5
 
 
 def test_delays_are_spread_between_their_bounds() -> None:

@@ -13,7 +13,6 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.learner import Contribution
 from fedchain.node.core.node import Node
-from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.sleeping import Shifts
@@ -117,22 +116,9 @@ def test_a_node_that_stops_is_freed_at_once() -> None:
     assert [node() for node in stopped if node() is not None] == []
 
 
-def test_equal_contents_of_many_peers_are_one_object_as_long_as_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fedchain.simulator.engine.content_pool.CONTENTS_SIZE_MAX", 20)
-    pool = ContentPool()
-    first, equal = bytes(10), bytes(10)
-    assert pool.intern(b"x", first) is first
-    assert pool.intern(b"x", equal) is first
-    assert pool.intern(b"y", b"y" * 10) == b"y" * 10
-    assert pool.intern(b"z", b"z" * 10) == b"z" * 10, "the oldest goes"
-    assert pool.intern(b"x", equal) is equal
-
-
 def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither sleepers nor those who watch the run may keep them: with real models that is megabytes a round."""
-    monkeypatch.setattr("fedchain.simulator.engine.content_pool.CONTENTS_SIZE_MAX", 2**20)
+    monkeypatch.setattr("fedchain.simulator.engine.content_pool.SWEEP_SIZE", 2**20)
     size, traced = 256 * 1024, list[int]()
 
     class LargeRules(TrivialRules):

@@ -15,9 +15,10 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
-from fedchain.learning.learner import Learner
+from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.round import Round, Tensors
+from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, take_over
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
 from fedchain.simulator.run import load_learner, simulate
@@ -110,16 +111,58 @@ def test_a_pool_that_holds_one_client_a_process_computes_the_same() -> None:
 
 
 def test_a_last_contribution_is_found_again_in_memory_or_in_a_file(tmp_path: Path) -> None:
-    here, made = Learner(CONFIG), LastContributions(tmp_path, payloads_max=2)
+    here = Learner(CONFIG)
     first = {client: here.contribute(client, "update", 1, b"") for client in range(4)}
+    made = LastContributions(tmp_path, size_max=sum(len(first[client].payload) for client in (2, 3)))
     for client, contribution in first.items():
         made.keep(client, ("update", 1), contribution)
     assert len(list(tmp_path.iterdir())) == 2
-    assert {client: made.find(client, ("update", 1)) for client in range(4)} == first
+    assert {client: _read(made, client) for client in range(4)} == first
     second = here.contribute(0, "update", 2, b"")
     made.keep(0, ("update", 2), second)
-    assert (made.find(0, ("update", 1)), made.find(0, ("update", 2))) == (None, second)
-    assert made.find(9, ("update", 1)) is None
+    assert (made.has(0, ("update", 1)), made.has(0, ("update", 2)), made.has(9, ("update", 1))) == (False, True, False)
+    assert _read(made, 0) == second
+
+
+def test_a_large_payload_is_handed_over_as_it_was_although_the_next_one_is_made_before_it_is_read(
+    tmp_path: Path,
+) -> None:
+    made = LastContributions(tmp_path, size_max=2**30)
+    first, second = (Contribution(bytes([filling]) * LARGE_SIZE, 1, None, None) for filling in (1, 2))
+    made.keep(0, ("update", 1), first)
+    answer = made.answer(0, 1)
+    made.keep(0, ("update", 2), second)
+    assert answer.value.payload == b""
+    assert answer.payload is not None
+    assert take_over(answer.payload) == first.payload
+    assert _read(made, 0) == second
+    assert [path.name for path in tmp_path.iterdir()] == ["client-0.payload"]
+
+
+def _read(made: LastContributions, client: int) -> Contribution:
+    """What the other process makes of the answer."""
+    answer = made.answer(client, client)
+    value: Contribution = answer.value
+    return value if answer.payload is None else replace(value, payload=take_over(answer.payload))
+
+
+def test_a_knowledge_is_one_file_for_all_who_need_it_and_goes_with_the_last_of_them(tmp_path: Path) -> None:
+    outgoing, incoming = Outgoing(tmp_path), Incoming()
+    first, second = bytes(LARGE_SIZE), bytes([1]) * LARGE_SIZE
+    handed = [outgoing.hand(first), outgoing.hand(first)]
+    assert handed[0] == handed[1] == Handed(tmp_path / "knowledge-0")
+    assert incoming.take(handed[0]) == first
+    assert incoming.take(handed[0]) is incoming.take(handed[1])
+    later = outgoing.hand(second)
+    for one in handed:
+        assert (tmp_path / "knowledge-0").exists()
+        outgoing.done(one)
+    assert [path.name for path in tmp_path.iterdir()] == ["knowledge-1"]
+    outgoing.done(later)
+    assert incoming.take(outgoing.hand(second)) == second, "it stays for the next client"
+    third = outgoing.hand(first)
+    assert incoming.take(third) == first
+    assert outgoing.hand(b"few bytes") == incoming.take(b"few bytes") == b"few bytes"
 
 
 def scenario(**changes: object) -> Scenario:
@@ -131,7 +174,7 @@ def test_sleeping_peers_train_the_same_whatever_is_set_aside(monkeypatch: pytest
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     free = simulate(scenario(), load_learner(scenario()))
     monkeypatch.setattr("fedchain.simulator.run.CLIENTS_MAX", 1)
-    monkeypatch.setattr("fedchain.simulator.engine.training_pool.PAYLOADS_MAX", 1)
+    monkeypatch.setattr("fedchain.simulator.engine.training_pool.PAYLOADS_SIZE_MAX", 1)
     bound = simulate(scenario(), load_learner(scenario()))
     assert bound.trace_hash == free.trace_hash
     assert list(tmp_path.iterdir()) == []

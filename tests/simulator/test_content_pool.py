@@ -1,0 +1,156 @@
+"""One copy of each content on the machine, however many simulated peers hold it."""
+
+import tempfile
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.learning.learner import Contribution
+from fedchain.node.core.node import Node
+from fedchain.simulator.engine import content_pool
+from fedchain.simulator.engine.content_pool import LARGE_SIZE, ContentPool
+from fedchain.simulator.engine.training_pool import Job
+from tests.simulator.trivial import (
+    Done,
+    TrivialCompute,
+    TrivialRules,
+    contribution,
+    trivial_scenario,
+    trivial_simulation,
+)
+
+
+def _large(first: int) -> bytes:
+    return bytes([first]) * LARGE_SIZE
+
+
+def _put(pool: ContentPool, first: int) -> Hash:
+    """Put a content that nobody holds afterwards."""
+    pool.intern(bytes([first]), _large(first))
+    return bytes([first])
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ContentPool]:
+    """A pool that looks at every large content who holds the others, and whose folder is made below a known one."""
+    monkeypatch.setattr(content_pool, "SWEEP_SIZE", LARGE_SIZE - 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pool = ContentPool()
+    yield pool
+    pool.close()
+
+
+def test_equal_contents_of_many_peers_are_one_object_as_long_as_anybody_holds_it(pool: ContentPool) -> None:
+    first, equal = _large(1), _large(1)
+    assert pool.intern(b"\x01", first) is first
+    for other in range(2, 20):
+        _put(pool, other)
+    assert pool.intern(b"\x01", equal) is first
+    view = memoryview(first)
+    del first
+    _put(pool, 20)
+    assert view.obj is pool.intern(b"\x01", equal), "who holds a view holds the content"
+    view.release()
+    _put(pool, 21)
+    assert pool.intern(b"\x01", equal) is equal, "nobody held the other one"
+
+
+def test_what_nobody_holds_is_dropped_at_the_next_large_content(pool: ContentPool) -> None:
+    for number in range(1, 10):
+        _put(pool, number)
+    assert len(pool._contents) <= 2
+
+
+def test_what_only_storages_keep_waits_in_a_file_until_the_last_of_them_drops_it(
+    pool: ContentPool, tmp_path: Path
+) -> None:
+    one, other = pool.shelf(), pool.shelf()
+    for shelf in (one, other):
+        shelf[b"\x01"], shelf[b"small"] = _large(1), b"few bytes"
+    _put(pool, 2)
+    (folder,) = tmp_path.iterdir()
+    (file,) = folder.iterdir()
+    assert b"\x01" not in pool._contents
+    assert file.read_bytes() == one[b"\x01"] == other[b"\x01"] == _large(1)
+    assert one[b"\x01"] is other[b"\x01"]
+    assert (list(one), len(one), b"\x02" in one) == ([b"small", b"\x01"], 2, False)
+    del one[b"\x01"]
+    assert file.exists()
+    assert other[b"\x01"] == _large(1)
+    del other[b"\x01"]
+    assert not file.exists()
+    with pytest.raises(KeyError):
+        other[b"\x01"]
+    pool.close()
+    assert not folder.exists()
+
+
+def test_a_part_is_a_view_of_the_one_copy_where_it_says_the_same(pool: ContentPool) -> None:
+    whole = _large(1) + b"end"
+    pool.intern(b"\x01", whole)
+    part = pool.share(b"\x01", LARGE_SIZE, b"end")
+    assert isinstance(part, memoryview)
+    assert part.obj is whole
+    assert part == b"end"
+    for start, data in (
+        (LARGE_SIZE, b"And"),
+        (LARGE_SIZE - 1, b"end"),
+        (LARGE_SIZE + 1, b"nd."),
+        (2 * LARGE_SIZE, b"e"),
+    ):
+        assert pool.share(b"\x01", start, data) is data
+    unknown = b"end"
+    assert pool.share(b"\x02", 0, unknown) is unknown
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_large_contents_do_not_multiply_with_the_peers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: bool
+) -> None:
+    """Six peers post, fetch, check, store and aggregate 2 MiB each: a round's posts are in memory once."""
+    monkeypatch.setattr(content_pool, "SWEEP_SIZE", 2 * LARGE_SIZE)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("fedchain.simulator.engine.peer.Node", partial(Node, recent_size_max=0))
+    peers, rounds, size = 6, 2, 2 * LARGE_SIZE
+    small = len(contribution(0, 1, b"").payload)
+
+    class LargeRules(TrivialRules):
+        def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+            super().check(phase, sender, round_number, knowledge[:-size], payload[:small])
+
+        def aggregate(
+            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+        ) -> bytes:
+            parts = [(who, data[:small]) for who, data in posts]
+            left = super().aggregate(phase, round_number, knowledge[:-size], parts)
+            return left + round_number.to_bytes(1) * size
+
+    class LargeCompute(TrivialCompute):
+        def contribute(
+            self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        ) -> Job[Contribution]:
+            made = contribution(client, round_number, knowledge)
+            filling = sha256(made.payload) * (size // 32)
+            return Done(replace(made, payload=made.payload + filling))
+
+    scenario = trivial_scenario(peers=peers, rounds=rounds, shared_verification=shared)
+    simulation = trivial_simulation(
+        scenario,
+        rules=LargeRules(),
+        compute=LargeCompute(),
+        founded={"payload_size_max": 2 * size},
+    )
+    tracemalloc.start()
+    outcome = simulation.run()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert outcome.violations == []
+    assert [row.posts for row in outcome.rows] == [peers] * rounds
+    assert list(tmp_path.iterdir()) == []
+    assert peak < 2.5 * peers * size, "each peer with a copy of its own holds as much of each round"
