@@ -24,6 +24,13 @@ EMPTY_ROOT: Hash = sha256(EMPTY_KNOWLEDGE)
 """Root of the knowledge before the first block; its bytes need not be held."""
 
 
+Part = tuple[Hash, int, int]
+"""Bytes that a post refers to: hash, size, and reader, who is the place of a member or one of the three below."""
+
+EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR = -1, -2, -3
+"""Readers that are no member's place: all members, the aggregator of the round, and that of the next round."""
+
+
 class Rules(Protocol):
     """What a learning method decides for the chain. All functions are pure."""
 
@@ -44,6 +51,22 @@ class Rules(Protocol):
 
     def is_slow_to_check(self, phase: str) -> bool:
         """Whether posts of ``phase`` take long to check, however short they are."""
+
+    def lists_parts(self, phase: str) -> bool:
+        """Whether posts of ``phase`` refer to bytes that only some members read; by default they are whole."""
+        return False
+
+    def parts(self, phase: str, payload: bytes) -> Sequence[Part]:
+        """What a checked ``payload`` refers to. Raises ValueError for one that could not be checked."""
+        return ()
+
+    def parts_known(self, knowledge: bytes) -> Sequence[tuple[int, Part, int]]:
+        """What ``knowledge`` refers to: round of the post, part, and the sender's place among the members."""
+        return ()
+
+    def check_part(self, phase: str, payload: bytes, part_hash: Hash, data: bytes) -> None:
+        """Raise ValueError unless ``data`` is what a checked ``payload`` lists under its hash."""
+        raise ValueError(f"{part_hash.hex()}: posts of {phase} are whole")
 
 
 PostCheck = Callable[[Genesis, Rules, State, bytes, Transaction, bytes], None]

@@ -126,6 +126,17 @@ def validate_content(expected_hash: Hash, expected_size: int, content: bytes) ->
     raise InvalidPayload("payload hash", f"{found.hex()} found, {expected_hash.hex()} signed")
 
 
+def validate_part(part_hash: Hash, check: Callable[[Hash, bytes], None], data: bytes) -> None:
+    """Bytes that a checked post refers to; ``check`` is the learning method's and raises ValueError.
+
+    Only their readers can tell. Raises InvalidPayload: the post's author promised something else.
+    """
+    try:
+        check(part_hash, data)
+    except ValueError as error:
+        raise InvalidPayload("part", f"{part_hash.hex()}: {error}") from None
+
+
 # --- votes, certificates, evidence
 
 

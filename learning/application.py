@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import NothingLeft
+from fedchain.learning.exceptions import InvalidPayload, NothingLeft
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import info_of
-from fedchain.learning.payload.bulk import PartRef, check_manifest, decode_part, listed
+from fedchain.learning.payload.bulk import check_manifest, decode_part, listed
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, Post, Round, Tensors
@@ -116,25 +116,32 @@ class Application:
         check_manifest(post.payload, self._kinds.get(phase, {}), self.method.parts_bytes_max)
         self.method.check(which, post, round)
 
+    def lists_parts(self, phase: str) -> bool:
+        """Whether posts of the phase list parts."""
+        return phase in self._kinds
+
     def parts(self, phase: str, payload: bytes) -> tuple[Part, ...]:
         """Return the parts that a checked post of the phase lists, none where posts are whole."""
         if phase not in self._kinds:
             return ()
-        return _parts(listed(decode(payload, self._payload_specs[phase]), self._kinds[phase]))
+        refs = listed(decode(payload, self._payload_specs[phase]), self._kinds[phase])
+        return tuple((ref.hash, ref.size, ref.reader) for ref in refs)
 
-    def parts_known(self, knowledge: bytes) -> tuple[tuple[int, Part], ...]:
-        """Return the parts that the knowledge lists, each with the round that it was posted in."""
+    def parts_known(self, knowledge: bytes) -> tuple[tuple[int, Part, int], ...]:
+        """Return the parts that the knowledge lists, each with the round that it was posted in and its sender."""
         return tuple(
-            (left.round, part)
+            (left.round, (ref.hash, ref.size, ref.reader), ref.sender)
             for left in self._knowledge.read(knowledge)
             if left.phase in self._kinds
-            for part in _parts(listed(left.tensors, self._kinds[left.phase]))
+            for ref in listed(left.tensors, self._kinds[left.phase])
         )
 
     def check_part(self, phase: str, payload: bytes, part_hash: bytes, data: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a part of the kind that a checked post lists them as."""
         for ref in listed(decode(payload, self._payload_specs[phase]), self._kinds[phase]):
             if ref.hash == part_hash:
+                if len(data) != ref.size:
+                    raise InvalidPayload(f"part: {ref.size} bytes listed, found {len(data)}")
                 decode_part(data, self._kinds[phase][ref.kind])
 
     def is_slow_to_check(self, phase: str) -> bool:
@@ -231,10 +238,6 @@ class _DecodedPosts:
 
     def _drop(self, which: tuple[str, int]) -> None:
         del self._phases[which], self._sizes[which]
-
-
-def _parts(refs: Sequence[PartRef]) -> tuple[Part, ...]:
-    return tuple((ref.hash, ref.size, ref.reader) for ref in refs)
 
 
 def _inner(a: NDArray[Any], b: NDArray[Any]) -> float:

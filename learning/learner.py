@@ -84,6 +84,10 @@ LedgerOf = Callable[[int], PrivacyLedger]
 """ledger_of(client) -> what this member has let out with noise on it."""
 
 
+PartsOf = Callable[[int], PartStore]
+"""parts_of(client) -> the bytes of parts that this member has written, or fetched."""
+
+
 class Learner:
     """Serves any of the task's clients; data and clients are built when first needed.
 
@@ -98,7 +102,7 @@ class Learner:
         chain_id: what the federation is known by, to which proofs are bound; `join` says it later.
         secrets_of: where a client's secrets are; without it there are none.
         ledger_of: where a client's privacy ledger is; without it, in this process's memory.
-        part_store: where parts are that posts list by reference; without it, in this process's memory.
+        parts_of: where a client's parts are, which posts list by reference; without it, in this process's memory.
     """
 
     def __init__(
@@ -111,7 +115,7 @@ class Learner:
         chain_id: bytes = NO_CHAIN,
         secrets_of: SecretsOf | None = None,
         ledger_of: LedgerOf | None = None,
-        part_store: PartStore | None = None,
+        parts_of: PartsOf | None = None,
     ) -> None:
         config.validate()
         self._test_local = test_local
@@ -123,7 +127,8 @@ class Learner:
         self._knowledge = KnowledgeReader(self._method, self._info, config.clients)
         self._kinds = kinds_of(self._method, self._info)
         self._payload_specs = payload_specs(self._method, self._info, config.clients)
-        self._part_store = part_store or PartMemory()
+        memory = PartMemory()
+        self._parts_of = parts_of or (lambda index: memory)
         self._members, self._chain_id, self._secrets_of = tuple(members), chain_id, secrets_of
         self._ledger_of = ledger_of or lru_cache(maxsize=None)(lambda index: PrivacyLedger(index, Memory()))
         # who gives no members may ask for the aggregator's work as well, where the method has any
@@ -140,6 +145,10 @@ class Learner:
         A client that comes back is what it was, byte for byte, so a limit changes no result.
         """
         self._clients.limit(clients_max, folder)
+
+    def keep_parts(self, parts_of: PartsOf) -> None:
+        """Keep parts there from now on."""
+        self._parts_of = parts_of
 
     def join(self, chain_id: bytes) -> None:
         """Learn in the federation that is known by this id from now on."""
@@ -165,7 +174,7 @@ class Learner:
         which = self._phases[phase]
         with self._reproducible(index, which, round_number) as client, _restored_on_error(client):
             round = self._round(client, round_number, knowledge)
-            bulk = self._bulk(which, round)
+            bulk = self._bulk(client, which, round)
             round = replace(round, bulk=bulk)
             received = self._receive(client, which, round, knowledge, evaluate_test)
             posted = self._method.compute(which, client, round)
@@ -296,12 +305,12 @@ class Learner:
         )
         return self._knowledge.fill(round, knowledge)
 
-    def _bulk(self, phase: Phase, round: Round) -> PartAccess | None:
+    def _bulk(self, client: Client, phase: Phase, round: Round) -> PartAccess | None:
         """Give access to parts, where the method has any."""
         if not self._kinds:
             return None
         main = {} if round.knowledge is None else {round.knowledge_phase: round.knowledge}
-        return PartAccess(self._part_store, self._kinds, phase.name, main | dict(round.beside))
+        return PartAccess(self._parts_of(client.index), self._kinds, phase.name, main | dict(round.beside))
 
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""

@@ -16,6 +16,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
@@ -154,6 +155,7 @@ async def _serve(
                     training,
                     blame=blame,
                     links=network,
+                    parts=PartFolder(folder / PARTS),
                     replays=config.replay,
                     recent_size_max=config.recent_mib * 2**20,
                 )

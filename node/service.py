@@ -16,10 +16,11 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from fedchain.chain.block import Header
-from fedchain.chain.exceptions import Refused
+from fedchain.chain.exceptions import LimitReached, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.messages import Message, Question
 from fedchain.network.network import Network
 from fedchain.network.verdict import Verdict, verdict
@@ -32,6 +33,7 @@ from fedchain.node.core.effects import (
     Compute,
     Contribute,
     Effect,
+    KeepParts,
     Mine,
     Persist,
     Publish,
@@ -54,7 +56,7 @@ from fedchain.node.core.events import (
     PeerDisconnected,
     Tick,
 )
-from fedchain.node.core.jobs import CheckPost, Job
+from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
@@ -112,6 +114,7 @@ class Service:
         on_head: told when the head has moved.
         blame: told who signed something that breaks a rule, and which.
         links: what the network knows of its connections.
+        parts: where the bytes are that posts list by reference, in a folder that the trainer shares.
         replays: whether every missed aggregate is recomputed.
         recent_size_max: bytes of contents of recent blocks that stay in memory.
     """
@@ -129,6 +132,7 @@ class Service:
         blame: Callable[[PublicKey, str], None] = lambda member, reason: None,
         *,
         links: Links | None = None,
+        parts: PartFolder | None = None,
         replays: bool = False,
         recent_size_max: int = RECENT_SIZE_MAX,
     ) -> None:
@@ -139,8 +143,17 @@ class Service:
         written = journal.content()
         said = Journal() if written is None else Journal.decode(written)
         self.node = Node(
-            genesis, key, checks, store, said, replays=replays, backfills=True, recent_size_max=recent_size_max
+            genesis,
+            key,
+            checks,
+            store,
+            said,
+            parts=parts,
+            replays=replays,
+            backfills=True,
+            recent_size_max=recent_size_max,
         )
+        self._parts = parts
         self._checks, self._store, self._journal, self._network = checks, store, journal, network
         self._training, self._on_head, self._blame = training, on_head, blame
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
@@ -195,8 +208,8 @@ class Service:
         return isinstance(effect, Refuse) or (isinstance(effect, Compute) and not self._leaves_loop(effect.job))
 
     def _leaves_loop(self, job: Job) -> bool:
-        """Whether a job would keep others waiting: for its bytes, or for what its method does with them."""
-        return _size(job) > SMALL_JOB_SIZE or self._checks.is_slow(job)
+        """Whether a job would keep others waiting: for its bytes, the disk, or what its method does with them."""
+        return isinstance(job, KeepPart) or _size(job) > SMALL_JOB_SIZE or self._checks.is_slow(job)
 
     def status(self) -> dict[str, Any]:
         """How this node is; plain values."""
@@ -233,6 +246,9 @@ class Service:
         match effect:
             case Retain(needed):
                 await to_thread.run_sync(self._store.retain, needed)
+            case KeepParts(needed):
+                if self._parts is not None:
+                    await to_thread.run_sync(self._parts.keep_only, needed)
             case Publish(message):
                 self._network.publish(message)
             case Send(peer, message):
@@ -277,10 +293,21 @@ class Service:
         while True:
             while self._jobs:
                 job = self._jobs.popleft()
-                result = await to_thread.run_sync(self._checks.run, job)
+                result = await to_thread.run_sync(self._run, job)
                 self.handle(Computed(job, result))
             self._job_arrived = anyio.Event()
             await self._job_arrived.wait()
+
+    def _run(self, job: Job) -> Result:
+        """Do a job. What the disk refuses was not posted in time; nobody is to blame for it."""
+        result = self._checks.run(job)
+        if isinstance(job, KeepPart) and result is None and self._parts is not None:
+            try:
+                self._parts.write(job.part_hash, job.data)
+            except OSError as error:
+                log.error("a part of %d bytes that another member posted cannot be kept: %s", len(job.data), error)
+                return LimitReached("disk", str(error))
+        return result
 
     async def _contribute(self, effect: Contribute) -> None:
         async with self._training_turn:
@@ -335,6 +362,6 @@ def now() -> Moment:
     return Moment(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
 
 
-def _size(job: Job) -> int:
+def _size(job: CheckPost | Recompute) -> int:
     """Bytes of payloads that a job looks at."""
     return len(job.payload) if isinstance(job, CheckPost) else sum(map(len, job.contents.values()))

@@ -97,7 +97,7 @@ def simulate(
     try:
         if chain_folder is not None:
             store = Store.create(chain_folder, genesis)
-        simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round)
+        simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round, pool.parts)
         with watch(simulation.progress):
             return simulation.run()
     finally:

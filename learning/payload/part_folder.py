@@ -13,6 +13,9 @@ from fedchain.learning.exceptions import PartMissing
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
+PARTS = "parts"
+"""Name of that folder in a node's."""
+
 
 class PartStore(Protocol):
     """What who computes asks of it."""
@@ -108,6 +111,36 @@ class PartFolder:
     def _path(self, part_hash: Hash) -> Path:
         name = part_hash.hex()
         return self._folder / name[:2] / name
+
+
+class LinkedPartFolder(PartFolder):
+    """The folder of one of many members on one machine: what several of them have is there once.
+
+    Args:
+        folder: this member's.
+        known: of all members: a file for each part that any of them has written or fetched.
+    """
+
+    def __init__(self, folder: Path, known: dict[Hash, Path]) -> None:
+        super().__init__(folder, is_durable=False)
+        self._known = known
+
+    def write(self, part_hash: Hash, data: bytes) -> None:
+        """See `PartStore`."""
+        path = self._path(part_hash)
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        try:
+            os.link(self._known[part_hash], path)
+        except FileExistsError:
+            return
+        except (KeyError, FileNotFoundError):
+            super().write(part_hash, data)
+            self._known[part_hash] = path
+
+    def adopt(self, part_hashes: Collection[Hash]) -> None:
+        """Note parts that a process beside this one has written for the member."""
+        for part_hash in part_hashes:
+            self._known[part_hash] = self._path(part_hash)
 
 
 class PartMemory:

@@ -35,6 +35,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.node.core.agreement import Agreement
+from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
 
 ANSWERS_MAX = 64
@@ -49,8 +50,8 @@ ChainQuestion = GetFinal | GetPosts | GetVotes | GetCandidate | GetCertificate |
 class Answers:
     """Reads a node's memory on behalf of its peers."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, bulk: BulkParts) -> None:
+        self._context, self._bulk = context, bulk
         self._marked_posts: tuple[int, Bitmap] = -1, b""  # posts of the open phase, and as of which change
 
     def status(self, agreement: Agreement) -> Status:
@@ -89,9 +90,7 @@ class Answers:
                 yield GetVotes(height, held.kind, held.attempt, lacking)
         if status.lock is not None and agreement.ballots.polka(status.lock[0]) is None:
             yield GetCertificate(height, *status.lock)
-        if lacking := self._lacking(
-            status.posts, self._posts_held(), self._mark(context.contents.senders_waited_for())
-        ):
+        if lacking := self._lacking(status.posts, self._posts_held(), self._mark(self._senders_waited_for())):
             yield GetPosts(*context.phase, lacking)
 
     def answer(self, question: ChainQuestion, agreement: Agreement) -> Iterator[Message]:
@@ -173,6 +172,10 @@ class Answers:
         if self._marked_posts[0] != mempool.changes:
             self._marked_posts = mempool.changes, self._mark(mempool.posts(self._context.phase))
         return self._marked_posts[1]
+
+    def _senders_waited_for(self) -> set[PublicKey]:
+        """Members whose posts are known, and lack payloads or parts."""
+        return self._context.contents.senders_waited_for() | {post.sender for post in self._bulk.gathering()}
 
     def _lacking(self, theirs: Bitmap, *ours: Bitmap) -> Bitmap | None:
         """Members marked in ``theirs`` and in none of ``ours``; None if there are none."""

@@ -1,5 +1,6 @@
 """Block import: how candidates become valid, final blocks move the head, and who was away joins it."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from fedchain.chain.block import Block
@@ -20,6 +21,7 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Persist
@@ -29,10 +31,10 @@ from fedchain.node.core.notices import Contradicted
 
 
 class BlockImport:
-    """Takes blocks of the open height."""
+    """Takes blocks of the open height. Of a candidate's parts, this peer has to have those that it reads."""
 
-    def __init__(self, context: Context, crimes: Crimes) -> None:
-        self._context, self._crimes = context, crimes
+    def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts) -> None:
+        self._context, self._crimes, self._bulk = context, crimes, bulk
         self._stored: set[Hash] = set()  # contents of the open height that are in the store
         self.is_contradicted = False
         """Whether a quorum made final what is computed differently here."""
@@ -86,15 +88,27 @@ class BlockImport:
         self._validate(entry, knowledge, is_own=True)
 
     def advance(self) -> None:
-        """Have the knowledge of every candidate recomputed whose contents are here."""
+        """Have the knowledge of every candidate recomputed whose contents are here, and take it once its parts are."""
         context = self._context
         for entry in list(context.ledger.entries.values()):
             if entry.is_valid or entry.is_refuted or entry.is_computing:
                 continue
             posts = entry.block.transactions
-            if not missing_contents(context.head, posts, context.content):
+            if entry.is_recomputed:
+                self._take(entry)
+            elif not missing_contents(context.head, posts, context.content):
                 entry.is_computing = True
                 context.emit(Compute(recompute_job(context, posts)))
+
+    def _has_parts(self, posts: Sequence[Transaction]) -> bool:
+        """Whether all parts are here that this peer reads of a block's posts; what is missing is fetched."""
+        context, has_all = self._context, True
+        for post in posts if self._bulk.is_used else ():
+            payload = context.contents.require(post.payload_hash)
+            if context.mempool.get((post.round, post.phase), post.sender) != post and self._bulk.lacks(post, payload):
+                self._bulk.fetch(post, payload)
+                has_all = False
+        return has_all
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
         """Knowledge was recomputed: every candidate over these posts is valid, or its miner is to blame."""
@@ -103,7 +117,7 @@ class BlockImport:
             self._keep_late(result)
             return
         for entry in list(context.ledger.entries.values()):
-            if entry.block.transactions == job.transactions and not entry.is_valid and not entry.is_refuted:
+            if entry.block.transactions == job.transactions and not entry.is_recomputed and not entry.is_refuted:
                 entry.is_computing = False
                 if isinstance(result, Refused):
                     self._refute(entry, result)
@@ -128,9 +142,15 @@ class BlockImport:
         except Refused as error:
             self._refute(entry, error, knowledge.root)
             return
-        entry.is_valid = True
+        entry.is_recomputed = True
         context.contents.put(header.knowledge_root, knowledge.data)
-        context.emit(Persist((*self._contents(entry.block), Candidate(entry.block, is_own=is_own))))
+        self._take(entry, is_own=is_own)
+
+    def _take(self, entry: Entry, *, is_own: bool = False) -> None:
+        """A candidate over which everything was recomputed is valid, once this peer has the parts that it reads."""
+        if is_own or self._has_parts(entry.block.transactions):
+            entry.is_valid = True
+            self._context.emit(Persist((*self._contents(entry.block), Candidate(entry.block, is_own=is_own))))
 
     def _refute(self, entry: Entry, error: Refused, recomputed: Hash = b"") -> None:
         """Something else is computed here. Whether the miner or we are wrong is known when the height is decided."""

@@ -5,7 +5,8 @@ simulator may give one cache to many peers, which changes nothing but the time i
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import TypeVar, assert_never
 
 from fedchain.chain.block import Block, block_signing_message, evidence_root, transactions_root
@@ -13,16 +14,22 @@ from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import Rules, check_post, recompute
+from fedchain.chain.knowledge import Part, Rules, check_post, recompute
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
-from fedchain.chain.validation import validate_certificate, validate_evidence, validate_transaction, validate_vote
+from fedchain.chain.validation import (
+    validate_certificate,
+    validate_evidence,
+    validate_part,
+    validate_transaction,
+    validate_vote,
+)
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
 from fedchain.node.core.content_cache import Intern
-from fedchain.node.core.jobs import CheckPost, Job, JobKey, Knowledge, Recompute, Result
+from fedchain.node.core.jobs import CheckPost, Job, JobKey, KeepPart, Knowledge, Recompute, Result
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -131,12 +138,31 @@ class Checks:
         """Whether a job takes long however few bytes it looks at, since posts of its phase do."""
         return self._rules.is_slow_to_check(phase_rule(self._genesis, job.state).name)
 
+    def lists_parts(self, phase: str) -> bool:
+        """Whether posts of a phase list parts."""
+        return self._rules.lists_parts(phase)
+
+    def parts(self, post: Transaction, payload: bytes) -> Sequence[Part]:
+        """The parts that a post lists; none where its payload cannot be read."""
+        try:
+            return self._rules.parts(self._name_of(post), payload)
+        except ValueError:
+            return ()
+
+    def parts_known(self, knowledge: bytes) -> Sequence[tuple[int, Part, int]]:
+        """The parts that the knowledge lists: round, part and sender's place."""
+        return self._rules.parts_known(knowledge)
+
     def run(self, job: Job) -> Result:
         """Do a job."""
         try:
             match job:
                 case CheckPost(state, knowledge, transaction, payload):
                     self._check_post(self._genesis, self._rules, state, knowledge, transaction, payload)
+                    return None
+                case KeepPart(_, post, payload, part_hash, data):
+                    if post is not None:
+                        validate_part(part_hash, partial(self._rules.check_part, self._name_of(post), payload), data)
                     return None
                 case Recompute():
                     return self.recompute(job)
@@ -161,6 +187,10 @@ class Checks:
 
     def _knowledge_size(self) -> int:
         return sum(len(known.data) for known in self._knowledge.values())
+
+    def _name_of(self, post: Transaction) -> str:
+        """The phase of a post that was checked."""
+        return self._genesis.phases_of(post.round)[post.phase].name
 
     def _known(self, state: State, block: Block) -> State | None:
         """The state after a block that was judged on this state before."""

@@ -50,7 +50,9 @@ class ContentCache:
         self._stored, self._stored_part, self._intern = stored, stored_part, intern
         self._held: dict[Hash, bytes] = {}
         self._recent_size_max = recent_size_max
-        self._downloads = Downloads(genesis.knowledge_size_max)
+        self.downloads = Downloads(genesis.knowledge_size_max)
+        """What is on its way."""
+        self._as_content: set[Hash] = set()  # what of it is to be held
         self._waiting: dict[PostKey, Transaction] = {}
         self._askers: dict[Hash, dict[PublicKey, GetContent]] = {}
         self.extra: ContentLookup = lambda _: None
@@ -95,7 +97,7 @@ class ContentCache:
             data: bytes | None = held[request.offset : request.offset + CHUNK_SIZE]
         else:
             data = self._stored_part(request.content_hash, request.offset, CHUNK_SIZE)
-        if data is None and request.content_hash in self._downloads:
+        if data is None and request.content_hash in self.downloads:
             askers = self._askers.setdefault(request.content_hash, {})
             if peer in askers or len(askers) < ASKERS_MAX:
                 askers[peer] = request
@@ -112,15 +114,16 @@ class ContentCache:
 
     def await_payload(self, post: Transaction, provider: PublicKey, now_ms: int) -> list[Request]:
         """Fetch the payload of ``post`` and keep the post until then. Raises LimitReached."""
-        requests = self._downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
+        requests = self.downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
+        self._as_content.add(post.payload_hash)
         self._waiting[post.key] = post
         return requests
 
     def add_provider(self, member: PublicKey, provider: PublicKey, now_ms: int) -> None:
         """Note that ``provider`` has the post of ``member``, and with it the payload that we may be fetching."""
         for post in self._waiting.values():
-            if post.sender == member and post.payload_hash in self._downloads:
-                self._downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
+            if post.sender == member and post.payload_hash in self.downloads:
+                self.downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
 
     def fetch_payloads(self, posts: Iterable[Transaction], provider: PublicKey, now_ms: int) -> list[Request]:
         """Fetch the payloads of a block's posts that are not here, as far as there is room for them."""
@@ -135,9 +138,9 @@ class ContentCache:
         return self._fetch(content_hash, None, provider, now_ms)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
-        """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held."""
-        content, requests = self._downloads.on_chunk(peer, chunk, now_ms)
-        if content is not None:
+        """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held, unless only a part was wanted."""
+        content, requests = self.downloads.on_chunk(peer, chunk, now_ms)
+        if content is not None and chunk.content_hash in self._as_content:
             content = self._held[chunk.content_hash] = self._intern(chunk.content_hash, content)
         return content, requests
 
@@ -150,11 +153,11 @@ class ContentCache:
 
     def on_tick(self, now_ms: int, peers: Sequence[PublicKey]) -> list[Request]:
         """Replace providers that do not answer, by any of ``peers`` if need be."""
-        return self._downloads.on_tick(now_ms, peers)
+        return self.downloads.on_tick(now_ms, peers)
 
     def drop_provider(self, peer: PublicKey, now_ms: int, peers: Sequence[PublicKey]) -> list[Request]:
         """A peer is gone: go on with other providers, or with any of ``peers``."""
-        return self._downloads.drop(peer, now_ms, peers)
+        return self.downloads.drop(peer, now_ms, peers)
 
     def forget(self, needed: set[Hash], recent: Iterable[Hash], fetched: set[Hash], current: tuple[int, int]) -> None:
         """Drop what is not ``needed``, downloads not in ``fetched``, and waiting posts of phases before ``current``.
@@ -163,7 +166,8 @@ class ContentCache:
         """
         self._waiting = {key: post for key, post in self._waiting.items() if key[:2] >= current}
         awaited = {post.payload_hash for post in self._waiting.values()}
-        self._downloads.keep_only(awaited | fetched)
+        self.downloads.keep_only(awaited | fetched)
+        self._as_content = {item for item in self._as_content if item in self.downloads}
         kept = {item: data for item, data in self._held.items() if item in needed}
         room = self._recent_size_max
         for item in recent:
@@ -172,10 +176,12 @@ class ContentCache:
                 kept[item] = data
                 room -= len(data)
         self._held = kept
-        self._askers = {item: askers for item, askers in self._askers.items() if item in self._downloads}
+        self._askers = {item: askers for item, askers in self._askers.items() if item in self.downloads}
 
     def _fetch(self, content_hash: Hash, size: int | None, provider: PublicKey, now_ms: int) -> list[Request]:
         try:
-            return self._downloads.want(content_hash, size, provider, now_ms)
+            requests = self.downloads.want(content_hash, size, provider, now_ms)
+            self._as_content.add(content_hash)
+            return requests
         except LimitReached:
             return []  # whoever wanted it asks again

@@ -78,6 +78,13 @@ class Retain:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepParts:
+    """Drop every part that is not ``needed``: nothing lists it any more."""
+
+    needed: frozenset[Hash] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Send a ``Tick`` at this moment of the monotonic clock, if none comes before. It replaces any earlier ``Wake``."""
 
@@ -128,5 +135,18 @@ def _forget_frames(error: Refused) -> None:
 
 
 Effect = (
-    Publish | Send | Contribute | Mine | Compute | Persist | WriteJournal | Retain | Wake | Refuse | Blame | Tell | Stop
+    Publish
+    | Send
+    | Contribute
+    | Mine
+    | Compute
+    | Persist
+    | WriteJournal
+    | Retain
+    | KeepParts
+    | Wake
+    | Refuse
+    | Blame
+    | Tell
+    | Stop
 )

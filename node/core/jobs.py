@@ -21,6 +21,22 @@ class CheckPost:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepPart:
+    """Check a part that this peer reads, and keep it: when the job is done, its bytes are durable."""
+
+    state: State = field(repr=False)
+    """The head."""
+    post: Transaction | None
+    """The post that lists it; None: the knowledge does, so a quorum let it pass."""
+    payload: bytes = field(repr=False)
+    """That post's list."""
+    part_hash: Hash
+    """32 bytes: what ``data`` hashes to."""
+    data: bytes = field(repr=False)
+    """The part."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recompute:
     """Aggregate posts to the knowledge that a block over them leaves behind."""
 
@@ -40,7 +56,7 @@ class Recompute:
 JobKey = tuple[Hash, tuple[Hash, ...]]
 """(head, posts)."""
 
-Job = CheckPost | Recompute
+Job = CheckPost | KeepPart | Recompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +70,4 @@ class Knowledge:
 
 
 Result = Knowledge | Refused | None
-"""What comes of a job: recomputed knowledge, nothing for a post that is good, or what is wrong."""
+"""What comes of a job: recomputed knowledge, nothing for a post or part that is good, or what is wrong."""

@@ -24,14 +24,19 @@ class Mempool:
         self._posts: dict[PhaseKey, dict[PublicKey, Transaction]] = {}
         self._held_since_ms: dict[PhaseKey, dict[PublicKey, int]] = {}
 
-    def add(self, post: Transaction, now_ms: int) -> bool:
-        """Keep ``post``, unless its sender has one there already."""
+    def add(self, post: Transaction, now_ms: int, *, is_demanded: bool = True) -> bool:
+        """Keep ``post``, unless its sender has one there already.
+
+        Who reads none of the parts that a post lists cannot tell whether anybody could get them, and does not demand
+        that a block counts it.
+        """
         phase = post.round, post.phase
         posts = self._posts.setdefault(phase, {})
         if post.sender in posts:
             return False
         posts[post.sender] = post
-        self._held_since_ms.setdefault(phase, {})[post.sender] = now_ms
+        if is_demanded:
+            self._held_since_ms.setdefault(phase, {})[post.sender] = now_ms
         self.changes += 1
         return True
 
@@ -49,25 +54,31 @@ class Mempool:
         return self._posts.get(phase, {})
 
     def held_before(self, phase: PhaseKey, time_ms: int) -> Iterator[PublicKey]:
-        """Senders whose posts of a phase have been held since before ``time_ms``."""
+        """Senders whose posts of a phase have been held since before ``time_ms``, and are demanded."""
         since = self._held_since_ms.get(phase, {})
         return (sender for sender, arrived_ms in since.items() if arrived_ms < time_ms)
 
+    def all(self) -> Iterator[Transaction]:
+        """All posts that are held."""
+        return (post for posts in self._posts.values() for post in posts.values())
+
     def payload_hashes(self) -> Iterator[Hash]:
         """Payloads of all posts that are held."""
-        return (post.payload_hash for posts in self._posts.values() for post in posts.values())
+        return (post.payload_hash for post in self.all())
 
     def drop_before(self, phase: PhaseKey) -> None:
         """Forget the posts of phases before ``phase``: they are closed."""
         for closed in [known for known in self._posts if known < phase]:
-            del self._posts[closed], self._held_since_ms[closed]
+            del self._posts[closed]
+            self._held_since_ms.pop(closed, None)
         self.changes += 1
 
     def drop(self, post: Transaction) -> None:
         """Forget a post that turned out to be of no use."""
         phase = post.round, post.phase
         if self._posts.get(phase, {}).get(post.sender) == post:
-            del self._posts[phase][post.sender], self._held_since_ms[phase][post.sender]
+            del self._posts[phase][post.sender]
+            self._held_since_ms.get(phase, {}).pop(post.sender, None)
             self.changes += 1
 
     def __len__(self) -> int:

@@ -34,6 +34,7 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.answers import Answers
 from fedchain.node.core.block_import import BlockImport
+from fedchain.node.core.bulk import BulkParts, NoParts, PartLookup
 from fedchain.node.core.catching_up import CatchingUp
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.content_cache import RECENT_SIZE_MAX, ContentCache, Intern
@@ -51,7 +52,7 @@ from fedchain.node.core.events import (
     PeerDisconnected,
     Tick,
 )
-from fedchain.node.core.jobs import CheckPost, Job, Knowledge, Recompute, Result
+from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Knowledge, Recompute, Result
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.moment import Moment
@@ -85,6 +86,7 @@ class Node:
         storage: what this peer persisted before a restart; the node reads it and never writes to it.
         journal: what this key signed last.
         intern: the copy of a content to hold, where many nodes share a process.
+        parts: where the bytes are that posts list by reference; None: posts are whole.
         replays: whether every aggregate that was missed is recomputed, instead of joining at the head.
         backfills: whether older blocks are fetched in the background after joining.
         recent_size_max: bytes of contents of the last blocks that stay in memory; what the open height needs always
@@ -99,13 +101,20 @@ class Node:
         storage: Storage,
         journal: Journal | None = None,
         intern: Intern = lambda _, data: data,
+        parts: PartLookup | None = None,
         *,
         replays: bool = False,
         backfills: bool = False,
         recent_size_max: int = RECENT_SIZE_MAX,
     ) -> None:
         self.genesis = genesis
-        contents = ContentCache(genesis, storage.content, storage.content_part, intern, recent_size_max)
+        held_parts = NoParts() if parts is None else parts
+
+        def stored_range(content_hash: Hash, start: int, size: int) -> bytes | None:
+            data = storage.content_part(content_hash, start, size)
+            return held_parts.read_range(content_hash, start, size) if data is None else data
+
+        contents = ContentCache(genesis, storage.content, stored_range, intern, recent_size_max)
         self._context = context = Context(
             genesis=genesis,
             key=key,
@@ -123,13 +132,14 @@ class Node:
             context.journal = context.journal.adopt(statement)
         self._has_adopted = context.journal != (journal or Journal())
         self._crimes = Crimes(context)
-        self._blocks = BlockImport(context, self._crimes)
-        self._posts = Posts(context, self._crimes)
+        self._bulk = BulkParts(context, held_parts)
+        self._blocks = BlockImport(context, self._crimes, self._bulk)
+        self._posts = Posts(context, self._crimes, self._bulk)
         self._voting = Voting(context, self._crimes, self._blocks)
-        self._production = Production(context, self._crimes, self._blocks)
+        self._production = Production(context, self._crimes, self._blocks, self._bulk)
         self._twins = Twins(context)
         self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
-        self._answers = Answers(context)
+        self._answers = Answers(context, self._bulk)
         self.observations = Observations(context)
         context.silent = self._twins.is_silent
         self._turn = context.head.index.get(context.me, 0)
@@ -310,6 +320,8 @@ class Node:
                 if not self._production.on_checked(job, result):
                     self._posts.on_checked(job, result)
                     return not self._production.waits_for_more()
+            case KeepPart(), Refused() | None:
+                self._posts.on_kept(job, result)
             case Recompute(), Refused() | Knowledge():
                 self._blocks.on_recomputed(job, result)
                 self._production.on_recomputed(job, result)
@@ -327,6 +339,7 @@ class Node:
         self._status_due_ms = context.now.ms + TICK_MS * 9 // 10
         self._told.clear()
         context.send(context.contents.on_tick(context.now.ms, peers))
+        self._bulk.on_tick()
         for _ in range(min(STATUS_PEERS, len(peers))):
             self._turn = (self._turn + 1) % len(peers)
             self._send_status(peers[self._turn])
@@ -348,6 +361,7 @@ class Node:
             self._blocks.finalize(entry, decision)
             self._on_head()
             self._blocks.advance()
+        self._bulk.advance()
         self._production.advance()
         self._wake()
 
@@ -363,6 +377,7 @@ class Node:
         context.mempool.drop_before(context.phase)
         context.catch_up.reached(context.head.height)
         self._catching_up.on_head()
+        self._bulk.on_head()
         self._posts.on_head()
         self._voting.on_head()
         self._production.on_head()
@@ -376,7 +391,7 @@ class Node:
         fetched = self._catching_up.contents_wanted() | {head.knowledge_root}
         recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
         posts = {*context.mempool.payload_hashes()} | self._posts.waiting_payloads()
-        context.contents.forget(posts | fetched, recent, fetched, context.phase)
+        context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.phase)
         window = self.genesis.retention_blocks
         if is_time_to_sweep(head.height, window):
             promised = {post.payload_hash for post in context.journal.posts}

@@ -19,17 +19,18 @@ from fedchain.chain.validation import validate_content, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk
+from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Persist, Send
-from fedchain.node.core.jobs import CheckPost
+from fedchain.node.core.jobs import CheckPost, KeepPart
 
 
 class Posts:
     """Takes posts and payloads."""
 
-    def __init__(self, context: Context, crimes: Crimes) -> None:
-        self._context, self._crimes = context, crimes
+    def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts) -> None:
+        self._context, self._crimes, self._bulk = context, crimes, bulk
         self._checking: dict[Hash, Transaction] = {}  # posts of the open phase whose payloads are being checked
         self._early: dict[Hash, tuple[Transaction, bytes]] = {}  # posts of coming phases, with their payloads
         self._awaits_knowledge = False  # whether posts of the open phase are among them
@@ -42,7 +43,7 @@ class Posts:
         """
         context = self._context
         held = context.mempool.get((post.round, post.phase), post.sender) or context.useless.get(post.key)
-        if held == post or post.hash in self._checking or post.hash in self._early:
+        if held == post or post.hash in self._checking or post.hash in self._early or post in self._bulk.gathering():
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
         validate_window(context.head, post)
         try:
@@ -73,6 +74,8 @@ class Posts:
         context.send(requests)
         if content is None:
             return False
+        if chunk.content_hash in self._bulk:
+            self._bulk.on_bytes(chunk.content_hash, content)
         context.emit(*(Send(asker, part) for asker, part in context.contents.take_askers(chunk.content_hash)))
         if chunk.content_hash == context.head.knowledge_root:
             context.emit(Persist((Content(chunk.content_hash, content),)))
@@ -92,6 +95,14 @@ class Posts:
             self._refuse(post, result)
         elif (post.round, post.phase) == context.phase:
             self._keep(post, job.payload)
+
+    def on_kept(self, job: KeepPart, result: Refused | None) -> None:
+        """A part of a post was checked and kept, or its author is to blame."""
+        for post, payload in self._bulk.on_kept(job, result):
+            self._keep(post, payload)
+        if job.post is not None and isinstance(result, Invalid):
+            self._bulk.drop(job.post)
+            self._refuse(job.post, result)
 
     def on_head(self) -> None:
         """Another phase is open: check the posts that came early for it."""
@@ -113,7 +124,7 @@ class Posts:
     def waiting_payloads(self) -> set[Hash]:
         """Payloads of posts that are not in the mempool yet."""
         return {post.payload_hash for post, _ in self._early.values()} | {
-            post.payload_hash for post in self._checking.values()
+            post.payload_hash for post in (*self._checking.values(), *self._bulk.gathering())
         }
 
     def _check(self, post: Transaction, payload: bytes) -> bool:
@@ -131,8 +142,12 @@ class Posts:
         return False
 
     def _keep(self, post: Transaction, payload: bytes) -> None:
-        """Let a post of the open phase count."""
-        if self._context.mempool.add(post, self._context.now.ms):
+        """Let a post of the open phase count, once the parts of it are here that this peer reads."""
+        if self._bulk.lacks(post, payload):
+            self._bulk.gather(post, payload)
+            return
+        is_demanded = self._bulk.reads_any(post, payload)
+        if self._context.mempool.add(post, self._context.now.ms, is_demanded=is_demanded):
             self._context.contents.put(post.payload_hash, payload)
 
     def _refuse(self, post: Transaction, error: Refused) -> None:
@@ -143,7 +158,8 @@ class Posts:
 
     def _pending(self, post: Transaction) -> Transaction | None:
         """The post of the same member and phase that is being looked at."""
-        if not self._checking and not self._early:
+        if not self._checking and not self._early and not self._bulk.is_used:
             return None
         early = (held for held, _ in self._early.values())
-        return next((held for held in (*self._checking.values(), *early) if held.key == post.key), None)
+        pending = (*self._checking.values(), *early, *self._bulk.gathering())
+        return next((held for held in pending if held.key == post.key), None)

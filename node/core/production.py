@@ -13,6 +13,7 @@ from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.block_import import BlockImport, recompute_job
+from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.deadlines import patience_ms
@@ -47,8 +48,8 @@ class OwnPost:
 class Production:
     """Contributes and mines."""
 
-    def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport) -> None:
-        self._context, self._crimes, self._blocks = context, crimes, blocks
+    def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport, bulk: BulkParts) -> None:
+        self._context, self._crimes, self._blocks, self._bulk = context, crimes, blocks, bulk
         self._draft: Draft | None = None
         self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
         self._failed_ms: int | None = None  # when nothing came of it
@@ -138,7 +139,7 @@ class Production:
         elif self._computed is not None:
             if self._computed.is_checked and not context.silent():
                 self._say(self._computed)
-        elif self._asked != context.phase or self._may_try_again():
+        elif (self._asked != context.phase or self._may_try_again()) and not self._bulk.is_waiting():
             knowledge = context.knowledge()
             assert knowledge is not None, "advance looked for it"
             self._asked, self._failed_ms = context.phase, None

@@ -76,6 +76,7 @@ class Trainer:
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         from fedchain.learning.learner import Learner
+        from fedchain.learning.payload.part_folder import PARTS, PartFolder
         from fedchain.node.ledger_file import open_ledger
         from fedchain.node.secrets_file import open_secrets
         from fedchain.node.task import learning_from_genesis, use_current_folder
@@ -87,6 +88,7 @@ class Trainer:
             chain_id=genesis.chain_id,
             secrets_of=partial(open_secrets, Path(secrets), values=dealt) if secrets else None,
             ledger_of=partial(open_ledger, Path(secrets)) if secrets else None,
+            parts_of=lambda _: PartFolder(folder / PARTS),
         )
         self._learner.prepare(member)
         self._identity = [genesis.chain_id, member]

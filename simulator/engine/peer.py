@@ -8,7 +8,7 @@ import asyncio
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
@@ -19,9 +19,11 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Storage
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.learner import Contribution
+from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.network.messages import Message
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
@@ -31,6 +33,7 @@ from fedchain.node.core.effects import (
     Blame,
     Contribute,
     Effect,
+    KeepParts,
     Mine,
     Persist,
     Publish,
@@ -138,6 +141,7 @@ class SimulatedPeer:
         draw: its randomness.
         around: what it shares with the others.
         behaviour: what it does against the protocol; None: nothing.
+        parts: bytes that posts list by reference, as far as it has them; None: posts are whole.
     """
 
     def __init__(
@@ -150,6 +154,7 @@ class SimulatedPeer:
         draw: random.Random,
         around: Surroundings,
         behaviour: Behaviour | None = None,
+        parts: LinkedPartFolder | None = None,
     ) -> None:
         self.number, self.key, self.storage, self.behaviour = number, key, storage, behaviour
         self.node: Node | None = None
@@ -162,6 +167,8 @@ class SimulatedPeer:
         self.kill_pending = False
         """Whether the peer crashes between two effects of the next event that has several."""
         self._checks, self._clock, self._draw, self._around = checks, clock, draw, around
+        self._parts, self._parts_needed = parts, frozenset[Hash]()
+        self._training = 0  # contributions that are being computed, which may still read parts
         self._endpoint = around.network.endpoint(number)
         self._events: deque[Event] = deque()
         self._is_busy = False
@@ -189,7 +196,7 @@ class SimulatedPeer:
             return
         around = self._around
         self.up_since = around.loop.time()
-        self.node = Node(around.genesis, self.key, self._checks, self.storage, self.journal, around.intern)
+        self.node = Node(around.genesis, self.key, self._checks, self.storage, self.journal, around.intern, self._parts)
         self._endpoint.attach(self._receive)
         if self.behaviour is not None:
             self.behaviour.begin(self)
@@ -275,6 +282,9 @@ class SimulatedPeer:
                 self.journal = journal
             case Retain(needed):
                 self.storage.retain(needed)
+            case KeepParts(needed):
+                self._parts_needed = needed
+                self._drop_parts()
             case Publish(message):
                 self._endpoint.publish(message)
             case Send(peer, message):
@@ -304,7 +314,15 @@ class SimulatedPeer:
         return self.handle(MessageReceived(sender, message))
 
     def _compute(self, job: jobs.Job) -> None:
-        self._events.append(Computed(job, self._checks.run(job)))
+        result = self._checks.run(job)
+        if isinstance(job, jobs.KeepPart) and result is None and self._parts is not None:
+            self._parts.write(job.part_hash, job.data)
+        self._events.append(Computed(job, result))
+
+    def _drop_parts(self) -> None:
+        """Drop what nothing lists any more, unless training, which is ahead of virtual time, may still read it."""
+        if self._parts is not None and not self._training:
+            self._parts.keep_only(self._parts_needed)
 
     def _tick(self, life: int) -> None:
         if life == self._life:
@@ -327,6 +345,7 @@ class SimulatedPeer:
     def _contribute(self, effect: Contribute) -> None:
         """Let a worker process train at once, and take the result when its virtual time has come."""
         around = self._around
+        self._training += 1
         job = around.compute.contribute(
             self.number,
             effect.phase_name,
@@ -345,13 +364,21 @@ class SimulatedPeer:
         try:
             contribution = job.result()
         except NothingToPost as error:
+            self._trained(())
             if life == self._life:
                 observer.on_contribution(self, effect.round, error)
                 self.handle(NotContributed(effect.round, effect.phase, str(error)))
             return
+        self._trained(contribution.parts)
         if life == self._life:
             observer.on_contribution(self, effect.round, contribution)
             self.handle(Contributed(effect.round, effect.phase, contribution.payload))
+
+    def _trained(self, parts: Collection[Hash]) -> None:
+        """A contribution is there, with the parts that it lists."""
+        self._training -= 1
+        if self._parts is not None and parts:
+            self._parts.adopt(parts)
 
     def _mine(self, header: Header) -> None:
         self._mining_job += 1

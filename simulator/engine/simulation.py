@@ -9,6 +9,7 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fedchain.chain.difficulty import bits_from_attempts
@@ -22,6 +23,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost
 from fedchain.learning.learner import Contribution
+from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
 from fedchain.node import task
 from fedchain.node.core.checks import Checks
@@ -152,6 +154,7 @@ class Simulation:
         compute: what trains.
         store: where peer 0 keeps its chain; the others keep theirs in memory.
         on_round: told about each round when it is closed.
+        parts: folder with each peer's parts, in a folder of its number; None: posts are whole.
     """
 
     def __init__(
@@ -163,6 +166,7 @@ class Simulation:
         compute: Compute,
         store: Storage | None = None,
         on_round: Callable[[RoundMetrics], None] = lambda row: None,
+        parts: Path | None = None,
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
@@ -203,6 +207,7 @@ class Simulation:
         shared = Checks(genesis, rules, contents.intern) if scenario.shared_verification else None
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
+        known_parts: dict[Hash, Path] = {}
         for number, key in enumerate(keys):
             storage = store if number == 0 and store is not None else MemoryStore(pool, contents.shelf())
             clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
@@ -217,6 +222,7 @@ class Simulation:
                     draw,
                     around,
                     behaviours.get(number),
+                    None if parts is None else LinkedPartFolder(parts / str(number), known_parts),
                 )
             )
 

@@ -23,6 +23,7 @@ import torch
 from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Contribution, Learner
+from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, hand_over, take_over
 
 POLL_S = 1.0
@@ -114,6 +115,9 @@ class TrainingPool:
         self._learner = learner
         self._folder = tempfile.TemporaryDirectory(prefix="fedchain-")
         folder = Path(self._folder.name)
+        self.parts = folder / PARTS
+        """Where each client's parts are, in a folder of its number."""
+        learner.keep_parts(lambda client: PartFolder(self.parts / str(client), is_durable=False))
         if clients_max is not None:
             learner.limit_clients(clients_max, folder)
         self._answers: Any = fork.Queue()

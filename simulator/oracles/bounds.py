@@ -59,7 +59,7 @@ def _sizes(node: Node) -> Iterator[tuple[str, int]]:
     yield "posts", len(context.mempool)
     yield "posts under way", len(posts._checking) + len(posts._early) + len(context.contents._waiting)
     yield "contents", len(context.contents._held)
-    yield "downloads", len(context.contents._downloads)
+    yield "downloads", len(context.contents.downloads)
     yield "crimes", len(context.evidence)
     yield "useless posts", len(context.useless)
     yield "sources", context.catch_up.heard()

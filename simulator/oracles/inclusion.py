@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
-from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required
 from fedchain.chain.transaction import Transaction
@@ -14,7 +13,7 @@ from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.deadlines import forgiven_after_ms
 from fedchain.node.core.effects import Effect, Publish, Refuse
 from fedchain.node.core.events import Computed, Event, MessageReceived
-from fedchain.node.core.jobs import CheckPost
+from fedchain.node.core.jobs import CheckPost, KeepPart
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.agreement import Fail
 
@@ -60,18 +59,23 @@ class Inclusion:
         if isinstance(event, MessageReceived):
             message = event.message
             if isinstance(message, PostMessage):
-                if peer.node is not None and peer.node.holds(message.transaction):
-                    arrivals.note(message.transaction, now_ms)
+                self._note_held(peer, message.transaction, now_ms)
             elif isinstance(message, CandidateMessage) and not any(isinstance(effect, Refuse) for effect in effects):
                 arrivals.candidates.setdefault(message.block.hash, now_ms)
-        elif isinstance(event, Computed) and isinstance(event.job, CheckPost) and not isinstance(event.result, Refused):
-            arrivals.note(event.job.transaction, now_ms)
+        elif isinstance(event, Computed) and isinstance(event.job, CheckPost):
+            self._note_held(peer, event.job.transaction, now_ms)
+        elif isinstance(event, Computed) and isinstance(event.job, KeepPart) and event.job.post is not None:
+            self._note_held(peer, event.job.post, now_ms)  # it may have been the last part that was missing
         for effect in effects:
             if isinstance(effect, Publish):
                 if isinstance(effect.message, CandidateMessage):
                     arrivals.candidates.setdefault(effect.message.block.hash, now_ms)
                 elif isinstance(effect.message, PostMessage):
                     arrivals.note(effect.message.transaction, now_ms)
+
+    def _note_held(self, peer: SimulatedPeer, post: Transaction, now_ms: int) -> None:
+        if peer.node is not None and peer.node.holds(post):
+            self._arrivals[peer.number].note(post, now_ms)
 
     def on_crash(self, number: int) -> None:
         """A peer lost its memory of posts; candidates it reads from its storage again, as if they were new."""

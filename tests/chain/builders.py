@@ -69,7 +69,7 @@ def payload(*numbers: int) -> bytes:
     return _PAYLOAD.pack(*numbers, *(0,) * (8 - len(numbers)))
 
 
-class SumRules:
+class SumRules(Rules):
     """Rules of a trivial method: a payload is 8 little-endian uint32, knowledge 8 uint64 that sum up all posts so far.
 
     Knowledge depends on the whole chain, so a test that leaves a post out can fail.

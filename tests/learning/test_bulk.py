@@ -2,10 +2,12 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
+from numpy.typing import NDArray
 
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
@@ -43,7 +45,7 @@ class Players:
 
     def __init__(self, config: LearningConfig) -> None:
         self.rules, self.store = Application(config, MEMBERS), PartMemory()
-        self.learner = Learner(config, members=MEMBERS, part_store=self.store)
+        self.learner = Learner(config, members=MEMBERS, parts_of=lambda _: self.store)
         self.known = b""
 
     def play(self, phase: str, number: int, players: range) -> list[bytes]:
@@ -57,22 +59,23 @@ class Players:
 
 def total(players: Players) -> float:
     """What the aggregator has summed up."""
-    ref = next(part for _, part in players.rules.parts_known(players.known) if part[2] == NEXT_AGGREGATOR)
+    ref = next(part for _, part, _ in players.rules.parts_known(players.known) if part[2] == NEXT_AGGREGATOR)
     return float(decode_part(players.store.read(ref[0]), (TensorSpec("total", (64,)),))["total"][0])
 
 
 def test_rows_reach_the_aggregator_and_its_answers_come_back(config: LearningConfig) -> None:
     players = Players(config)
     players.play("show", 0, range(3))
-    expected, told = 0.0, 0.0
+    expected = 0.0
     for number in (1, 2):
         players.play("send", number, range(3))
         assert len(players.rules.parts_known(players.known)) == 3 + 3 * 2 + (0 if number == 1 else 3 + 1)
         players.play("answer", number, range(1))
-        expected, told = expected + 6 * (1 + 2 + 3 + told) / 1024, expected + 6 * (1 + 2 + 3 + told) / 1024
+        sent = [1 + 2 + 3 + expected + place + part / 64 for place in range(3) for part in range(2)]
+        expected += sum(sent) / 1024
         assert total(players) == pytest.approx(expected, rel=1e-6)
         # what was sent in the round is gone, what was shown to all and answered is in force
-        assert sorted(number for number, _ in players.rules.parts_known(players.known)) == [0] * 3 + [number] * 4
+        assert sorted(number for number, _, _ in players.rules.parts_known(players.known)) == [0] * 3 + [number] * 4
 
 
 def test_a_post_lists_its_parts_by_hash_size_and_reader(config: LearningConfig) -> None:
@@ -94,14 +97,19 @@ def test_parts_that_are_missing_count_as_not_posted(config: LearningConfig) -> N
         players.learner.contribute(0, "answer", 1, players.known)
 
 
-def test_a_part_of_another_kind_or_with_wrong_shapes_is_refused(config: LearningConfig) -> None:
+def test_a_part_is_what_its_post_lists(config: LearningConfig) -> None:
     players = Players(config)
     payload = players.learner.contribute(0, "show", 0, b"").payload
-    ((part_hash, _, _),) = players.rules.parts("show", payload)
+    ((part_hash, size, _),) = players.rules.parts("show", payload)
     players.rules.check_part("show", payload, part_hash, players.store.read(part_hash))
-    for wrong in (NOISE[:, :32], NOISE.astype(np.float16), np.repeat(NOISE, 2, axis=0)):
-        with pytest.raises(InvalidPayload, match=r"rows|at most"):
-            players.rules.check_part("show", payload, part_hash, encode_part({"rows": np.ascontiguousarray(wrong)}))
+    with pytest.raises(InvalidPayload, match=f"{size} bytes listed, found"):
+        players.rules.check_part("show", payload, part_hash, encode_part({"rows": NOISE}))
+
+
+@pytest.mark.parametrize("wrong", [NOISE[:, :32].copy(), NOISE.astype(np.float16), NOISE * 1e7])
+def test_tensors_of_a_part_follow_its_kind(wrong: NDArray[Any]) -> None:
+    with pytest.raises(InvalidPayload, match="rows"):
+        decode_part(encode_part({"rows": wrong}), SPECS)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +197,7 @@ def test_a_full_disk_leaves_nothing_half_written(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedchain.learning.payload.part_folder.os.fsync", refuse)
-    learner = Learner(config, members=MEMBERS, part_store=folder)
+    learner = Learner(config, members=MEMBERS, parts_of=lambda _: folder)
     with pytest.raises(ConfigurationError, match="No space left on device"):
         learner.contribute(0, "show", 0, b"")
     assert folder.size_bytes() == 0

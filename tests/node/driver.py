@@ -14,7 +14,7 @@ from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.storage.store import Candidate, MemoryStore
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
     CandidateMessage,
@@ -30,6 +30,7 @@ from fedchain.node.core.effects import (
     Compute,
     Contribute,
     Effect,
+    KeepParts,
     Mine,
     Persist,
     Publish,
@@ -42,6 +43,7 @@ from fedchain.node.core.effects import (
     WriteJournal,
 )
 from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
+from fedchain.node.core.jobs import KeepPart
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
@@ -64,7 +66,7 @@ def small_payload(number: int, effect: Contribute) -> bytes:
     return payload(number + 1, effect.round, effect.phase)
 
 
-class BlobRules:
+class BlobRules(Rules):
     """Payloads are bytes of any size but none; knowledge is a hash over all that was posted so far."""
 
     def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
@@ -80,6 +82,16 @@ class BlobRules:
         return sha256(knowledge + phase.encode() + b"".join(sender + sha256(data) for sender, data in posts))
 
 
+class HeldParts(dict[Hash, bytes]):
+    """Parts in memory, as a node looks for them."""
+
+    def has(self, part_hash: Hash) -> bool:
+        return part_hash in self
+
+    def read_range(self, part_hash: Hash, start: int, size: int) -> bytes | None:
+        return self[part_hash][start : start + size] if part_hash in self else None
+
+
 class Peer:
     """A node with its storage and journal, and everything that happened to it."""
 
@@ -87,6 +99,7 @@ class Peer:
         self.number, self.key, self.genesis, self.rules, self.replays = number, key, genesis, rules, replays
         self.store = MemoryStore()
         self.journal = Journal()
+        self.parts = HeldParts()
         self.log: list[tuple[Event, Moment]] = []
         self.effects: list[Effect] = []
         self.notices: list[Notice] = []
@@ -99,7 +112,7 @@ class Peer:
     def new_node(self) -> Node:
         """A node as it starts from what is stored."""
         checks = Checks(self.genesis, self.rules)
-        return Node(self.genesis, self.key, checks, self.store, self.journal, replays=self.replays)
+        return Node(self.genesis, self.key, checks, self.store, self.journal, parts=self.parts, replays=self.replays)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Feed the node, store what it asks to store, and do its jobs at once."""
@@ -123,7 +136,13 @@ class Peer:
             case Retain(needed):
                 self.store.retain(needed)
             case Compute(job):
-                events.append(Computed(job, Checks(self.genesis, self.rules).run(job)))
+                result = Checks(self.genesis, self.rules).run(job)
+                if isinstance(job, KeepPart) and result is None:
+                    self.parts[job.part_hash] = job.data
+                events.append(Computed(job, result))
+            case KeepParts(needed):
+                for part_hash in self.parts.keys() - needed:
+                    del self.parts[part_hash]
             case Tell(notice):
                 self.notices.append(notice)
             case Stop(reason):

@@ -247,7 +247,7 @@ class Stage:
             agreement.lock,
             context.journal,
             tuple(context.contents._held),
-            tuple(context.contents._downloads._downloads),
+            tuple(context.contents.downloads._downloads),
             tuple(context.contents._waiting),
         )
 

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import Rules
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
@@ -34,7 +35,7 @@ _KNOWLEDGE = Struct("<4Q")  # posts so far, and the sums of the three numbers
 LOCAL_STEPS = 20
 
 
-class TrivialRules:
+class TrivialRules(Rules):
     """Adds up what was posted since the first round."""
 
     def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:

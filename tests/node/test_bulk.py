@@ -1,0 +1,274 @@
+"""Payloads by reference in a node: whose parts it fetches, what counts when, and who is to blame for wrong bytes."""
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from fedchain.chain.block import Block
+from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
+from fedchain.chain.transaction import Transaction
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
+from fedchain.node.core.bulk import FETCHED_AT_ONCE
+from fedchain.node.core.effects import Contribute, Effect
+from tests.chain.builders import genesis, post
+from tests.node.stage import Stage, blamed, refused, sent
+
+RECORD = struct.Struct(">32sIi")
+GOOD, OTHER = b"good" * 100, b"good" + bytes(CHUNK_SIZE)
+BAD = b"evil" * 100
+
+
+class PartRules(Rules):
+    """A payload is a list of parts; knowledge lists those of all posts so far, with round and sender's place."""
+
+    def __init__(self, members: Sequence[PublicKey]) -> None:
+        self._members = list(members)
+
+    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+        if len(payload) % RECORD.size:
+            raise ValueError(f"{len(payload)} bytes found")
+
+    def is_slow_to_check(self, phase: str) -> bool:
+        return False
+
+    def aggregate(
+        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+    ) -> bytes:
+        rows = [
+            bytes([round_number, self._members.index(sender)]) + payload[at : at + RECORD.size]
+            for sender, payload in posts
+            for at in range(0, len(payload), RECORD.size)
+        ]
+        return knowledge + b"".join(rows)
+
+    def lists_parts(self, phase: str) -> bool:
+        return True
+
+    def parts(self, phase: str, payload: bytes) -> Sequence[Part]:
+        return [RECORD.unpack_from(payload, at) for at in range(0, len(payload), RECORD.size)]
+
+    def parts_known(self, knowledge: bytes) -> Sequence[tuple[int, Part, int]]:
+        size = RECORD.size + 2
+        rows = [knowledge[at : at + size] for at in range(0, len(knowledge), size)]
+        return [(row[0], RECORD.unpack(row[2:]), row[1]) for row in rows]
+
+    def check_part(self, phase: str, payload: bytes, part_hash: Hash, data: bytes) -> None:
+        if not data.startswith(b"good"):
+            raise ValueError(f"{data[:4]!r} found")
+
+
+def listing(*parts: tuple[bytes, int]) -> bytes:
+    return b"".join(RECORD.pack(sha256(data), len(data), reader) for data, reader in parts)
+
+
+def stage(number: int = 0, **values: object) -> Stage:
+    document = genesis(4, aggregator=AggregatorRule.FIXED, **values)
+    return Stage(document, number, PartRules(document.members), contributes=False)
+
+
+def a_post(
+    stage: Stage, *parts: tuple[bytes, int], author: int = 0, round_number: int = 1
+) -> tuple[Transaction, bytes]:
+    payload = listing(*parts)
+    return post(stage.chain.key(stage.others[author]), stage.genesis, round_number, payload), payload
+
+
+def held(stage: Stage, item: Transaction) -> bool:
+    return stage.node.holds(item)
+
+
+def asked(effects: Sequence[Effect]) -> list[Hash]:
+    return [question.content_hash for question in sent(effects, GetContent)]
+
+
+def send(stage: Stage, data: bytes, sender: PublicKey | None = None) -> list[Effect]:
+    """All chunks of a part, from its author."""
+    effects: list[Effect] = []
+    for start in range(0, len(data), CHUNK_SIZE):
+        chunk = Chunk(sha256(data), start, data[start : start + CHUNK_SIZE])
+        effects += stage.receive(chunk, sender or stage.others[0])
+    return effects
+
+
+@pytest.mark.parametrize(
+    ("number", "reader", "is_read"),
+    [
+        (0, AGGREGATOR, True),
+        (1, AGGREGATOR, False),
+        (0, NEXT_AGGREGATOR, True),
+        (1, EVERYBODY, True),
+        (1, 1, True),
+        (1, 2, False),
+        (1, 9, False),
+    ],
+)
+def test_only_its_readers_fetch_a_part(number: int, reader: int, is_read: bool) -> None:
+    at = stage(number)
+    item, payload = a_post(at, (GOOD, reader))
+    effects = at.receive(PostMessage(item, payload))
+    assert asked(effects) == ([sha256(GOOD)] if is_read else [])
+    assert held(at, item) != is_read, "who reads nothing of it counts it at once"
+    if is_read:
+        send(at, GOOD)
+        assert held(at, item)
+        assert at.victim.parts == {sha256(GOOD): GOOD}
+
+
+def test_a_post_counts_when_all_its_parts_are_here() -> None:
+    at = stage()
+    item, payload = a_post(at, (GOOD, AGGREGATOR), (OTHER, AGGREGATOR), (BAD, 2))
+    at.receive(PostMessage(item, payload))
+    send(at, OTHER)
+    assert not held(at, item)
+    assert refused(at.receive(PostMessage(item, payload))) == ["AlreadyKnown"]
+    send(at, GOOD)
+    assert held(at, item)
+    assert set(at.victim.parts) == {sha256(GOOD), sha256(OTHER)}, "what others read is theirs to judge"
+
+
+def test_wrong_bytes_are_their_authors_fault_and_are_not_fetched_again() -> None:
+    at = stage()
+    item, payload = a_post(at, (BAD, AGGREGATOR))
+    at.receive(PostMessage(item, payload))
+    effects = send(at, BAD)
+    assert blamed(effects) == [(item.sender, "InvalidPayload")]
+    assert not held(at, item)
+    assert not at.victim.parts
+    assert asked(at.receive(PostMessage(item, payload))) == []
+    again, listed = a_post(at, (BAD, AGGREGATOR), author=1)
+    assert asked(at.receive(PostMessage(again, listed))) == [], "nor for somebody else, who then has not posted"
+    assert not held(at, again)
+
+
+def test_a_few_parts_are_fetched_at_a_time() -> None:
+    at = stage()
+    parts = [bytes([number]) * 10 for number in range(FETCHED_AT_ONCE + 2)]
+    item, payload = a_post(at, *((b"good" + data, AGGREGATOR) for data in parts))
+    wanted = asked(at.receive(PostMessage(item, payload)))
+    assert len(wanted) == FETCHED_AT_ONCE
+    for data in parts:
+        wanted += asked(send(at, b"good" + data))
+    assert wanted == [sha256(b"good" + data) for data in parts]
+    assert held(at, item)
+
+
+def test_parts_are_given_to_who_asks() -> None:
+    at = stage()
+    item, payload = a_post(at, (OTHER, AGGREGATOR))
+    at.receive(PostMessage(item, payload))
+    send(at, OTHER)
+    (chunk,) = sent(at.receive(GetContent(sha256(OTHER), CHUNK_SIZE)), Chunk)
+    assert chunk.data == OTHER[CHUNK_SIZE:]
+
+
+def test_a_part_that_is_also_somebodys_payload_does_not_hide_it() -> None:
+    at = stage()
+    item, payload = a_post(at, (GOOD, 2), author=1)
+    thief, listed = a_post(at, (payload, AGGREGATOR), author=0)
+    at.receive(PostMessage(thief, listed))
+    at.receive(PostMessage(item, None))
+    for provider in (at.others[0], at.relay):
+        at.receive(Chunk(sha256(payload), 0, payload), provider)
+    assert held(at, item)
+    assert not held(at, thief)
+
+
+def part_of(member: int, height: int) -> bytes:
+    return b"good %d %d" % (member, height)
+
+
+def a_block(stage: Stage, reader: int = AGGREGATOR) -> Block:
+    """A block for the open height that counts a post of each of the others, with a part of its own."""
+    posts, state = [], stage.node.head
+    for member in sorted(stage.others):
+        payload = listing((part_of(stage.genesis.index[member], state.height + 1), reader))
+        stage.chain.contents[sha256(payload)] = payload
+        posts.append(post(stage.chain.key(member), stage.genesis, state.round, payload, phase=state.phase))
+    return stage.block(posts=tuple(posts))
+
+
+def test_a_block_is_valid_for_a_reader_once_it_has_the_parts() -> None:
+    at = stage()
+    block = a_block(at)
+    at.candidate(block)
+    assert not at.node.ledger.entries[block.hash].is_valid
+    for number in range(1, 4):
+        send(at, part_of(number, 1), at.genesis.members[number])
+    assert at.node.ledger.entries[block.hash].is_valid
+
+
+def test_a_block_is_valid_at_once_for_who_reads_nothing_of_it() -> None:
+    at = stage(1)
+    block = a_block(at)
+    at.candidate(block)
+    assert at.node.ledger.entries[block.hash].is_valid
+
+
+def test_who_missed_the_posts_fetches_what_the_knowledge_lists_before_it_works() -> None:
+    at = stage()
+    block = a_block(at)
+    at.candidate(block)
+    effects = at.final(block)
+    wanted = asked(effects)
+    assert not [item for item in effects if isinstance(item, Contribute)]
+    for number in range(1, 4):
+        effects = send(at, part_of(number, 1), at.genesis.members[number])
+    assert [item for item in effects if isinstance(item, Contribute)], "all parts are here"
+    assert wanted == []  # they had been asked for when the candidate came
+    assert len(at.victim.parts) == 3
+
+
+def test_parts_that_do_not_come_are_waited_for_half_of_a_phase() -> None:
+    at = stage(phase_timeout_ms=20_000)
+    block = a_block(at)
+    at.candidate(block)
+    at.final(block)
+    assert not [item for item in at.wait(9) if isinstance(item, Contribute)]
+    assert [item for item in at.wait(3) if isinstance(item, Contribute)]
+
+
+def test_what_nothing_lists_any_more_is_dropped_and_what_is_listed_stays() -> None:
+    at = stage()
+    at.victim.parts[sha256(BAD)] = BAD  # left by an earlier life, for a phase that is long closed
+    for height in (1, 2):
+        block = a_block(at)
+        at.candidate(block)
+        for number in range(1, 4):
+            send(at, part_of(number, height), at.genesis.members[number])
+        at.final(block)
+    assert sorted(at.victim.parts.values()) == sorted(
+        part_of(number, height) for height in (1, 2) for number in (1, 2, 3)
+    )
+
+
+def test_a_restart_drops_nothing_of_the_open_phase() -> None:
+    at = stage()
+    at.victim.parts[sha256(GOOD)] = GOOD  # its trainer has written it, and nobody knows the post yet
+    at.restart()
+    assert at.victim.parts
+
+
+def test_a_part_that_was_fetched_before_a_restart_is_not_fetched_again() -> None:
+    at = stage()
+    item, payload = a_post(at, (GOOD, AGGREGATOR), (OTHER, AGGREGATOR))
+    at.receive(PostMessage(item, payload))
+    send(at, GOOD)
+    at.restart()
+    assert {*asked(at.receive(PostMessage(item, payload)))} == {sha256(OTHER)}
+    send(at, OTHER)
+    assert held(at, item)
+
+
+def test_who_cannot_tell_does_not_demand_that_a_block_counts_a_post() -> None:
+    reader, other = stage(0), stage(1)
+    for at in (reader, other):
+        item, payload = a_post(at, (GOOD, AGGREGATOR), author=-1)
+        at.receive(PostMessage(item, payload))
+        send(at, GOOD, item.sender)
+        assert held(at, item)
+        demanded = [*at.node._context.mempool.held_before((1, 0), at.now_ms + 1)]
+        assert demanded == ([item.sender] if at is reader else [])

@@ -1,0 +1,111 @@
+"""Payloads by reference among simulated peers: who fetches what, what is dropped, and who is gone without."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedchain.chain.block import Block
+from fedchain.chain.storage.sqlite import Store
+from fedchain.learning.payload.part_folder import PartFolder
+from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.engine.training_pool import TrainingPool
+from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.scenario import Fault, Scenario
+
+SCENARIO = Scenario(
+    peers=4,
+    rounds=3,
+    workers=1,
+    method="tests.learning.relay:Relay",
+    aggregator="fixed",
+    centralized=True,
+    test_every=0,
+)
+
+
+def run(scenario: Scenario, folder: Path | None = None) -> Outcome:
+    outcome = simulate(scenario, load_learner(scenario), chain_folder=folder)
+    assert outcome.violations == []
+    assert len(outcome.rows) == scenario.rounds
+    return outcome
+
+
+def posts(folder: Path) -> list[int]:
+    """How many posts each block counts."""
+    store = Store.open(folder)
+    try:
+        blocks: list[Block] = []
+        while (found := store.final(len(blocks) + 1)) is not None:
+            blocks.append(found[0])
+        return [len(block.transactions) for block in blocks]
+    finally:
+        store.close()
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[int]]:
+    folder = tmp_path_factory.mktemp("relay") / "chain"
+    return run(SCENARIO, folder), posts(folder)
+
+
+def test_everybody_posts_and_the_aggregator_answers(outcome: tuple[Outcome, list[int]]) -> None:
+    assert outcome[1] == [4, 4, 1, 4, 1, 4, 1]
+
+
+def test_workers_change_nothing(outcome: tuple[Outcome, list[int]]) -> None:
+    again = run(replace(SCENARIO, workers=2))
+    assert (again.trace_hash, again.knowledge_root) == (outcome[0].trace_hash, outcome[0].knowledge_root)
+
+
+def test_only_what_is_in_force_stays_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: dict[str, int] = {}
+    close = TrainingPool.close
+
+    def count(pool: TrainingPool) -> None:
+        left.update({folder.name: len(list(PartFolder(folder).hashes())) for folder in pool.parts.iterdir()})
+        files = list(pool.parts.glob("*/??/*"))
+        left["copies"] = len({path.name for path in files}) - len({path.stat().st_ino for path in files})
+        close(pool)
+
+    monkeypatch.setattr(TrainingPool, "close", count)
+    run(SCENARIO)
+    # 4 parts that everybody shows everybody; then of the last round, and of what was in force before its last block,
+    # which others may still be fetching: 8 parts that the aggregator read, twice 4 equal answers and a total. Members
+    # keep what they sent and were answered.
+    assert left == {"0": 4 + 8 + 2 * 2, "1": 4 + 2 + 2, "2": 4 + 2 + 2, "3": 4 + 2 + 2, "copies": 0}
+
+
+def test_bytes_that_nobody_has_are_not_waited_for(
+    outcome: tuple[Outcome, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve = PartFolder.read_range
+
+    def refuse(folder: PartFolder, part_hash: bytes, start: int, size: int) -> bytes | None:
+        return None if folder._folder.name == "3" else serve(folder, part_hash, start, size)
+
+    monkeypatch.setattr(PartFolder, "read_range", refuse)
+    scenario = replace(SCENARIO, rounds=8)
+    without = run(scenario, tmp_path / "chain")
+    assert posts(tmp_path / "chain") == [3, *([3, 1] * 8)], "who lists what it does not give has not posted"
+    monkeypatch.setattr(PartFolder, "read_range", serve)
+    allowed_s = SCENARIO.phase_timeout_s * (1 + 4) + 2 * run(scenario).virtual_s
+    assert without.virtual_s < allowed_s, "and is waited for as a silent member is, while its delays are learned"
+
+
+def test_an_aggregator_that_crashes_and_comes_back_goes_on_from_its_total(tmp_path: Path) -> None:
+    at_s = 4.0
+    crashed = run(
+        replace(
+            SCENARIO,
+            faults=(Fault(at_s=at_s, kind="crash", peers=(0,)), Fault(at_s=at_s + 3, kind="restart", peers=(0,))),
+        ),
+        tmp_path / "chain",
+    )
+    assert posts(tmp_path / "chain") == [4, 4, 1, 4, 1, 4, 1]
+    assert crashed.virtual_s > at_s + 3
+
+
+def test_the_next_aggregator_takes_over_from_the_total_that_the_last_one_posted(tmp_path: Path) -> None:
+    run(replace(SCENARIO, aggregator="rotating", centralized=False), tmp_path / "chain")
+    assert posts(tmp_path / "chain") == [4, 4, 1, 4, 1, 4, 1]
