@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
@@ -52,7 +53,13 @@ def main() -> None:
     with campaign("bulk") as (figures, folder):
         config = LearningConfig(method="tests.soak.bulk:LargeRelay", clients=PEERS, partition="iid")
         nodes = found_testnet(
-            folder / "net", config, ROUNDS, mining_s=1.0, attempts=4_000, phase_timeout_ms=120_000, aggregator="fixed"
+            folder / "net",
+            config,
+            ROUNDS,
+            mining_s=1.0,
+            attempts=4_000,
+            phase_timeout_ms=120_000,
+            aggregator=AggregatorRule.FIXED,
         )
         peaks: dict[str, float] = {}
         aggregator, metrics = nodes[0], f"127.0.0.1:{free_ports(1)[0]}"
