@@ -1,8 +1,8 @@
 """Clients' networks that are cut behind their first layer, for methods that send its features to a larger network.
 
-Those with convolutions are the clients of FedICT (Wu et al., "FedICT: Federated Multi-task Distillation for Multi-access
-Edge Computing", IEEE TPDS 2024), whose names are FedGKT's; counts are for 3x32x32 images and ten classes. Those without
-are ours, of about the sizes that FedICT's Table III states and does not describe.
+Those with convolutions are the clients of FedICT (Wu et al., "FedICT: Federated Multi-task Distillation for
+Multi-access Edge Computing", IEEE TPDS 2024), whose names are FedGKT's; counts are for 3x32x32 images and ten
+classes. Those without are ours, of about the sizes that FedICT's Table III states and does not describe.
 
 B batch, C classes, D embedding, H shape of one example's features.
 """
