@@ -1,7 +1,7 @@
 """Distillation between a client and a server: losses and weights of FedGKT, FedDKC and FedICT. B batch, C classes.
 
 FedGKT: He et al., NeurIPS 2020 (arXiv:2007.14513). FedDKC: Wu et al., "Exploring the Distributed Knowledge Congruence
-in Proxy-data-free Federated Distillation", ACM TIST 2024 (arXiv:2204.07028); its formulas are those of its authors' code.
+in Proxy-data-free Federated Distillation", ACM TIST 2024 (arXiv:2204.07028); its formulas are its authors' code's.
 FedICT: Wu et al., "FedICT: Federated Multi-task Distillation for Multi-access Edge Computing", IEEE TPDS 2024
 (arXiv:2301.00389), whose equations are numbered here. Knowledge is what a model says about an example: logits, or the
 probabilities that a softmax with a temperature makes of them.

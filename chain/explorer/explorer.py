@@ -23,19 +23,21 @@ from fedchain.chain.explorer.block_views import (
 from fedchain.chain.explorer.history import Entry, follow, post_hash, skim, walk
 from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, begins_with, find_hash, find_member, read_prefix
 from fedchain.chain.explorer.views import (
+    NAMED_READERS,
     Absence,
     BlockSummary,
     BlockView,
     ChainStatus,
     Conviction,
     KnowledgeView,
+    PartsView,
     PeerView,
     Prototype,
     RoundView,
     TransactionProof,
     TransactionView,
 )
-from fedchain.chain.knowledge import EMPTY_ROOT, Rules
+from fedchain.chain.knowledge import AGGREGATOR, EMPTY_ROOT, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.state import (
     EMPTY_KNOWLEDGE,
@@ -219,7 +221,8 @@ class Explorer:
         if found is not None:
             columns = zip(found.labels, found.holders, found.norms, found.cosines, strict=True)
             prototypes = tuple(Prototype(label, count, norm, tuple(row)) for label, count, norm, row in columns)
-        return KnowledgeView(header.round, header.height, header.knowledge_root, len(data), prototypes)
+        parts = self._parts(rules.parts_known(data))
+        return KnowledgeView(header.round, header.height, header.knowledge_root, len(data), prototypes, parts)
 
     def safetensors(self, rules: KnowledgeRules) -> bytes:
         """What the newest finished round left behind, as a file. Raises as :meth:`knowledge` does."""
@@ -304,6 +307,23 @@ class Explorer:
         header = self._entry(heights[-1]).block.header
         root = header.knowledge_root
         return header, self._kept(root, f"the knowledge of round {wanted}, {root.hex()},")
+
+    def _parts(self, known: Sequence[tuple[int, Part, int]]) -> tuple[PartsView, ...]:
+        """What knowledge refers to, counted by round, sender and reader."""
+        members, counted = self.genesis.members, dict[tuple[int, int, int], list[int]]()
+        for posted_in, (_, size, reader), sender in known:
+            counted.setdefault((posted_in, sender, reader), []).append(size)
+        named = dict(zip((EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR), NAMED_READERS, strict=True))
+        return tuple(
+            PartsView(
+                posted_in,
+                address(members[sender]),
+                named[reader] if reader in named else address(members[reader]),
+                len(sizes),
+                sum(sizes),
+            )
+            for (posted_in, sender, reader), sizes in sorted(counted.items())
+        )
 
     def _kept(self, content_hash: Hash, what: str) -> bytes:
         """A content; ``what`` it is, for the message. Raises NotFound."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
-from fedchain.chain.explorer.views import BlockView, KnowledgeView, Prototype
+from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
 
 DATE_MS_MIN = 10**11
 """A chain founded before this, March 1973, was simulated: its times count from the start of the simulation."""
@@ -27,6 +27,9 @@ MATRIX_SIZE_MAX = 12
 
 _INLINE = ("summary", "post")
 """Fields that are shown as if their own fields stood in their place."""
+
+_ONLY_TABLES = ("prototypes", "parts")
+"""Fields of which nothing is shown where they are empty."""
 
 _COLUMNS = {
     "clock_offset_ms": "clock ahead",
@@ -93,7 +96,7 @@ def _rows(answer: Any, show: "_Format") -> dict[str, str]:
         value = getattr(answer, item.name)
         if item.name in _INLINE:
             rows |= _rows(value, show)
-        elif not is_dataclass(value) and not _is_table(value) and item.name != "prototypes":
+        elif not is_dataclass(value) and not _is_table(value) and item.name not in _ONLY_TABLES:
             rows[_label(item.name)] = show(item.name, value)
     return rows
 
@@ -173,8 +176,8 @@ class _Format:
             return f"{value.hex()[: 8 if short else 32]}…"
         if isinstance(value, tuple):
             return self._several(name, value, short)
-        if name in ("miner", "sender", "member") and short:
-            return f"…{value[-8:]}"
+        if name in ("miner", "sender", "member", "reader") and short:
+            return value if value in NAMED_READERS else f"…{value[-8:]}"
         if name == "bits":
             return f"{value:#010x}"
         if name in ("time_ms", "clock_ms", "created_ms"):

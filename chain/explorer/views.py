@@ -252,6 +252,26 @@ class Prototype:
     """Cosine with each prototype, in order of the labels."""
 
 
+NAMED_READERS = ("everybody", "aggregator", "next aggregator")
+"""Readers of parts that are not named by an address."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsView:
+    """Parts that one member listed for one reader: their bytes are no part of the chain."""
+
+    round: int
+    """Round of the post; 0 is the setup."""
+    sender: str
+    """Address of the member."""
+    reader: str
+    """Address of the member that reads them, everybody, the aggregator or the next aggregator."""
+    count: int
+    """How many."""
+    size_bytes: int
+    """Bytes of all of them, as they travel."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnowledgeView:
     """What a finished round left behind."""
@@ -266,6 +286,8 @@ class KnowledgeView:
     """Bytes of the knowledge."""
     prototypes: tuple[Prototype, ...] | None
     """By label; None for a method without class prototypes."""
+    parts: tuple[PartsView, ...]
+    """What it refers to, by round, sender and reader; empty for a method whose posts are whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.address import address
 from fedchain.learning.payload.part_folder import PartFolder
+from fedchain.node.task import rules_of
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.run import load_learner, simulate
@@ -109,3 +112,16 @@ def test_an_aggregator_that_crashes_and_comes_back_goes_on_from_its_total(tmp_pa
 def test_the_next_aggregator_takes_over_from_the_total_that_the_last_one_posted(tmp_path: Path) -> None:
     run(replace(SCENARIO, aggregator="rotating", centralized=False), tmp_path / "chain")
     assert posts(tmp_path / "chain") == [4, 4, 1, 4, 1, 4, 1]
+
+
+def test_the_explorer_counts_parts_by_sender_and_reader(tmp_path: Path) -> None:
+    folder = tmp_path / "chain"
+    run(SCENARIO, folder)
+    with Store.open(folder, read_only=True) as store:
+        rules = rules_of(store.genesis)
+        parts = Explorer(store).knowledge(rules).parts
+    members = [address(member) for member in store.genesis.members]
+    shown = [(0, member, "everybody", 1) for member in members]
+    answered = [(3, members[0], reader, 1) for reader in ("next aggregator", *members)]
+    assert [(row.round, row.sender, row.reader, row.count) for row in parts] == [*shown, *answered]
+    assert all(row.size_bytes > 0 for row in parts)
