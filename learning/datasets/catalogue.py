@@ -97,6 +97,9 @@ _POOLED = ("plain-cnn", "resnet18-plain", "resnet18-plain-16")
 POOLED_MODELS = frozenset(_POOLED)
 """Models that end with a mean over the pixels, and can be cut before it."""
 
+_LIKE_CNN = ("cnn-narrow", "cnn-wide", "mlp-50", "mlp-bn-50")
+"""Networks for 28x28 images whose embeddings are as wide as those of cnn: they can exchange prototypes with it."""
+
 _SPLIT = ("resnet2-56", "resnet4-56", "resnet8-56", "resnet10-56", "resnet12-56")
 """Networks for images, cut behind their first layer."""
 
@@ -139,7 +142,7 @@ _MNIST = DatasetInfo(
     classes=10,
     train_size=60_000,
     test_size=10_000,
-    models=("cnn", "fedreg-cnn", "logistic", "mlp", "mlp-bn", "mlp-linear", *_POOLED, *_SPLIT, *_FROZEN),
+    models=("cnn", "fedreg-cnn", "logistic", "mlp", "mlp-bn", "mlp-linear", *_LIKE_CNN, *_POOLED, *_SPLIT, *_FROZEN),
     reader=_IDX,
     mean=(0.1307,),
     std=(0.3081,),

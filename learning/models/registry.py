@@ -19,6 +19,8 @@ from fedchain.learning.models.split import SplitMlp, SplitResNet
 MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
     {
         "cnn": Cnn,
+        "cnn-narrow": partial(Cnn, width=5),
+        "cnn-wide": partial(Cnn, width=20),
         "covid-cnn": CovidCnn,
         "digits-mlp": DigitsMlp,
         "digits-mlp-bn": partial(Mlp, (64, 32), size=8, norm=True),
@@ -28,7 +30,9 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "frozen-3": partial(FrozenHead, layers=3),
         "logistic": Logistic,
         "mlp": partial(Mlp, (200, 200)),
+        "mlp-50": partial(Mlp, (200, 50)),
         "mlp-bn": partial(Mlp, (200, 200), norm=True),
+        "mlp-bn-50": partial(Mlp, (200, 100, 50), norm=True),
         "mlp-linear": partial(Mlp, (32,), linear=True),
         "plain-cnn": PlainCnn,
         "resnet10-56": partial(SplitResNet, 2),
