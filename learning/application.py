@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import InvalidPayload, NothingLeft
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.models.shapes import info_of
+from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
@@ -68,8 +68,11 @@ class Application:
         config.validate()
         check_arithmetic()
         self.method = build_method(config.method, dict(config.hyperparameters))
-        self.info: ModelInfo = info_of(config)
-        self.method.validate_model(self.info)
+        self.infos = infos_of(config)
+        """The shapes of every architecture; see `LearningConfig.architecture_of`."""
+        self.info: ModelInfo = self.infos[0]
+        for info in self.infos:
+            self.method.validate_model(info)
         self._knowledge = KnowledgeReader(self.method, self.info, config.clients)
         self._public = Round(
             0,
@@ -84,8 +87,12 @@ class Application:
             self.method.validate_material(self._public)
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
         self._kinds = kinds_of(self.method, self.info)
-        self._payload_specs = payload_specs(self.method, self.info, config.clients)
+        self._specs_by_architecture = [payload_specs(self.method, info, config.clients) for info in self.infos]
+        self._payload_specs = self._specs_by_architecture[0]  # of phases that list parts, they are everybody's
         self._knowledge_specs = knowledge_specs(self.method, self.info, config.clients)
+        count = len(self.infos)
+        self._architectures = {key: config.architecture_of(place, count) for place, key in enumerate(members)}
+        self._validate_one_form(config)
         self._decoded = _DecodedPosts()
 
     def join(self, chain_id: bytes) -> None:
@@ -104,7 +111,7 @@ class Application:
 
     def payload_size_bytes_max(self, phase: str) -> int:
         """Return the size that no valid payload of the phase exceeds."""
-        return size_bytes_max(self._payload_specs[phase])
+        return max(size_bytes_max(specs[phase]) for specs in self._specs_by_architecture)
 
     def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a valid post of the sender's in the phase of the round.
@@ -200,12 +207,23 @@ class Application:
         return self._knowledge.fill(replace(self._public, number=number), knowledge)
 
     def _read(self, phase: Phase, sender: bytes, payload: bytes, round_number: int) -> Post:
-        """Decode a post. Raises `InvalidPayload` for what the phase's spec does not state."""
-        tensors = self._decoded.find(phase.name, round_number, payload)
+        """Decode a post. Raises `InvalidPayload` for what the phase's spec does not state of the sender's model."""
+        architecture = self._architectures.get(sender, 0)
+        tensors = self._decoded.find(phase.name, round_number, payload, architecture)
         if tensors is None:
-            tensors = decode(payload, self._payload_specs[phase.name])
-            self._decoded.keep(phase.name, round_number, payload, tensors)
-        return Post(sender, tensors)
+            tensors = decode(payload, self._specs_by_architecture[architecture][phase.name])
+            self._decoded.keep(phase.name, round_number, payload, architecture, tensors)
+        return Post(sender, tensors, self.infos[architecture])
+
+    def _validate_one_form(self, config: LearningConfig) -> None:
+        """Raise `ConfigurationError` if what belongs to nobody would depend on whose model is asked about."""
+        for info, specs in zip(self.infos[1:], self._specs_by_architecture[1:], strict=True):
+            left_alike = knowledge_specs(self.method, info, config.clients) == self._knowledge_specs
+            listed_alike = all(specs[name] == self._payload_specs[name] for name in self._kinds)
+            if not (left_alike and listed_alike and kinds_of(self.method, info) == self._kinds):
+                raise ConfigurationError(
+                    f"what {config.method} leaves behind depends on the model, which differs from member to member"
+                )
 
 
 class _DecodedPosts:
@@ -216,17 +234,17 @@ class _DecodedPosts:
     """
 
     def __init__(self) -> None:
-        self._phases: dict[tuple[str, int], dict[int, tuple[bytes, Tensors]]] = {}  # the newest last
+        self._phases: dict[tuple[str, int], dict[tuple[int, int], tuple[bytes, Tensors]]] = {}  # the newest last
         self._sizes: Counter[tuple[str, int]] = Counter()  # bytes of each phase's payloads
 
-    def find(self, phase: str, round_number: int, payload: bytes) -> Tensors | None:
-        """Return what these very bytes were decoded to in this phase."""
-        known = self._phases.get((phase, round_number), {}).get(id(payload))
+    def find(self, phase: str, round_number: int, payload: bytes, architecture: int) -> Tensors | None:
+        """Return what these very bytes were decoded to in this phase, as a post of such a model's."""
+        known = self._phases.get((phase, round_number), {}).get((id(payload), architecture))
         return None if known is None else known[1]
 
-    def keep(self, phase: str, round_number: int, payload: bytes, tensors: Tensors) -> None:
+    def keep(self, phase: str, round_number: int, payload: bytes, architecture: int, tensors: Tensors) -> None:
         """Remember what bytes were decoded to, and hold them, so that no others come to lie there."""
-        self._phases.setdefault((phase, round_number), {})[id(payload)] = payload, tensors
+        self._phases.setdefault((phase, round_number), {})[id(payload), architecture] = payload, tensors
         self._sizes[phase, round_number] += len(payload)
         while len(self._phases) > PHASES_KEPT or (len(self._phases) > 1 and self._sizes.total() > POSTS_SIZE_MAX):
             self._drop(next(iter(self._phases)))

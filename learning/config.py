@@ -71,6 +71,9 @@ class LearningConfig:
     shapes: "ModelInfo | None" = None
     """The shapes of everybody's model, where they are known; for own data they must be."""
 
+    more_shapes: "tuple[ModelInfo, ...]" = ()
+    """Where members have different models: the shapes of the others, in the order in which clients take them."""
+
     model: str = "auto"
     """Model: one that takes the data set's examples (`fedchain data` lists them), auto for the usual one, or several
     joined by +, which clients take in turn, for methods that exchange no parameters."""
@@ -135,7 +138,7 @@ class LearningConfig:
         Whether the data set has enough examples is only known once it is loaded (`partition.split`).
         """
         for field in fields(self):
-            if field.name not in ("hyperparameters", "material", "shapes"):
+            if field.name not in ("hyperparameters", "material", "shapes", "more_shapes"):
                 _validate_type(field.name, getattr(self, field.name), type(field.default))
         if self.dataset == OWN:
             self._validate_own()
@@ -193,15 +196,23 @@ class LearningConfig:
             raise ConfigurationError(
                 f"feature_shift {self.feature_shift} changes pixels that are always black: not with scaling pixel"
             )
-        if self.shapes is not None and (self.shapes.classes, self.shapes.input_shape) != (info.classes, None):
-            found = f"{self.shapes.classes} classes and examples of shape {self.shapes.input_shape}"
-            raise ConfigurationError(f"shapes are of {found}, but {self.dataset} has {info.classes} and its own")
+        for shapes in () if self.shapes is None else (self.shapes, *self.more_shapes):
+            if (shapes.classes, shapes.input_shape) != (info.classes, None):
+                found = f"{shapes.classes} classes and examples of shape {shapes.input_shape}"
+                raise ConfigurationError(f"shapes are of {found}, but {self.dataset} has {info.classes} and its own")
+        stated, models = 1 + len(self.more_shapes), len(self.model_names)
+        if self.more_shapes and (self.shapes is None or stated != models):
+            raise ConfigurationError(f"more_shapes are of {stated - 1} models beside the first, but there are {models}")
 
     def _validate_own(self) -> None:
         if self.shapes is None:
             raise ConfigurationError(
                 f"data set '{OWN}' lacks the shapes of its model; found the federation with --task"
             )
+        if self.more_shapes and not load_method(self.method).mixes_models:
+            raise ConfigurationError(f"{self.method} averages parameters, which members' models do not have in common")
+        if 1 + len(self.more_shapes) > self.clients:
+            raise ConfigurationError(f"{1 + len(self.more_shapes)} models are stated for {self.clients} clients")
         if self.model != "auto":
             raise ConfigurationError(f"model '{self.model}' cannot be chosen: data set '{OWN}' brings its own")
         if self.scaling != "channel":
@@ -234,12 +245,16 @@ class LearningConfig:
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The models in use, with 'auto' resolved; client k takes the one at place k modulo their number."""
+        """The models in use, with 'auto' resolved; `architecture_of` says who takes which."""
         return tuple(DATASETS[self.dataset].models[0] if name == "auto" else name for name in self.model.split("+"))
 
-    def model_of(self, client: int) -> str:
-        """Return the name of a client's model."""
-        return self.model_names[client % len(self.model_names)]
+    def model_of(self, member: int) -> str:
+        """Return the name of a member's model."""
+        return self.model_names[self.architecture_of(member, len(self.model_names))]
+
+    def architecture_of(self, member: int, count: int) -> int:
+        """Return which of so many models a member has: clients take them in turn, a dedicated aggregator the first."""
+        return member % count if member < self.clients else 0
 
 
 def _validate_type(name: str, value: object, expected: type) -> None:

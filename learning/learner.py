@@ -31,7 +31,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import describe
-from fedchain.learning.models.shapes import info_of
+from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.part_folder import PartMemory, PartStore
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
@@ -121,12 +121,14 @@ class Learner:
         self._test_local = test_local
         self._config = config
         self._method = build_method(config.method, dict(config.hyperparameters))
-        self._info = info_of(config)
-        self._method.validate_model(self._info)
+        self._infos = infos_of(config)
+        for info in self._infos:
+            self._method.validate_model(info)
+        self._info = self._infos[0]
         self._phases = {phase.name: phase for phase in (*self._method.setup, *self._method.phases)}
         self._knowledge = KnowledgeReader(self._method, self._info, config.clients)
         self._kinds = kinds_of(self._method, self._info)
-        self._payload_specs = payload_specs(self._method, self._info, config.clients)
+        self._payload_specs = [payload_specs(self._method, info, config.clients) for info in self._infos]
         memory = PartMemory()
         self._parts_of = parts_of or (lambda index: memory)
         self._members, self._chain_id, self._secrets_of = tuple(members), chain_id, secrets_of
@@ -316,7 +318,7 @@ class Learner:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
         payload = encode(posted)
         try:
-            decode(payload, self._payload_specs[phase.name])
+            decode(payload, self._payload_specs[self._architecture_of(client.index)][phase.name])
         except UnsoundNumbers as error:
             raise TrainingDiverged(client.index, round_number, client.steps, math.nan, str(error)) from None
         return payload
@@ -383,6 +385,10 @@ class Learner:
             return None, None
         return torch.from_numpy(found["prototypes"][chosen]), torch.from_numpy(found["labels"][chosen])
 
+    def _architecture_of(self, index: int) -> int:
+        """Return which of the stated models the client has."""
+        return self._config.architecture_of(index, len(self._infos))
+
     def _build_client(self, index: int) -> Client:
         if not 0 <= index < self._members_count:
             raise ConfigurationError(f"client must be between 0 and {self._members_count - 1}, not {index}")
@@ -392,7 +398,7 @@ class Learner:
         return Client(
             index=index,
             model=share.model,
-            info=describe(share.model) if "+" in self._config.model else self._info,
+            info=describe(share.model) if "+" in self._config.model else self._infos[self._architecture_of(index)],
             train_images=_as_seen(share.model, share.train_images),
             train_labels=share.train_labels,
             test_images=_as_seen(share.model, share.test_images),

@@ -95,8 +95,9 @@ class Method(ABC):
     none, fixed (the first member), rotating (each in turn) or dedicated (one more, which has no data)."""
 
     mixes_models: ClassVar[bool] = False
-    """Whether clients may have models of different shapes: posts and knowledge then must not depend on those of
-    parameters. What the models must have in common all the same, `validate_together` says."""
+    """Whether clients may have models of different shapes. A post then follows its sender's own (`payload_spec` is
+    asked for each model, and `Post.info` says which), and what a phase leaves behind, or lists by reference, must be of
+    one form for all. What the models must have in common all the same, `validate_together` says."""
 
     def __post_init__(self) -> None:
         self.validate()

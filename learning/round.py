@@ -46,6 +46,9 @@ class Post:
     payload: Tensors
     """The decoded and checked tensors, read-only. They may lie unaligned in memory: torch wants a copy."""
 
+    info: ModelInfo | None = None
+    """The shapes of the contributor's own model; None in a test that needs none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -83,7 +86,7 @@ class Round:
     """What the federation is known by, to which proofs are bound."""
 
     info: ModelInfo | None = None
-    """The shapes that payloads follow; None in a test that needs none."""
+    """The shapes that payloads follow, of several models the first one's; None in a test that needs none."""
 
     bulk: Bulk | None = None
     """Parts that the phase's contributor reads and writes; None where a post is checked or aggregated."""

@@ -11,7 +11,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.node.config import field_texts
 
 OTHERWISE = frozenset(
-    {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "seed", "shapes", "task"}
+    {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes", "task"}
 )
 """Fields that commands ask for by words of their own, that each member has for itself, or that follow from others."""
 

@@ -25,7 +25,8 @@ LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
 
 LATER_FIELDS = frozenset(
-    {"augmentation", "classes", "classes_per_client", "feature_shift", "material", "scaling", "train_examples"}
+    {"augmentation", "classes", "classes_per_client", "feature_shift", "material", "more_shapes", "scaling"}
+    | {"train_examples"}
 )
 """What came after the first documents: left out where it has its default, so that equal tasks keep their chain ids."""
 
@@ -40,7 +41,7 @@ LATER_HYPERPARAMETERS = frozenset(
 DURATION_MAX_S = 1e9
 """Longest duration that a genesis document is given."""
 
-OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "material", "method", "seed", "shapes"})
+OWN_FIELDS = frozenset({"clients", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes"})
 """What is agreed on where the members' data are their own: nothing is spread over them."""
 
 
@@ -59,6 +60,8 @@ def learning_to_genesis(config: LearningConfig) -> tuple[tuple[str, str], ...]:
         values["material"] = [(name, value.hex()) for name, value in sorted(dict(config.material).items())]
     if config.shapes is not None:
         values["shapes"] = write_model_info(config.shapes)
+    if config.more_shapes:
+        values["more_shapes"] = [write_model_info(info) for info in config.more_shapes]
     values["hyperparameters"] = sorted(
         (item.name, getattr(method, item.name))
         for item in fields(method)
@@ -79,6 +82,7 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") 
         values["material"] = tuple((name, bytes.fromhex(text)) for name, text in values.get("material", ()))
         if "shapes" in values:
             values["shapes"] = read_model_info(values["shapes"])
+        values["more_shapes"] = tuple(read_model_info(value) for value in values.get("more_shapes", ()))
         config = LearningConfig(data_dir=data_dir, task=task, **values)
         config.validate()
         if config.clients != len(genesis.participants):
@@ -153,7 +157,7 @@ def found_federation(
         name=name,
         created_ms=created_ms,
         members=tuple(members),
-        learning=learning_to_genesis(replace(config, shapes=rules.info)),
+        learning=learning_to_genesis(replace(config, shapes=rules.info, more_shapes=rules.infos[1:])),
         setup=setup_phases(rules),
         phases=round_phases(rules),
         **consensus,

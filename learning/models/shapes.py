@@ -1,20 +1,41 @@
 """The shapes that a task's payloads follow. A genesis document states them, so that who only judges needs no torch."""
 
-from fedchain.learning.config import LearningConfig
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.registry import load_method
 
 
-def info_of(config: LearningConfig) -> ModelInfo:
-    """Return the shapes of everybody's model; where none are stated, the built-in model is built to find them.
+def infos_of(config: LearningConfig) -> tuple[ModelInfo, ...]:
+    """Return the shapes of every architecture, which `LearningConfig.architecture_of` spreads over the members.
 
-    Of several models they are the first one's. Raises `ConfigurationError` unless the method can have them together.
+    Where none are stated, the built-in models are built to find them. Older documents state the first of several alone:
+    what is posted beside them does not depend on the others'. Raises `ConfigurationError` unless the method can have
+    them together.
     """
     if config.shapes is not None:
-        return config.shapes
-    from fedchain.learning.models.registry import describe_model
+        infos: tuple[ModelInfo, ...] = (config.shapes, *config.more_shapes)
+    else:
+        from fedchain.learning.models.registry import describe_model
 
-    infos = {name: describe_model(name, **config.dataset_info.model_shape) for name in config.model_names}
+        shape = config.dataset_info.model_shape
+        built = {name: describe_model(name, **shape) for name in set(config.model_names)}
+        infos = tuple(built[name] for name in config.model_names)
     if len(infos) > 1:
-        load_method(config.method).validate_together(infos)
-    return infos[config.model_names[0]]
+        is_own = config.dataset == OWN
+        names = [f"member {k}'s" for k in range(len(infos))] if is_own else config.model_names
+        _validate_together(config, dict(zip(names, infos, strict=True)))
+    return infos
+
+
+def info_of(config: LearningConfig) -> ModelInfo:
+    """Return the shapes of everybody's model; of several models, the first one's."""
+    return infos_of(config)[0]
+
+
+def _validate_together(config: LearningConfig, infos: dict[str, ModelInfo]) -> None:
+    for field in ("classes", "input_shape"):
+        if len({getattr(info, field) for info in infos.values()}) > 1:
+            found = ", ".join(f"{name} {getattr(info, field)}" for name, info in infos.items())
+            raise ConfigurationError(f"models of one federation need one {field}, but it is {found}")
+    load_method(config.method).validate_together(infos)

@@ -21,6 +21,7 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
 from fedchain.learning.models.model_info import ModelInfo, validate_bounds, validate_same
+from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import import_module, load_method
 from fedchain.learning.seeding import seeded
 from fedchain.learning.task.choice import TaskFunction, validate_choice
@@ -44,11 +45,13 @@ class CustomDataSource:
 
     def share(self, client: int, seed: int) -> Share:
         """See `DataSource`. Raises `ConfigurationError` if the function fails or its model is not the federation's."""
-        assert self._config.shapes is not None, "a validated configuration of own data has them"
-        input_shape = self._config.shapes.input_shape if client == self._config.clients else None
-        share, info = call_task(self._config, self._task, client, seed, input_shape)
+        config, infos = self._config, infos_of(self._config)
+        agreed = infos[config.architecture_of(client, len(infos))]
+        share, info = call_task(
+            config, self._task, client, seed, agreed.input_shape if client == config.clients else None
+        )
         with _named(self._task):
-            validate_same(info, self._config.shapes)
+            validate_same(info, agreed)
         return share
 
     def train_labels(self, client: int) -> NDArray[np.int64]:
@@ -60,9 +63,25 @@ class CustomDataSource:
 
 
 def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
-    """Call the function as the first member would, and return the configuration that learns what it returns."""
+    """Call the function as the first member would, and return the configuration that learns what it returns.
+
+    Where the method takes different models, it is called as every member, whose sets are not looked at. The function
+    may fail for members whose data are elsewhere: they are taken to have the first one's model, and if one of them has
+    another, its own process says so when it starts.
+    """
     _, info = call_task(config, task, client=0, seed=0)
-    return replace(config, dataset=OWN, shapes=info)
+    infos = [info]
+    if load_method(config.method).mixes_models:
+        infos += [_describe_other(config, task, client, info) for client in range(1, config.clients)]
+    count = next(n for n in range(1, len(infos) + 1) if all(infos[k] == infos[k % n] for k in range(len(infos))))
+    return replace(config, dataset=OWN, shapes=info, more_shapes=tuple(infos[1:count]))
+
+
+def _describe_other(config: LearningConfig, task: TaskFunction, client: int, first: ModelInfo) -> ModelInfo:
+    try:
+        return call_task(config, task, client, seed=0, input_shape=first.input_shape)[1]
+    except ConfigurationError:
+        return first
 
 
 def load_task(name: str) -> TaskFunction:
@@ -82,8 +101,8 @@ def call_task(
 ) -> tuple[Share, ModelInfo]:
     """Return what the function brings for a client, and the shapes of its model.
 
-    Where the shape of an example is given, the client is a dedicated aggregator, whose sets nobody looks at. All that
-    the function draws from the generators of torch, numpy and Python depends on the seed alone. Raises
+    Where the shape of an example is given, nobody looks at the sets, and the share has no examples. All that the
+    function draws from the generators of torch, numpy and Python depends on the seed alone. Raises
     `ConfigurationError`, which begins with the function's name.
     """
     uses_embedding = load_method(config.method).uses_embedding

@@ -71,7 +71,7 @@ class PartitionedDataSource:
         program has under its name is not the federation's.
         """
         if client == self._config.clients:
-            return share_without_examples(self._build(0, seed), self._config.dataset_info.shape)
+            return share_without_examples(self._build(client, seed), self._config.dataset_info.shape)
         dataset, partition = self._load()
         train, test = partition.train[client], partition.test[client]
         return Share(
@@ -98,10 +98,12 @@ class PartitionedDataSource:
 
     def _build(self, client: int, seed: int) -> Model:
         """Build the client's model; raises `ConfigurationError` if it is not the federation's."""
-        name = self._config.model_of(client)
-        model = build_model(name, seed, **self._config.dataset_info.model_shape)
-        if self._config.shapes is not None and name == self._config.model_names[0]:
-            validate_same(describe(model), self._config.shapes)
+        config, name = self._config, self._config.model_of(client)
+        model = build_model(name, seed, **config.dataset_info.model_shape)
+        if config.shapes is not None:
+            stated = dict(zip(config.model_names, (config.shapes, *config.more_shapes), strict=False))
+            if name in stated:  # older documents state the first of several alone
+                validate_same(describe(model), stated[name])
         return model
 
     def _as_seen(self, pixels: NDArray[Any], client: int, part: str) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,11 @@ def fill(spec: TensorSpec) -> Any:
 
 
 def test_all_methods_are_judged_without_torch() -> None:
-    documents = {}
-    for name in METHODS:
-        config = LearningConfig(method=name, model=MODEL, clients=2)
+    documents, tasks = {}, {name: LearningConfig(method=name, model=MODEL, clients=2) for name in METHODS}
+    tasks["mixed"] = LearningConfig(method="dfpl", model=f"{MODEL}+digits-mlp-bn", clients=2)
+    for name, config in tasks.items():
         rules = Application(config)
-        learning = learning_to_genesis(LearningConfig(method=name, model=MODEL, clients=2, shapes=rules.info))
+        learning = learning_to_genesis(replace(config, shapes=rules.info, more_shapes=rules.infos[1:]))
         phases = {"setup": setup_phases(rules), "phases": round_phases(rules)}
         documents[name] = genesis(2, learning=learning, **phases).encode().hex()
     code = (
@@ -59,7 +60,7 @@ def test_all_methods_are_judged_without_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], input=json.dumps(documents), capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout) == [sorted(METHODS), []]
+    assert json.loads(done.stdout) == [sorted(tasks), []]
 
 
 def test_a_document_without_shapes_is_read_too() -> None:

@@ -160,11 +160,12 @@ def test_the_function_gets_the_arguments_it_asks_for_and_draws_repeatably() -> N
 
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
     source = open_data_source(describe_task(config(seed=5), task), task)
+    assert [member for _, member, *_ in drawn] == [0, 1, 2], "members may have different models"
     source.share(2, seed=11)
     source.share(2, seed=11)
     source.share(2, seed=12)
-    assert drawn[1][:3] == (5, 2, "kept")
-    assert drawn[1] == drawn[2] != drawn[3]
+    assert drawn[3][:3] == (5, 2, "kept")
+    assert drawn[3] == drawn[4] != drawn[5]
     assert torch.equal(torch.get_rng_state(), states[0])
     assert (np.random.get_state()[1] == states[1]).all()  # type: ignore[index]
     assert random.getstate() == states[2]
