@@ -159,14 +159,15 @@ def test_large_posts_are_let_go_when_their_phase_closes_or_another_one_fills(mon
     monkeypatch.setattr("fedchain.learning.application.POSTS_SIZE_MAX", 2 * len(posts[0][1]))
     for sender, payload in posts:
         rules.check("update", sender, 1, b"", payload)
-    before = [kept.find("update", 1, payload) is not None for _, payload in posts]
+    before = [kept.find("update", 1, payload, 0) is not None for _, payload in posts]
     first = rules.aggregate("update", 1, b"", posts)
-    after = [kept.find("update", 1, payload) is not None for _, payload in posts]
+    after = [kept.find("update", 1, payload, 0) is not None for _, payload in posts]
     assert (before, after) == ([True] * 3, [False] * 3)
     assert rules.aggregate("update", 1, b"", posts) == first
     for number, (sender, payload) in ((2, posts[0]), (3, posts[1]), (3, posts[2])):
         rules.check("update", sender, number, first, payload)
-    left = [kept.find("update", number, data) is not None for number, (_, data) in zip((2, 3, 3), posts, strict=True)]
+    rounds = zip((2, 3, 3), posts, strict=True)
+    left = [kept.find("update", number, data, 0) is not None for number, (_, data) in rounds]
     assert left == [False, True, True], "three of them are too many, and the open phase goes on"
 
 
