@@ -299,15 +299,9 @@ class Service:
             await self._job_arrived.wait()
 
     def _run(self, job: Job) -> Result:
-        """Do a job. What the disk refuses was not posted in time; nobody is to blame for it."""
+        """Do a job, and keep the part that it may have checked."""
         result = self._checks.run(job)
-        if isinstance(job, KeepPart) and result is None and self._parts is not None:
-            try:
-                self._parts.write(job.part_hash, job.data)
-            except OSError as error:
-                log.error("a part of %d bytes that another member posted cannot be kept: %s", len(job.data), error)
-                return LimitReached("disk", str(error))
-        return result
+        return keep_part(self._parts, job) if isinstance(job, KeepPart) and result is None else result
 
     async def _contribute(self, effect: Contribute) -> None:
         async with self._training_turn:
@@ -355,6 +349,17 @@ class Service:
             head.posts,
             str(head.finished).lower(),
         )
+
+
+def keep_part(parts: PartFolder | None, job: KeepPart) -> Refused | None:
+    """Write a part that was checked. What the disk refuses counts as not posted; nobody is to blame for it."""
+    if parts is not None:
+        try:
+            parts.write(job.part_hash, job.data)
+        except OSError as error:
+            log.error("a part of %d bytes that another member posted cannot be kept: %s", len(job.data), error)
+            return LimitReached("disk", str(error))
+    return None
 
 
 def now() -> Moment:

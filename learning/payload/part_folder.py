@@ -32,6 +32,7 @@ class PartFolder:
 
     def __init__(self, folder: Path, *, is_durable: bool = True) -> None:
         self._folder, self._is_durable = folder, is_durable
+        self._checked: set[Hash] = set()  # files whose hash was seen to be right, of which others may have a part
 
     def has(self, part_hash: Hash) -> bool:
         """Whether there is a file for it."""
@@ -50,12 +51,15 @@ class PartFolder:
         return data
 
     def read_range(self, part_hash: Hash, start: int, size: int) -> bytes | None:
-        """Up to `size` bytes from `start` on, unchecked; None where there is no file."""
+        """Up to `size` bytes from `start` on; a file is checked before its first bytes are given, and then no more."""
         try:
+            if part_hash not in self._checked:
+                self.read(part_hash)
+                self._checked.add(part_hash)
             with self._path(part_hash).open("rb") as file:
                 file.seek(start)
                 return file.read(size)
-        except FileNotFoundError:
+        except (FileNotFoundError, PartMissing):
             return None
 
     def write(self, part_hash: Hash, data: bytes) -> None:
@@ -87,6 +91,7 @@ class PartFolder:
     def keep_only(self, needed: Collection[Hash]) -> None:
         """Delete all files but those of `needed` parts, also what a crash left half-written."""
         kept = {part_hash.hex() for part_hash in needed}
+        self._checked.intersection_update(needed)
         for path in self._folder.glob("??/*"):
             if path.name not in kept and not self._is_being_written(path):
                 path.unlink(missing_ok=True)

@@ -105,6 +105,8 @@ class BlockImport:
         context, has_all = self._context, True
         for post in posts if self._bulk.is_used else ():
             payload = context.contents.require(post.payload_hash)
+            if context.useless.get(post.key) == post:  # what it lists for us is not what it promised
+                return False
             if context.mempool.get((post.round, post.phase), post.sender) != post and self._bulk.lacks(post, payload):
                 self._bulk.fetch(post, payload)
                 has_all = False

@@ -15,15 +15,19 @@ from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Par
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.sync import STALL_MS
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, KeepParts
 from fedchain.node.core.jobs import KeepPart
 
 FETCHED_AT_ONCE = 8
-"""Parts that are fetched at a time: each is held in memory until it is complete."""
+"""Parts that are fetched at a time: each is held in memory until it is complete, checked and written."""
 
-REFUSED_MAX = 4_096
-"""Parts of no use that are remembered, so that they are not fetched again."""
+LISTS_MAX = 256
+"""Posts whose lists are remembered: each part that comes asks what others are missing."""
+
+PATIENCE_MS = 4 * STALL_MS
+"""How long work on a phase waits for parts of which nothing comes: somebody may list what nobody has."""
 
 
 class PartLookup(Protocol):
@@ -68,7 +72,9 @@ class BulkParts:
         self._context, self._lookup = context, lookup
         self._wanted: OrderedDict[Hash, _Wanted] = OrderedDict()
         self._keeping: set[Hash] = set()  # what has come, and is being checked and written
-        self._refused: OrderedDict[Hash, None] = OrderedDict()
+        self._lists: OrderedDict[Hash, Sequence[Part]] = OrderedDict()  # by post
+        self._came_ms = 0  # when a part came last, or the head moved
+        self._given_up: set[Hash] = set()  # what the knowledge lists and was waited for in vain
         self._gathering: dict[Hash, tuple[Transaction, bytes]] = {}  # posts of the open phase that wait for parts
         self._known: frozenset[Hash] = frozenset()  # what the knowledge at the head lists
         self._before: frozenset[Hash] = frozenset()  # what the one before it did: others may still be fetching that
@@ -91,8 +97,13 @@ class BulkParts:
     def is_waiting(self) -> bool:
         """Whether parts that the knowledge lists are on their way, and have not been waited for too long."""
         context = self._context
-        is_waiting = any(wanted.post is None for wanted in self._wanted.values())
-        return is_waiting and context.since_head_ms < context.genesis.phase_timeout_ms // 2
+        awaited = {part_hash for part_hash, wanted in self._wanted.items() if wanted.post is None} - self._given_up
+        if not awaited:
+            return False
+        has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
+        if has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2:
+            self._given_up |= awaited
+        return not (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2)
 
     def wanted(self) -> set[Hash]:
         """What is being fetched, or will be."""
@@ -115,7 +126,7 @@ class BulkParts:
     def fetch(self, post: Transaction, payload: bytes) -> None:
         """Fetch the parts of a post that this peer reads and lacks, first of all from its author."""
         for part_hash, size, _ in self._missing(post, payload):
-            if part_hash not in self._wanted and part_hash not in self._keeping and part_hash not in self._refused:
+            if part_hash not in self._wanted and part_hash not in self._keeping:
                 self._wanted[part_hash] = _Wanted(size, post, payload, self._providers(post.sender))
         self._ask()
 
@@ -124,29 +135,27 @@ class BulkParts:
         wanted = self._wanted.pop(part_hash)
         self._keeping.add(part_hash)
         self._context.emit(Compute(KeepPart(self._context.head, wanted.post, wanted.payload, part_hash, data)))
-        self._ask()
 
     def on_kept(self, job: KeepPart, result: Refused | None) -> list[tuple[Transaction, bytes]]:
         """A part is here, or refused; the posts that wait for nothing any more."""
         self._keeping.discard(job.part_hash)
-        if isinstance(result, Invalid):
-            self._refused[job.part_hash] = None
-            while len(self._refused) > REFUSED_MAX:
-                self._refused.popitem(last=False)
+        self._came_ms = self._context.now.ms
+        if isinstance(result, Invalid) and job.post is not None:
+            self._gathering.pop(job.post.hash, None)
+            for post, payload in self._gathering.values():  # its list may be a lie about a part of somebody else's
+                self.fetch(post, payload)
         ready = [item for item in self._gathering.values() if not self.lacks(*item)]
         for post, _ in ready:
             del self._gathering[post.hash]
+        self._ask()
         return ready
-
-    def drop(self, post: Transaction) -> None:
-        """A post is of no use."""
-        self._gathering.pop(post.hash, None)
 
     # what is in force
 
     def on_head(self) -> None:
         """Another phase is open: nobody waits for what was posted before it and not counted."""
         self._gathering.clear()
+        self._came_ms = self._context.now.ms
 
     def advance(self) -> None:
         """Once the knowledge at the head is here: fetch what it lists for us, and drop what nothing lists any more.
@@ -167,6 +176,7 @@ class BulkParts:
                 providers = self._providers(context.genesis.members[sender])
                 self._wanted[part_hash] = _Wanted(size, None, b"", providers)
         held = [(post, context.content(post.payload_hash)) for post in context.mempool.all()]
+        self._given_up &= self._known
         posts = [*self._gathering.values(), *((post, payload) for post, payload in held if payload is not None)]
         listed = {part_hash for post, payload in posts for part_hash, _, _ in self._parts(post, payload)}
         if not is_first:  # after a restart, parts are here of a post that our trainer made and nobody knows yet
@@ -183,7 +193,7 @@ class BulkParts:
     def _ask(self) -> None:
         """Begin as many downloads as may run at a time."""
         context, downloads = self._context, self._context.contents.downloads
-        running = sum(1 for part_hash in self._wanted if part_hash in downloads)
+        running = len(self._keeping) + sum(1 for part_hash in self._wanted if part_hash in downloads)
         for part_hash, wanted in self._wanted.items():
             if running >= FETCHED_AT_ONCE:
                 return
@@ -211,7 +221,13 @@ class BulkParts:
 
     def _parts(self, post: Transaction, payload: bytes) -> Sequence[Part]:
         """What a checked post lists; nothing, if it cannot be read."""
-        return self._context.checks.parts(post, payload) if self.is_used else ()
+        if not self.is_used:
+            return ()
+        if post.hash not in self._lists:
+            self._lists[post.hash] = self._context.checks.parts(post, payload)
+            if len(self._lists) > LISTS_MAX:
+                self._lists.popitem(last=False)
+        return self._lists[post.hash]
 
     def _is_ours(self, reader: int, posted_in: int) -> bool:
         """Whether this peer reads parts for ``reader``, posted in some round, now."""

@@ -101,7 +101,6 @@ class Posts:
         for post, payload in self._bulk.on_kept(job, result):
             self._keep(post, payload)
         if job.post is not None and isinstance(result, Invalid):
-            self._bulk.drop(job.post)
             self._refuse(job.post, result)
 
     def on_head(self) -> None:

@@ -2,18 +2,24 @@
 
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
 from fedchain.node.core.bulk import FETCHED_AT_ONCE
 from fedchain.node.core.effects import Contribute, Effect
+from fedchain.node.core.events import Computed
+from fedchain.node.core.jobs import KeepPart
+from fedchain.node.service import keep_part
 from tests.chain.builders import genesis, post
 from tests.node.stage import Stage, blamed, refused, sent
 
@@ -57,7 +63,8 @@ class PartRules(Rules):
         return [(row[0], RECORD.unpack(row[2:]), row[1]) for row in rows]
 
     def check_part(self, phase: str, payload: bytes, part_hash: Hash, data: bytes) -> None:
-        if not data.startswith(b"good"):
+        size = next(size for known, size, _ in self.parts(phase, payload) if known == part_hash)
+        if not data.startswith(b"good") or len(data) != size:
             raise ValueError(f"{data[:4]!r} found")
 
 
@@ -139,9 +146,21 @@ def test_wrong_bytes_are_their_authors_fault_and_are_not_fetched_again() -> None
     assert not held(at, item)
     assert not at.victim.parts
     assert asked(at.receive(PostMessage(item, payload))) == []
-    again, listed = a_post(at, (BAD, AGGREGATOR), author=1)
-    assert asked(at.receive(PostMessage(again, listed))) == [], "nor for somebody else, who then has not posted"
-    assert not held(at, again)
+
+
+def test_a_lie_about_anothers_part_hurts_nobody_else() -> None:
+    at = stage()
+    lie = RECORD.pack(sha256(GOOD), len(GOOD) + 1, AGGREGATOR)
+    liar = post(at.chain.key(at.others[0]), at.genesis, 1, lie)
+    at.receive(PostMessage(liar, lie))
+    item, payload = a_post(at, (GOOD, AGGREGATOR), author=1)
+    at.receive(PostMessage(item, payload))
+    effects: list[Effect] = []
+    for provider in (*at.others, *at.others, *at.others):  # whoever is asked
+        effects += send(at, GOOD, provider)
+    assert blamed(effects) == [(liar.sender, "InvalidPayload")]
+    assert held(at, item)
+    assert not held(at, liar)
 
 
 def test_a_few_parts_are_fetched_at_a_time() -> None:
@@ -222,12 +241,27 @@ def test_who_missed_the_posts_fetches_what_the_knowledge_lists_before_it_works()
     assert len(at.victim.parts) == 3
 
 
-def test_parts_that_do_not_come_are_waited_for_half_of_a_phase() -> None:
-    at = stage(phase_timeout_ms=20_000)
+def test_parts_of_which_nothing_comes_are_waited_for_once_and_not_long() -> None:
+    at = stage(phase_timeout_ms=60_000)
     block = a_block(at)
     at.candidate(block)
     at.final(block)
-    assert not [item for item in at.wait(9) if isinstance(item, Contribute)]
+    assert not [item for item in at.wait(7) if isinstance(item, Contribute)]
+    assert [item for item in at.wait(3) if isinstance(item, Contribute)]
+    again = a_block(at, reader=2)
+    at.candidate(again)
+    effects = at.final(again)
+    assert [item for item in effects if isinstance(item, Contribute)], "the next phase does not wait for them again"
+
+
+def test_parts_that_keep_coming_are_waited_for_half_of_a_phase() -> None:
+    at = stage(phase_timeout_ms=30_000)
+    block = a_block(at)
+    at.candidate(block)
+    at.final(block)
+    for number in (1, 2):
+        assert not [item for item in at.wait(7) if isinstance(item, Contribute)]
+        send(at, part_of(number, 1), at.genesis.members[number])
     assert [item for item in at.wait(3) if isinstance(item, Contribute)]
 
 
@@ -272,3 +306,26 @@ def test_who_cannot_tell_does_not_demand_that_a_block_counts_a_post() -> None:
         assert held(at, item)
         demanded = [*at.node._context.mempool.held_before((1, 0), at.now_ms + 1)]
         assert demanded == ([item.sender] if at is reader else [])
+
+
+def test_a_disk_that_refuses_a_part_is_nobodys_fault_and_nothing_is_left_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = stage()
+    item, payload = a_post(at, (GOOD, AGGREGATOR))
+    at.receive(PostMessage(item, payload))
+    job = KeepPart(at.node.head, item, payload, sha256(GOOD), GOOD)
+    folder = PartFolder(tmp_path / "parts")
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedchain.learning.payload.part_folder.os.fsync", refuse)
+    result = keep_part(folder, job)
+    assert isinstance(result, LimitReached)
+    assert "No space left on device" in caplog.text
+    assert folder.size_bytes() == 0
+    effects = at.victim.handle(Computed(job, result), at.now_ms)
+    assert blamed(effects) == []
+    assert not held(at, item), "it counts as not posted"
+    assert at.tick(1) is not None, "and the node goes on"
