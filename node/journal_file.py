@@ -56,6 +56,11 @@ def journal_path(key_path: Path, chain_id: Hash) -> Path:
     return real.with_name(f"{real.name}.{chain_id.hex()[:8]}.journal")
 
 
+def importing_path(journal: Path) -> Path:
+    """Where it is noted, while a journal is being imported, that it is not complete."""
+    return journal.with_suffix(".importing")
+
+
 class JournalFile:
     """An open journal. One process has it at a time, and one thread writes."""
 
@@ -66,17 +71,25 @@ class JournalFile:
         self._sequence, self._content = self._recover()
 
     @classmethod
-    def open(cls, path: Path, chain_id: Hash, public_key: PublicKey) -> Self:
+    def open(cls, path: Path, chain_id: Hash, public_key: PublicKey, *, is_import: bool = False) -> Self:
         """Open the journal at ``path``, or begin it there.
 
         Args:
             path: see :func:`journal_path`.
             chain_id: 32 bytes; a journal is of one chain.
             public_key: 32 bytes; a journal is of one key.
+            is_import: whether it is opened to be imported, which completes an import that was interrupted.
 
         Raises:
-            JournalError: another process has it, it is another chain's or key's or damaged, or the disk refuses.
+            JournalError: another process has it, it is another chain's or key's or damaged, its import was interrupted,
+                or the disk refuses.
         """
+        note = importing_path(path)
+        if not is_import and note.exists():
+            raise JournalError(
+                f"{path}: its import was interrupted, so what the key has signed or let out elsewhere may be missing "
+                f"here; import the same export once more ({note.name} says so, and goes when that is done)"
+            )
         header = MAGIC + chain_id + public_key
         try:
             if not path.exists():

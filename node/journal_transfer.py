@@ -5,17 +5,31 @@ private randomness and privacy ledger go with it (`node/private_transfer.py`), w
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.node.journal_file import CONTENT_SIZE_MAX, JournalError, JournalFile, read_identity
-from fedchain.node.private_transfer import PrivatePart, read_private, unseal_private, write_private
+from fedchain.node.journal_file import (
+    CONTENT_SIZE_MAX,
+    JournalError,
+    JournalFile,
+    importing_path,
+    read_identity,
+)
+from fedchain.node.private_transfer import (
+    PrivatePart,
+    read_private,
+    unseal_private,
+    validate_private,
+    write_private,
+)
 
 EXPORT_VERSION = 2
 
@@ -78,8 +92,9 @@ def export_journal(path: Path, owner: Owner) -> str:
 def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> None:
     """Put what :func:`export_journal` gave into the journal at ``path``, which is made if there is none.
 
-    A journal never goes back: who could make it forget could have it sign twice. The same is true of what is private,
-    which is written first: nothing is signed before it is there.
+    A journal never goes back: who could make it forget could have it sign twice. The same is true of what is private.
+    A note is on the disk before the first of them is written until the last one is: should this process die in between,
+    nobody else opens the journal until the import is made once more.
 
     Args:
         path: see :func:`journal_path`.
@@ -98,14 +113,38 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
     private: PrivatePart | None = None
     if exported.private is not None:
         private = unseal_private(exported.private, owner.key(public_key), chain_id)
-    with JournalFile.open(path, chain_id, public_key) as journal:
+    secrets, place = _secrets(path), owner.place(public_key)
+    with JournalFile.open(path, chain_id, public_key, is_import=True) as journal:
         old = journal.content()
         if old is not None and (content is None or is_behind(old, content)):
             raise JournalError(f"{path} knows of more that was signed than what is to be imported; it stays as it is")
         if private is not None:
-            write_private(_secrets(path), owner.place(public_key), private)
+            validate_private(secrets, place, private)
+        note = importing_path(path)
+        _begin(note)
+        if private is not None:
+            write_private(secrets, place, private)
         if content is not None:
             journal.write(content)
+        _end(note)
+
+
+def _begin(note: Path) -> None:
+    """Note durably that an import has begun; raises JournalError."""
+    try:
+        os.close(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        sync_folder(note.parent)
+    except OSError as error:
+        raise JournalError(f"{note} cannot be written: {error.strerror}; nothing was imported") from None
+
+
+def _end(note: Path) -> None:
+    """Everything that was imported is on the disk; raises JournalError."""
+    try:
+        note.unlink()
+        sync_folder(note.parent)
+    except OSError as error:
+        raise JournalError(f"{note} cannot be removed: {error.strerror}; all was imported, so remove it") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
 from fedchain.node.command import clear_errors
 
 
@@ -35,9 +37,11 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     """Return a ledger as plain values; `epsilon` of a release is the total up to and with it.
 
     Raises:
-        NodeConfigError: there is no ledger, or the method adds no noise.
+        NodeConfigError: there is no ledger, the key is no member's, or the method adds no noise.
         LedgerDamaged: it cannot be read.
+        KeyFileError: there is no journal to say whose the ledger is, and the key file cannot be read.
     """
+    from fedchain.crypto.address import address
     from fedchain.learning.local_sgd import LocalSgdMethod
     from fedchain.learning.privacy.ledger import PrivacyLedger
     from fedchain.learning.privacy.releases import total_epsilon
@@ -56,7 +60,10 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     path = ledger_path(secrets_path(key, genesis.chain_id))
     if not path.exists():
         raise NodeConfigError(f"{path} is not there: this key has let nothing out in this federation")
-    entries = PrivacyLedger(0, LedgerFile(path)).entries()
+    owner = owner_of(key, genesis.chain_id)
+    if owner not in genesis.index:
+        raise NodeConfigError(f"{key} is the key of {address(owner)}, who is no member of {genesis_path}")
+    entries = PrivacyLedger(genesis.index[owner], LedgerFile(path)).entries()
     releases = [entry.release for entry in entries]
     delta = method.privacy_delta
     totals = [total_epsilon(releases[: place + 1], delta) for place in range(len(releases))]
@@ -79,3 +86,12 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
         "delta": delta,
         "budget": method.budget.epsilon,
     }
+
+
+def owner_of(key: Path, chain_id: Hash) -> PublicKey:
+    """Say whose a key file is. Where a node has used it, the journal beside it says so without the passphrase."""
+    from fedchain.node.journal_file import journal_path, read_identity
+    from fedchain.node.keys_cli import load_key
+
+    journal = journal_path(key, chain_id)
+    return read_identity(journal)[1] if journal.exists() else load_key(key).public_key

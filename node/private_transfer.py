@@ -13,7 +13,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.hpke import seal, unseal
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import SecretMissing
-from fedchain.learning.privacy.ledger import read_entry, write_entry
+from fedchain.learning.privacy.ledger import Entry, read_entry, write_entry
 from fedchain.learning.secrets import ROOT_SIZE
 from fedchain.node.journal_file import JournalError
 from fedchain.node.ledger_file import ledger_path, open_ledger
@@ -30,6 +30,10 @@ class PrivatePart:
     """Private randomness; None: none was drawn."""
     releases: tuple[str, ...]
     """Entries of the ledger, as JSON, in their order."""
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The releases themselves."""
+        return tuple(map(read_entry, self.releases))
 
     def seal(self, key: PrivateKey, chain_id: Hash) -> bytes:
         """Seal it from a key to itself, for one federation."""
@@ -65,8 +69,8 @@ def read_private(secrets: Path, member: int) -> PrivatePart | None:
     return PrivatePart(root, tuple(map(write_entry, open_ledger(secrets, member).entries())))
 
 
-def write_private(secrets: Path, member: int, part: PrivatePart) -> None:
-    """Put it beside a key where it is not yet. A ledger never shrinks, and randomness is never exchanged.
+def validate_private(secrets: Path, member: int, part: PrivatePart) -> None:
+    """Look whether :func:`write_private` may write. A ledger never shrinks, and randomness is never exchanged.
 
     Args:
         secrets: see :func:`secrets_path`.
@@ -74,7 +78,7 @@ def write_private(secrets: Path, member: int, part: PrivatePart) -> None:
         part: what is to be there.
 
     Raises:
-        SecretMissing: other randomness is there, or it cannot be read or written.
+        SecretMissing: other randomness is there, or it cannot be read.
         LedgerDamaged: releases are there that the part does not know; the same; or the ledger is gone.
     """
     here = read_root(secrets, member)
@@ -83,6 +87,15 @@ def write_private(secrets: Path, member: int, part: PrivatePart) -> None:
             f"secrets of member {member}: {secrets} holds other randomness than what is to be imported, and noise may "
             "have been made of it; it stays as it is"
         )
-    open_ledger(secrets, member).adopt(tuple(map(read_entry, part.releases)))
-    if here is None and part.root is not None:
+    open_ledger(secrets, member).validate_adoption(part.entries())
+
+
+def write_private(secrets: Path, member: int, part: PrivatePart) -> None:
+    """Put it beside a key where it is not yet: the ledger first, without which nobody draws from the randomness.
+
+    Raises SecretMissing or LedgerDamaged: it cannot be written. What :func:`validate_private` refuses must not be
+    written.
+    """
+    open_ledger(secrets, member).adopt(part.entries())
+    if part.root is not None and read_root(secrets, member) is None:
         write_root(secrets, member, part.root)

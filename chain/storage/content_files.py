@@ -4,6 +4,7 @@ Whatever the umask, nobody but the owner reads any of them.
 """
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -57,11 +58,21 @@ def read_content(folder: Path, content_hash: Hash, size: int) -> bytes | None:
         data = path.read_bytes() if found == size else b""
     except FileNotFoundError:
         return None
-    if found != size:
-        raise StoreCorrupt(f"content {content_hash.hex()} has {found} bytes, not {size}: {path}")
-    if sha256(data) != content_hash:
-        raise StoreCorrupt(f"content {content_hash.hex()} hashes to {sha256(data).hex()}: {path}")
+    _expect(path, content_hash, size, found, sha256(data))
     return data
+
+
+def is_content_whole(folder: Path, content_hash: Hash, size: int) -> bool:
+    """Whether there is a file; raises StoreCorrupt as :func:`read_content`. It is never in memory as a whole."""
+    path = content_path(folder, content_hash)
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno()).st_size
+            digest = hashlib.file_digest(file, "sha256").digest() if found == size else b""
+    except FileNotFoundError:
+        return False
+    _expect(path, content_hash, size, found, digest)
+    return True
 
 
 def read_content_part(folder: Path, content_hash: Hash, start: int, size: int) -> bytes | None:
@@ -105,6 +116,14 @@ def content_path(folder: Path, content_hash: Hash) -> Path:
     """Where the file is."""
     name = content_hash.hex()
     return folder / CONTENTS / name[:2] / name
+
+
+def _expect(path: Path, content_hash: Hash, size: int, found: int, digest: bytes) -> None:
+    """Raise StoreCorrupt for a file of another size or hash."""
+    if found != size:
+        raise StoreCorrupt(f"content {content_hash.hex()} has {found} bytes, not {size}: {path}")
+    if digest != content_hash:
+        raise StoreCorrupt(f"content {content_hash.hex()} hashes to {digest.hex()}: {path}")
 
 
 def take_lock(folder: Path) -> int:

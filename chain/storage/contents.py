@@ -9,6 +9,7 @@ from fedchain.chain.exceptions import StoreCorrupt
 from fedchain.chain.storage.content_files import (
     drop_contents,
     has_content,
+    is_content_whole,
     read_content,
     read_content_part,
     write_content,
@@ -38,23 +39,33 @@ class Contents:
 
     def read(self, content_hash: Hash) -> bytes | None:
         """The bytes, which are checked."""
-        query = "SELECT size, data FROM contents WHERE hash = ?"
-        row = self._reader.execute(query, (content_hash,)).fetchone()
-        if row is None or content_hash in self._damaged:
+        row = self._row(content_hash)
+        if row is None:
             return None
         try:
             return self._read(content_hash, *row)
         except StoreCorrupt as error:
-            self._damaged.add(content_hash)
-            log.warning("%s: %s; it counts as not held", self._folder, error)
+            self._note_damage(content_hash, error)
             return None
 
     def read_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
         """Up to ``size`` bytes from ``start`` on; a file is checked whole before its first part, and then no more."""
-        if content_hash in self._verified:
-            return read_content_part(self._folder, content_hash, start, size)
-        data = self.read(content_hash)
-        return None if data is None else data[start : start + size]
+        if content_hash not in self._verified:
+            row = self._row(content_hash)
+            if row is None:
+                return None
+            whole_size, data = row
+            if data is not None or not isinstance(whole_size, int):
+                whole = self.read(content_hash)
+                return None if whole is None else whole[start : start + size]
+            try:
+                if not is_content_whole(self._folder, content_hash, whole_size):
+                    return None
+            except StoreCorrupt as error:
+                self._note_damage(content_hash, error)
+                return None
+            self._verified.add(content_hash)
+        return read_content_part(self._folder, content_hash, start, size)
 
     def holds(self, content_hash: Hash) -> bool:
         """Whether the bytes are here, as far as can be said without reading them."""
@@ -95,6 +106,18 @@ class Contents:
         """After their rows: a crash between the two leaves files without a row, which the next call deletes."""
         drop_contents(self._folder, needed)
         self._verified.intersection_update(needed)
+
+    def _row(self, content_hash: Hash) -> tuple[object, object] | None:
+        """Size and bytes, as they stand in the row; the bytes are None if they are in a file."""
+        if content_hash in self._damaged:
+            return None
+        query = "SELECT size, data FROM contents WHERE hash = ?"
+        row: tuple[object, object] | None = self._reader.execute(query, (content_hash,)).fetchone()
+        return row
+
+    def _note_damage(self, content_hash: Hash, error: StoreCorrupt) -> None:
+        self._damaged.add(content_hash)
+        log.warning("%s: %s; it counts as not held", self._folder, error)
 
     def _read(self, content_hash: Hash, size: object, data: object) -> bytes | None:
         if not isinstance(size, int) or not isinstance(data, bytes | None):

@@ -135,18 +135,18 @@ class PrivacyLedger:
         with self._locked():
             return tuple(self._entries())
 
+    def validate_adoption(self, entries: Sequence[Entry]) -> None:
+        """Raise `LedgerDamaged` where this ledger holds what another copy, which holds `entries`, does not."""
+        with self._locked():
+            self._validate_adoption(entries)
+
     def adopt(self, entries: Sequence[Entry]) -> None:
         """Take over what another copy of this ledger holds beyond this one, as when a member moves.
 
-        Raises `LedgerDamaged` where this one holds what the other does not; nothing is written then.
+        Raises `LedgerDamaged` as `validate_adoption`; nothing is written then.
         """
         with self._locked():
-            known = self._entries()
-            if list(entries[: len(known)]) != known:
-                raise LedgerDamaged(
-                    f"privacy ledger of member {self._member} holds {len(known)} releases, which are not the first of "
-                    f"the {len(entries)} to be taken over; it stays as it is"
-                )
+            known = self._validate_adoption(entries)
             for number, entry in enumerate(entries[len(known) :], len(known)):
                 copy = _to_copy(number, entry)
                 self._disk.write(copy + copy, number * RECORD_SIZE)
@@ -154,6 +154,16 @@ class PrivacyLedger:
     def epsilon(self, delta: float) -> float:
         """Return the total epsilon of all releases so far at a delta. Raises `LedgerDamaged`."""
         return total_epsilon((entry.release for entry in self.entries()), delta)
+
+    def _validate_adoption(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return what is here, if the others begin with it."""
+        known = self._entries()
+        if list(entries[: len(known)]) != known:
+            raise LedgerDamaged(
+                f"privacy ledger of member {self._member} holds {len(known)} releases, which are not the first of "
+                f"the {len(entries)} to be taken over; it stays as it is"
+            )
+        return known
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

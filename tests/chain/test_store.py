@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -641,6 +642,21 @@ def test_a_damaged_content_file_is_logged_and_can_be_fetched_again(
         assert store.content(sha256(LARGE)) == LARGE
 
 
+def test_parts_of_a_file_are_served_without_having_it_in_memory(folder: Path) -> None:
+    large = bytes(range(256)) * 2**15  # 8 MiB
+    with Store.open(folder) as store:
+        store.append([content(large)])
+    with Store.open(folder) as store:
+        tracemalloc.start()
+        parts = [store.content_part(sha256(large), start, 256 * 2**10) for start in range(0, len(large), 2**20)]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert parts == [large[start : start + 256 * 2**10] for start in range(0, len(large), 2**20)]
+        assert peak < len(large) / 2
+        file_of(folder, large).unlink()
+        assert (store.content_part(sha256(large), 0, 1), store.content(sha256(large))) == (None, None)
+
+
 def test_a_row_without_a_file_is_missing_and_can_be_appended_again(folder: Path) -> None:
     file_of(folder, LARGE).unlink()
     with Store.open(folder) as store:
@@ -734,6 +750,7 @@ def test_another_file_is_not_a_database(folder: Path) -> None:
 
 CHILD = """
 import sys
+import tracemalloc
 from pathlib import Path
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store

@@ -14,7 +14,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import LedgerDamaged, SecretMissing
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.releases import Release
-from fedchain.node.journal_file import CONTENT_SIZE_MAX, JournalError, JournalFile, journal_path
+from fedchain.node.journal_file import CONTENT_SIZE_MAX, JournalError, JournalFile, importing_path, journal_path
 from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, Owner, export_journal, import_journal
 from fedchain.node.ledger_file import ledger_path, open_ledger
 from fedchain.node.private_transfer import PrivatePart
@@ -258,6 +258,59 @@ def test_where_the_ledger_is_gone_nothing_is_exported_or_imported(here: Path, th
     secrets(there).write_bytes(secrets(here).read_bytes())
     with pytest.raises(LedgerDamaged, match="is gone; put it back"):
         import_journal(there, text, is_behind, OWNER)
+
+
+@pytest.mark.parametrize(
+    "died_before",
+    [
+        "fedchain.node.journal_transfer.write_private",
+        "fedchain.node.private_transfer.write_root",
+        "fedchain.node.journal_transfer.JournalFile.write",
+        "fedchain.node.journal_transfer._end",
+    ],
+)
+def test_an_import_that_died_is_refused_by_everybody_until_it_is_made_once_more(
+    here: Path, there: Path, monkeypatch: pytest.MonkeyPatch, died_before: str
+) -> None:
+    put(here, b"\x01")
+    root = let_out(here, 1)
+    text = export_journal(here, OWNER)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(died_before, die)
+        with pytest.raises(KeyboardInterrupt):
+            import_journal(there, text, is_behind, OWNER)
+    for attempt in (lambda: read(there), lambda: export_journal(there, OWNER)):
+        with pytest.raises(JournalError, match=r"\.journal: its import was interrupted, so what the key has signed"):
+            attempt()
+    import_journal(there, text, is_behind, OWNER)
+    assert (read(there), open_secrets(secrets(there), 3).root, released(there)) == (b"\x01", root, [1])
+    assert not importing_path(there).exists()
+
+
+def test_an_import_that_is_refused_leaves_no_note(here: Path, there: Path) -> None:
+    put(here, b"\x01")
+    let_out(here, 1)
+    text = export_journal(here, OWNER)
+    let_out(there)
+    with pytest.raises(SecretMissing):
+        import_journal(there, text, is_behind, OWNER)
+    assert not importing_path(there).exists()
+    assert read(there) is None
+
+
+def test_an_import_into_a_folder_that_takes_no_note_writes_nothing(here: Path, there: Path) -> None:
+    put(here, b"\x01")
+    let_out(here, 1)
+    importing_path(there).mkdir()
+    with pytest.raises(JournalError, match=r"cannot be written: .*; nothing was imported"):
+        import_journal(there, export_journal(here, OWNER), is_behind, OWNER)
+    importing_path(there).rmdir()
+    assert read(there) is None
+    assert not secrets(there).exists()
 
 
 def test_what_is_sealed_is_opened_by_its_own_key_for_its_own_chain_alone(here: Path, there: Path) -> None:

@@ -11,11 +11,13 @@ from typer.testing import CliRunner
 from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
-from fedchain.learning.privacy.ledger import RECORD_SIZE, Budget, Entry
+from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry
 from fedchain.learning.privacy.releases import Release
+from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.ledger_file import ledger_path, open_ledger
 from fedchain.node.secrets_file import open_secrets, secrets_path
 from fedchain.node.workers.process import TRAINING, Trainer
+from tests.chain.builders import keys
 from tests.node.shell import DIGITS, write_genesis
 
 FREE = Budget(0.0, 1e-5)
@@ -105,11 +107,13 @@ def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
     hyperparameters = dict(DIGITS.hyperparameters) | {"prototype_noise": 4.0, "epsilon_budget": 3.0}
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters=hyperparameters))
     key = tmp_path / "key.pem"
-    secrets = secrets_path(key, Genesis.decode(path.read_bytes()).chain_id)
+    chain_id = Genesis.decode(path.read_bytes()).chain_id
+    secrets = secrets_path(key, chain_id)
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
     assert (run.exit_code, "this key has let nothing out" in run.stderr) == (2, True)
+    keys(2)[1].save(key)
     for number in (1, 2):
-        open_ledger(secrets, 0).charge(Entry(number, "update", "ab", Release("prototypes", 8.0, 2.0)), FREE)
+        open_ledger(secrets, 1).charge(Entry(number, "update", "ab", Release("prototypes", 8.0, 2.0)), FREE)
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
     assert run.stdout.splitlines() == [
         "round 1     update  prototypes of all examples, 1 x noise 8 for sensitivity 2  epsilon 0.9263",
@@ -118,6 +122,14 @@ def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
     ]
     found = json.loads(CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path), "--json"]).stdout)
     assert [row["epsilon"] for row in found["releases"]] == pytest.approx([0.926341504, 1.356467364])
+    ledger = ledger_path(secrets)
+    ledger.write_bytes(bytes(COPY_SIZE) * 2 + ledger.read_bytes()[RECORD_SIZE:])
+    run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
+    assert (run.exit_code, "ledger of member 1 is damaged: record 0 is not whole" in run.stderr) == (2, True)
+    key.unlink()
+    JournalFile.open(journal_path(key, chain_id), chain_id, keys(2)[0].public_key).close()
+    run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
+    assert "ledger of member 0 is damaged" in run.stderr, "the journal says whose it is"
     plain = write_genesis(tmp_path / "plain")
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(plain)])
     assert (run.exit_code, "dfpl adds no noise as it is set" in run.stderr) == (2, True)
