@@ -3,10 +3,13 @@
 torch.optim's class would load torch's compiler, a second and 70 MB a process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+
+from fedchain.learning.schedule import batches_per_pass
+from fedchain.learning.training import draw_batches
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
@@ -50,3 +53,17 @@ class AdamW:
             mean.lerp_(gradient, 1 - _BETA1)
             square.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
             value.addcdiv_(mean / unbiased_mean, (square / unbiased_square).sqrt_().add_(_EPSILON), value=-rate)
+
+
+def train_with_adamw(
+    parameters: Sequence[torch.Tensor],
+    loss: Callable[[torch.Tensor], torch.Tensor],
+    schedule: AdamWSchedule,
+    examples: int,
+    generator: torch.Generator,
+) -> None:
+    """Move parameters down the loss of batches, loss(batch (B,)) -> scalar, which are drawn among so many examples."""
+    optimizer = AdamW(parameters, schedule)
+    batches = draw_batches(examples, schedule.batch_size, generator)
+    for _ in range(schedule.epochs * batches_per_pass(examples, schedule.batch_size)):
+        optimizer.step(loss(next(batches)))

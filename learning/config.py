@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS, DatasetInfo
+from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS, POOLED_MODELS, DatasetInfo
 from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, load_method, locate_method
 
@@ -161,6 +161,7 @@ class LearningConfig:
         if not all(isinstance(name, str) and isinstance(value, bytes) for name, value in dict(self.material).items()):
             raise ConfigurationError("material must be bytes by name")
         locate_method(self.method)
+        self._validate_pooling()
         if self.hyperparameters or self.method not in METHODS:
             build_method(self.method, dict(self.hyperparameters))
 
@@ -221,6 +222,16 @@ class LearningConfig:
             raise ConfigurationError(f"{name} {change} is for built-in data sets, not for '{OWN}'")
         if self.classes:
             raise ConfigurationError(f"classes must be 0, not {self.classes}: data set '{OWN}' has its model's")
+
+    def _validate_pooling(self) -> None:
+        """Refuse a model without pooling, where the method needs one; a user's own is not known to have it."""
+        if not load_method(self.method).needs_pooling:
+            return
+        names = ("of your own",) if self.dataset == OWN else self.model_names
+        for name in names:
+            if name not in POOLED_MODELS:
+                fitting = " or ".join(sorted(POOLED_MODELS))
+                raise ConfigurationError(f"{self.method} needs a model that ends with a pooling: {fitting}, not {name}")
 
     @property
     def _changes_of_images(self) -> list[tuple[str, str]]:

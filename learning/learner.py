@@ -240,13 +240,12 @@ class Learner:
             finally:
                 restore_state(client, before)
 
-    def planned_steps(self, index: int, phase: str) -> int:
-        """Count the SGD steps that a client takes in a phase; 0 where it does not train."""
+    def planned_steps(self, index: int, phase: str, round_number: int) -> int:
+        """Count the local steps that a client takes in a phase of a round; 0 where it does not train."""
         which = self._phases[phase]
-        if not which.trains:
-            return 0
         clients = range(self._config.clients) if which.by is Contributor.AGGREGATOR else (index,)
-        return self._method.planned_steps(which, sum(len(self._source.train_labels(client)) for client in clients))
+        examples = sum(len(self._source.train_labels(client)) for client in clients)
+        return self._method.planned_steps(which, examples, round_number)
 
     def histogram(self) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""

@@ -117,8 +117,8 @@ class LocalSgdMethod(Method):
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
 
-        A method that can says so by overriding this beside `update`. A subclass that overrides `update`, `train` or
-        `loss` and not this one is not asked: see `trains_together`.
+        A method that can says so by overriding this beside `update`. A subclass that overrides `update`, or
+        what `update` calls, and not this one is not asked: see `trains_together`.
         """
         raise NotImplementedError
 
@@ -128,7 +128,8 @@ class LocalSgdMethod(Method):
         if self.adds_noise:
             return False
         here = _class_of(self, "update_together")
-        others = [_class_of(self, name) for name in ("update", "train", "loss", "schedule")]
+        names = ("update", "train", "loss", "schedule", "correction", "post_model")
+        others = [_class_of(self, name) for name in names if hasattr(self, name)]
         return here is not LocalSgdMethod and all(issubclass(here, other) for other in others)
 
     @abstractmethod
@@ -179,7 +180,7 @@ class LocalSgdMethod(Method):
 
         return Budget(self.epsilon_budget, self.privacy_delta)
 
-    def planned_steps(self, phase: Phase, examples: int) -> int:
+    def planned_steps(self, phase: Phase, examples: int, round_number: int) -> int:
         """As the schedule has them, where the phase trains."""
         return count_steps(self.schedule, examples) if phase.trains else 0
 

@@ -99,6 +99,9 @@ class Method(ABC):
     asked for each model, and `Post.info` says which), and what a phase leaves behind, or lists by reference, must be of
     one form for all. What the models must have in common all the same, `validate_together` says."""
 
+    needs_pooling: ClassVar[bool] = False
+    """Whether a model must end with a mean over the pixels, and let something else take that mean's place."""
+
     def __post_init__(self) -> None:
         self.validate()
         _validate_phases(self)
@@ -178,8 +181,8 @@ class Method(ABC):
         posted: Tensors = getattr(self, phase.name)(client, round)
         return posted
 
-    def planned_steps(self, phase: Phase, examples: int) -> int:
-        """Return how many local steps a client with so many training examples takes in the phase.
+    def planned_steps(self, phase: Phase, examples: int, round_number: int) -> int:
+        """Return how many local steps a client with so many training examples takes in the phase of a round.
 
         In a phase of the aggregator they are the training examples of all clients together.
         """

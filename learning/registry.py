@@ -31,6 +31,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "fedadam": "fedchain.learning.methods.fedadam:FedAdam",
         "fedavg": "fedchain.learning.methods.fedavg:FedAvg",
         "fedcurv": "fedchain.learning.methods.fedcurv:FedCurv",
+        "fededs": "fedchain.learning.methods.fededs:FedEds",
         "fedintr": "fedchain.learning.methods.fedintr:FedIntR",
         "fednova": "fedchain.learning.methods.fednova:FedNova",
         "fedph": "fedchain.learning.methods.fedph:FedPh",

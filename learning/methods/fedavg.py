@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client, Forward
+    from fedchain.learning.training import Correct
 
 INITIAL_MODEL = Phase("initial_model")
 """Setup phase of a rule that moves the common model by a step, and so must find the first one on the chain. All clients
@@ -42,8 +43,12 @@ class FedAvg(RobustMethod):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train locally (Algorithm 1, ClientUpdate); post the parameters and n_k."""
-        self.train(client, round)
+        self.train(client, round, correct=self.correction(client))
         return self.post_model(client)
+
+    def correction(self, client: Client) -> Correct | None:
+        """Return what is added to the gradient in this round, for a client that has just received; None: nothing."""
+        return None
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Train logistic regressions at once."""

@@ -17,15 +17,15 @@ from fedchain.learning.aggregation.mean import WEIGHT_MAX, round_once, weighted_
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
+from fedchain.learning.methods.fedprox import pull_back
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import PREFIX, average_parameters, parameter_spec
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
 
 if TYPE_CHECKING:
-    import torch
-
     from fedchain.learning.client import Client
+    from fedchain.learning.training import Correct
 
 _NORMALIZER_MAX = 2.0**40
 """Largest ||a_k||_1: of the most steps that count, and a momentum below 1 - 2^-16."""
@@ -56,17 +56,13 @@ class FedNova(FedAvg):
 
     covered_by_dp_sgd: ClassVar[bool] = True
 
-    def update(self, client: Client, round: Round) -> Tensors:
-        """Train as FedAvg or FedProx do; post the parameters, n_k, the number of steps tau_k and ||a_k||_1."""
-        from fedchain.learning.models.vectors import read_vector
+    def correction(self, client: Client) -> Correct | None:
+        """The gradient of FedProx's term, if there is one: clients train as FedAvg's or FedProx's do."""
+        return pull_back(client, self.proximal_weight) if self.proximal_weight > 0 else None
 
-        common = read_vector(client.model)  # (P,)
-
-        def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-            return gradient + self.proximal_weight * (parameters - common)
-
-        self.train(client, round, correct=proximal if self.proximal_weight > 0 else None)
-        return self.post_model(client) | {
+    def post_model(self, client: Client) -> dict[str, NDArray[Any]]:
+        """Return the client's parameters, n_k, tau_k and ||a_k||_1."""
+        return super().post_model(client) | {
             "steps": np.array([client.steps], dtype=np.int64),
             "normalizer": np.array([self.normalizer(client.steps)], dtype=np.float32),
         }

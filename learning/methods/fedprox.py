@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client
+    from fedchain.learning.training import Correct
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +34,9 @@ class FedProx(FedAvg):
 
     covered_by_dp_sgd: ClassVar[bool] = True
 
-    def update(self, client: Client, round: Round) -> Tensors:
-        """Train on h_k from the common model; post the parameters and n_k (Algorithm 2)."""
-        from fedchain.learning.models.vectors import read_vector
-
-        common = read_vector(client.model)  # (P,)
-
-        def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-            return gradient + self.proximal_weight * (parameters - common)  # the gradient of h_k
-
-        self.train(client, round, correct=proximal)
-        return self.post_model(client)
+    def correction(self, client: Client) -> Correct:
+        """The gradient of the proximal term of h_k, of which clients take their steps (Algorithm 2)."""
+        return pull_back(client, self.proximal_weight)
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Train logistic regressions on h_k at once."""
@@ -51,3 +44,15 @@ class FedProx(FedAvg):
 
         are_finite = train_linear(clients, self.schedule, proximal_weight=self.proximal_weight)
         return [self.post_model(client) if are_finite[place] else None for place, client in enumerate(clients)]
+
+
+def pull_back(client: Client, weight: float) -> Correct:
+    """Return what adds the gradient of mu/2 ||w - w^t||^2 for the weight mu and the model w^t that the client has."""
+    from fedchain.learning.models.vectors import read_vector
+
+    common = read_vector(client.model)  # (P,)
+
+    def proximal(gradient: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+        return gradient + weight * (parameters - common)  # the gradient of h_k
+
+    return proximal

@@ -353,9 +353,8 @@ class SimulatedPeer:
             effect.knowledge,
             evaluate_test=around.evaluates(effect.round),
         )
-        duration_s = (
-            around.pace.iteration_s * around.compute.planned_steps(self.number, effect.phase_name) * self.slowness
-        )
+        steps = around.compute.planned_steps(self.number, effect.phase_name, effect.round)
+        duration_s = around.pace.iteration_s * steps * self.slowness
         around.loop.call_later(duration_s, self._contributed, self._life, effect, job)
 
     def _contributed(self, life: int, effect: Contribute, job: Job[Contribution]) -> None:

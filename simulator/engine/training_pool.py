@@ -55,7 +55,7 @@ class Job(Protocol[Result]):
 class Compute(Protocol):
     """What trains the simulated peers' models. Jobs of one client are done in the order in which they were given."""
 
-    def planned_steps(self, client: int, phase: str) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """Local steps that a contribution takes, known before it is made; 0 in a phase that does not train."""
 
     def contribute(
@@ -142,9 +142,9 @@ class TrainingPool:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def planned_steps(self, client: int, phase: str) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         """See :class:`Compute`."""
-        return self._learner.planned_steps(client, phase)
+        return self._learner.planned_steps(client, phase, round_number)
 
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool

@@ -64,7 +64,7 @@ def attack_stored(
         generator = torch.Generator().manual_seed(derive(config.seed, "attack", victim))
         method, name = learner.method, f"{config.method}, round {round_number}"
         if isinstance(method, LocalSgdMethod) and method.shares_model:
-            _expect_one_step(learner, victim)
+            _expect_one_step(learner, victim, round_number)
             knowledge = explorer.known_before(round_number, PHASE)
             common = common_model(learner, rules, reader, round_number, knowledge)
             for objective in objectives:
@@ -91,9 +91,9 @@ def _see(learner: Learner, victim: int, number: int, rules: Application, payload
     return Seen(posted, seed, images, labels)
 
 
-def _expect_one_step(learner: Learner, victim: int) -> None:
+def _expect_one_step(learner: Learner, victim: int, round_number: int) -> None:
     """Raise ConfigurationError for posts of more than one local step: this attack takes a post for one gradient."""
-    steps = learner.planned_steps(victim, PHASE)
+    steps = learner.planned_steps(victim, PHASE, round_number)
     if steps != 1:
         raise ConfigurationError(f"a post of this federation is of {steps} local steps; posts of one can be attacked")
 

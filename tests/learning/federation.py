@@ -1,6 +1,7 @@
 """A federation in one process: the rules aggregate what the learner's clients post, round after round."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
-from fedchain.learning.registry import HyperparameterValue, build_method
+from fedchain.learning.registry import HyperparameterValue, build_method, load_method
 from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
 
@@ -26,8 +27,12 @@ CLIENTS = 3
 
 def config(method: str, **hyperparameters: HyperparameterValue) -> LearningConfig:
     """A small task: three clients, few steps."""
-    few = {} if method == "sgd" else {"local_steps": 4, "local_epochs": 0}
-    return LearningConfig(method=method, clients=CLIENTS, hyperparameters={**few, **hyperparameters})
+    few: dict[str, HyperparameterValue] = {} if method == "sgd" else {"local_steps": 4, "local_epochs": 0}
+    task = LearningConfig(method=method, clients=CLIENTS)
+    if load_method(method).needs_pooling:
+        few |= {"extractor_epochs": 1, "encryptor_epochs": 1, "encryptor_width": 2, "batch_size": 8}
+        task = replace(task, model="plain-cnn", shots=12, test_shots=5)
+    return replace(task, hyperparameters={**few, **hyperparameters})
 
 
 class Federation:

@@ -93,7 +93,7 @@ def test_what_is_revealed_is_aggregated_as_without_commitments(config: LearningC
 
 def test_the_phase_that_trains_is_the_one_that_is_evaluated_and_takes_time(config: LearningConfig) -> None:
     learner = Learner(config, members=MEMBERS)
-    assert [learner.planned_steps(0, phase) for phase in ("commitment", "reveal")] == [2, 0]
+    assert [learner.planned_steps(0, phase, 1) for phase in ("commitment", "reveal")] == [2, 0]
     assert learner.contribute(0, "commitment", 1, b"").local is not None
 
 

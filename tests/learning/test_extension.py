@@ -137,7 +137,7 @@ def test_a_third_phase_costs_no_training_time_and_no_evaluation(monkeypatch: pyt
     for number in (1, 2):
         for phase, steps, passes in (("update", 4, number), ("rest", 0, 0), ("tidy_up", 0, 0)):
             before = counted.calls
-            assert learner.planned_steps(0, phase) == steps
+            assert learner.planned_steps(0, phase, 1) == steps
             made = learner.contribute(0, phase, number, knowledge)
             assert (made.steps, made.local is not None) == (steps, phase == "update")
             assert counted.calls - before == passes, "what was received, from round 2 on, and what was trained"

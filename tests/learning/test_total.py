@@ -5,6 +5,7 @@ normalization stands for all.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,14 +18,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedchain.learning.application import Application
-from fedchain.learning.config import LearningConfig
+from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Learner
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.registry import METHODS, HyperparameterValue
+from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.custom import describe_task
+from tests.learning.federation import config as small
 
 CLIENTS = 4
 EXAMPLES = 8
@@ -45,6 +47,8 @@ EXTREME: dict[str, tuple[str, dict[str, HyperparameterValue]]] = {
     "dfpl, clipped": ("dfpl", {"aggregation_rule": "clipping", "clipping_norm": 1e-9}),
     "scaffold, median": ("scaffold", {"aggregation_rule": "median"}),
     "fedcurv, multi-krum": ("fedcurv", {"aggregation_rule": "multi_krum", "byzantine": 1}),
+    "fededs on fednova": ("fededs", {"base": "fednova"}),
+    "fededs, printed step": ("fededs", {"base": "fednova", "nova_step": "printed"}),
     "fedadam, clipped": ("fedadam", {"aggregation_rule": "clipping"}),
 }
 CASES = {**{name: (name, dict[str, HyperparameterValue]()) for name in sorted(METHODS)}, **EXTREME}
@@ -77,6 +81,8 @@ def task(member: int) -> tuple[Any, Any, Any]:
 def configuration(case: str) -> LearningConfig:
     method, hyperparameters = CASES[case]
     few = {} if method == "sgd" else {"local_steps": 2, "local_epochs": 0, "batch_size": 4}
+    if load_method(method).needs_pooling:
+        return replace(small(method, **hyperparameters), clients=CLIENTS)
     return describe_task(LearningConfig(method=method, clients=CLIENTS, hyperparameters=few | hyperparameters), task)
 
 
@@ -87,7 +93,8 @@ def rules_of(case: str) -> Application:
 
 @cache
 def learner_of(case: str) -> Learner:
-    return Learner(configuration(case), task)
+    config = configuration(case)
+    return Learner(config, task if config.dataset == OWN else None)
 
 
 def elements_of(spec: TensorSpec) -> st.SearchStrategy[Any]:

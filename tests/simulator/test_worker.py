@@ -41,8 +41,8 @@ def test_the_pool_computes_what_a_learner_computes(pool: TrainingPool) -> None:
     found = [job.result() for job in reversed(jobs)][::-1]
     here = Learner(CONFIG)
     assert found == [here.contribute(client, "update", 1, b"") for client in range(4)]
-    planned = [here.planned_steps(client, "update") for client in range(4)]
-    assert [pool.planned_steps(client, "update") for client in range(4)] == planned
+    planned = [here.planned_steps(client, "update", 1) for client in range(4)]
+    assert [pool.planned_steps(client, "update", 1) for client in range(4)] == planned
 
 
 def test_calls_that_wait_are_computed_together() -> None:

@@ -78,7 +78,7 @@ class TrivialCompute:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
 
-    def planned_steps(self, client: int, phase: str) -> int:
+    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
         return LOCAL_STEPS
 
     def contribute(

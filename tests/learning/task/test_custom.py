@@ -79,7 +79,7 @@ def test_clients_learn_from_their_own_data_and_anybody_can_aggregate(method: str
     assert min(contribution.trained.local_accuracy for contribution in made) > 0.8
     assert made[0].trained.test_accuracy is None
     assert learner.histogram().sum(axis=1).tolist() == [60, 61, 62]
-    assert learner.planned_steps(1, "update") == 10
+    assert learner.planned_steps(1, "update", 1) == 10
 
 
 def test_shapes_are_those_of_the_function_s_model() -> None:
