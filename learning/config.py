@@ -161,7 +161,6 @@ class LearningConfig:
         if not all(isinstance(name, str) and isinstance(value, bytes) for name, value in dict(self.material).items()):
             raise ConfigurationError("material must be bytes by name")
         locate_method(self.method)
-        self._validate_pooling()
         if self.hyperparameters or self.method not in METHODS:
             build_method(self.method, dict(self.hyperparameters))
 
@@ -223,8 +222,11 @@ class LearningConfig:
         if self.classes:
             raise ConfigurationError(f"classes must be 0, not {self.classes}: data set '{OWN}' has its model's")
 
-    def _validate_pooling(self) -> None:
-        """Refuse a model without pooling, where the method needs one; a user's own is not known to have it."""
+    def validate_pooling(self) -> None:
+        """Raise `ConfigurationError` for a model without pooling, where the method, which this loads, needs one.
+
+        A user's own model is not known to have it.
+        """
         if not load_method(self.method).needs_pooling:
             return
         names = ("of your own",) if self.dataset == OWN else self.model_names

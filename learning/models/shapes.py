@@ -11,8 +11,9 @@ def infos_of(config: LearningConfig) -> tuple[ModelInfo, ...]:
 
     Where none are stated, the built-in models are built to find them. Older documents state the first of several alone:
     what is posted beside them does not depend on the others'. Raises `ConfigurationError` unless the method can have
-    them together.
+    them, each and together.
     """
+    config.validate_pooling()
     if config.shapes is not None:
         infos: tuple[ModelInfo, ...] = (config.shapes, *config.more_shapes)
     else:

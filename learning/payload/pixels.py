@@ -3,6 +3,7 @@
 Pixels are one row after another, so that who only judges sizes needs not know the images' shape.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -44,7 +45,7 @@ def pack_images(images: NDArray[np.float32], kind: PixelType) -> dict[str, NDArr
     return {"pixels": levels.astype(np.uint8).reshape(-1), "offset": offset, "scale": scale}
 
 
-def unpack_images(tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.float32]:
+def unpack_images(tensors: Mapping[str, NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Return the images (n, *shape) of such tensors. Raises `ValueError` unless they are of whole images of that shape,
     each with an offset and a scale of its own."""
     size = int(np.prod(shape))

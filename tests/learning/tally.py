@@ -55,7 +55,7 @@ class Tally(Method):
         book.rounds, book.total = book.rounds + 1, book.total + known["examples"]
         return {"rounds": np.array([book.rounds]), "total": np.array([book.total])}
 
-    def planned_steps(self, phase: Phase, examples: int) -> int:
+    def planned_steps(self, phase: Phase, examples: int, round_number: int) -> int:
         return STEPS
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:

@@ -95,8 +95,8 @@ def test_a_phase_in_which_the_aggregator_trains_takes_the_steps_of_all_examples_
     chosen = LearningConfig(method="contributed:TrainsLast", clients=3, hyperparameters=settings)
     learner = Learner(chosen)
     of_each = learner.histogram().sum(axis=1)
-    assert learner.planned_steps(3, "distil") == int(of_each.sum()) // 10
-    assert learner.planned_steps(1, "update") == int(of_each[1]) // 10
+    assert learner.planned_steps(3, "distil", 1) == int(of_each.sum()) // 10
+    assert learner.planned_steps(1, "update", 1) == int(of_each[1]) // 10
     rules = Application(chosen)
     made = learner.contribute(0, "update", 1, b"")
     knowledge = rules.aggregate("update", 1, b"", [(b"a", made.payload)])

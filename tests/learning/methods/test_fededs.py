@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, PartMissing
@@ -96,7 +97,7 @@ def round_of(number: int, parts: Parts | None = None) -> Round:
 def test_the_schedule_is_the_papers(number: int, epochs: int, local: float, shared: float) -> None:
     method = FedEds()
     assert method.epochs_in(number) == epochs
-    assert method.weights_in(number) == (pytest.approx(local, abs=5e-6), pytest.approx(shared, abs=5e-6))
+    assert method.weights_in(number) == pytest.approx((local, shared), abs=5e-6)
     assert sum(method.weights_in(number)) == pytest.approx(1.0, abs=1e-15)
     if number > 2:
         assert method.weights_in(number) == (1.0, 0.0), "exactly"
@@ -398,5 +399,5 @@ def test_settings_that_make_no_sense_are_refused(values: dict[str, Hyperparamete
 
 def test_a_model_without_pooling_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="ends with a pooling: plain-cnn or"):
-        LearningConfig(method="fededs").validate()
-    LearningConfig(method="fededs", model="plain-cnn").validate()
+        Application(LearningConfig(method="fededs"))
+    Application(LearningConfig(method="fededs", model="plain-cnn"))
