@@ -370,7 +370,7 @@ def test_encrypted_data_stay_on_the_chain_beside_the_model(base: str) -> None:
     assert names == (["initial_model", "encrypt"] if base == "fednova" else ["encrypt"])
     federation.play()
     listed = federation.rules.parts_known(federation.knowledge)
-    assert [(number, part[2]) for number, part in listed] == [(0, EVERYBODY)] * 3
+    assert [(number, part[2], sender) for number, part, sender in listed] == [(0, EVERYBODY, k) for k in range(3)]
     assert set(federation.known()) == {f"model.{name}" for name, _ in federation.rules.info.parameters}
 
 
