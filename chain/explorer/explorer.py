@@ -115,13 +115,14 @@ class Explorer:
             head=state.block_hash,
             time_ms=genesis.created_ms if head is None else block_time_ms(state, head.certificate),
             state_root=state.root,
-            round=genesis.rounds if state.finished else state.round,
+            round=self._round_number,
             phase=None if state.finished else phase_name(genesis, state.round, state.phase),
             finished=state.finished,
             work=state.work,
             bits=state.bits,
             hashes_per_block=work_from_bits(state.bits),
             members=len(genesis.members),
+            aggregator=self._aggregator_of(self._round_number),
             fault_model=genesis.fault_model.value,
             electors=count,
             quorum=votes_required(genesis, state.electors),
@@ -181,6 +182,7 @@ class Explorer:
             address=address(member),
             public_key=member,
             elector=member in state.electors,
+            aggregator=address(member) == self._aggregator_of(self._round_number),
             expected=member in expected_contributors(state),
             posts=len(posts),
             payload_bytes=sum(post.payload_size for post in posts),
@@ -200,10 +202,20 @@ class Explorer:
         return RoundView(
             round=number,
             finished=number < self._state.round,
+            aggregator=self._aggregator_of(number),
             blocks=tuple(view.summary for view in views),
             transactions=tuple(post for view in views for post in view.transactions),
             missing=tuple(Absence(view.summary.phase, member) for view in views for member in view.missing or ()),
         )
+
+    @property
+    def _round_number(self) -> int:
+        """The round that is open; the last one, once it is closed."""
+        return self.genesis.rounds if self._state.finished else self._state.round
+
+    def _aggregator_of(self, round_number: int) -> str | None:
+        member = self.genesis.aggregator_of(round_number)
+        return None if member is None else address(member)
 
     def knowledge(self, rules: KnowledgeRules, round_number: int | None = None) -> KnowledgeView:
         """What a round, the newest finished one by default, left behind.

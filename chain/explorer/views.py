@@ -58,6 +58,8 @@ class ChainStatus:
     """The same as the expected number of hashes."""
     members: int
     """Members in the genesis document."""
+    aggregator: str | None
+    """Address of the designated aggregator of that round; None where there is none."""
     fault_model: str
     """What members may do wrong: byzantine or crash."""
     electors: int
@@ -194,6 +196,8 @@ class PeerView:
     """32 bytes."""
     elector: bool
     """Whether its vote counts for the next block."""
+    aggregator: bool
+    """Whether it is the designated aggregator of the round that is open, or was last."""
     expected: bool
     """Whether posts of it are waited for: who missed a phase must be on time in two phases running first."""
     posts: int
@@ -230,6 +234,8 @@ class RoundView:
     """Its number; 0 holds the setup."""
     finished: bool
     """Whether all of its phases are closed."""
+    aggregator: str | None
+    """Address of its designated aggregator; None where there is none."""
     blocks: tuple[BlockSummary, ...]
     """One for each closed phase."""
     transactions: tuple[PostView, ...]

@@ -422,6 +422,24 @@ def test_a_round_of_two_phases_is_finished_by_the_second(explore: Explore) -> No
         explorer.knowledge(FakeRules(), 2)
 
 
+def test_the_aggregator_of_a_round_is_named(explore: Explore) -> None:
+    rotating = ChainBuilder(genesis(3, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.ROTATING, rounds=2))
+    names = [address(member) for member in rotating.genesis.members]
+    rotating.extend_many(2)
+    explorer = explore(rotating)
+    assert (explorer.status().aggregator, explorer.round(1).aggregator) == (names[2], names[1])
+    assert [explorer.peer(name).aggregator for name in names] == [False, False, True]
+    rotating.extend_many(2)
+    assert (explore(rotating).status().finished, explore(rotating).status().aggregator) == (True, names[2])
+    dedicated = ChainBuilder(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.DEDICATED))
+    dedicated.extend_many(2)
+    found = explore(dedicated).round(1)
+    assert (found.aggregator, found.missing) == (address(dedicated.genesis.members[3]), ())
+    assert [post.phase for post in found.transactions] == ["update"] * 3 + ["global"]
+    plain = ChainBuilder(GENESIS)
+    assert (explore(plain).status().aggregator, explore(plain).peer(names[0]).aggregator) == (None, False)
+
+
 # --- who joined late
 
 

@@ -11,9 +11,17 @@ from fedchain.crypto.address import address
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.learner import Learner
+from fedchain.network.messages import PostMessage
 from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator
+from fedchain.node.core.effects import Blame, Contribute, Effect
+from fedchain.node.core.events import Contributed
 from fedchain.node.task import found_federation, learning_from_genesis, rules_of
-from tests.chain.builders import CREATED_MS, EASY_BITS, keys
+from fedchain.node.workers.process import Trainer
+from tests.chain.builders import CREATED_MS, EASY_BITS, GLOBAL, UPDATE, genesis, keys, payload, post
+from tests.node.driver import check_promises
+from tests.node.stage import Stage, blamed, published
+from tests.node.stage import refused as refusals
 from tests.node.test_node_cli import done, refused
 
 TALLY, FEDAVG = LearningConfig(method="tests.learning.tally:Tally", clients=3), LearningConfig(method="fedavg")
@@ -86,6 +94,77 @@ def test_data_are_spread_over_all_members_but_a_dedicated_aggregator() -> None:
         document = found(rule, members)
         with pytest.raises(InvalidGenesis, match=f"clients is 3, but {len(document.participants)} members have data"):
             learning_from_genesis(document)
+
+
+# one node
+
+
+@pytest.mark.parametrize("rule", [AggregatorRule.FIXED, AggregatorRule.DEDICATED])
+def test_another_member_s_post_in_the_aggregator_s_phase_is_refused_by_name(rule: AggregatorRule) -> None:
+    stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=rule), 1)
+    stage.accept()
+    aggregator = stage.genesis.aggregator_of(1)
+    assert aggregator is not None
+    other = next(member for member in stage.others if member != aggregator)
+    stranger, own = (post(stage.chain.key(key), stage.genesis, 1, payload(7), phase=1) for key in (other, aggregator))
+    before = stage.digest()
+    effects = stage.receive(PostMessage(stranger, payload(7)))
+    assert blamed(effects) == [(other, "InvalidTransaction")]
+    assert (refusals(effects), stage.digest()) == (["OutOfWindow"], before)
+    (error,) = [effect.error for effect in effects if isinstance(effect, Blame)]
+    named = f"{other.hex()} posts to phase 1 of round 1, which is the aggregator's, {aggregator.hex()}"
+    assert str(error) == f"contributor: {named}"
+    stage.receive(PostMessage(own, payload(7)))
+    assert stage.node.holds(own)
+
+
+def test_a_dedicated_aggregator_is_asked_for_nothing_in_the_others_phases() -> None:
+    stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.DEDICATED), 3)
+    assert _asked(stage.victim.effects) == []
+    stage.accept()
+    assert _asked(stage.victim.effects) == [(1, 1)]
+    stage.accept(2)
+    assert _asked(stage.victim.effects) == [(1, 1), (2, 1)]
+
+
+def test_killed_in_the_middle_of_its_phase_the_aggregator_is_asked_again_and_posts_once() -> None:
+    founding = genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.DEDICATED)
+    stage = Stage(founding, 3, contributes=False)
+    stage.accept()
+    stage.restart()  # before anything came of its work
+    assert _asked(stage.victim.effects)[-1] == (1, 1)
+    (said,) = published([*stage.handle(Contributed(1, 1, payload(7))), *stage.wait(5)], PostMessage)
+    before = len(stage.victim.effects)
+    stage.restart()  # after its post was written down
+    stage.wait(5)
+    (again,) = published(stage.victim.effects[before:], PostMessage)
+    assert again.transaction == said.transaction
+    assert _asked(stage.victim.effects[before:]) == [], "what was signed is not made anew"
+    check_promises(stage.victim)
+
+
+def _asked(effects: list[Effect]) -> list[tuple[int, int]]:
+    return [(effect.round, effect.phase) for effect in effects if isinstance(effect, Contribute)]
+
+
+# its training process
+
+
+def test_its_trainer_is_killed_and_its_state_is_neither_lost_nor_counted_twice(tmp_path: Path) -> None:
+    document, rules = found(AggregatorRule.DEDICATED, 4), Application(TALLY, [bytes([k]) for k in range(4)])
+    learner = Learner(learning_from_genesis(document), members=document.members)
+    posts = [(bytes([k]), learner.contribute(k, "count", 1, b"").payload) for k in range(3)]
+    first = rules.aggregate("count", 1, b"", posts)
+    trainer = Trainer(document, tmp_path, 3, "")
+    answer = trainer.contribute("announce", 1, first)
+    again = Trainer(document, tmp_path, 3, "")
+    assert again.contribute("announce", 1, first) == answer == again.contribute("announce", 1, first)
+    known = rules.aggregate("announce", 1, first, [(bytes([3]), answer[0])])
+    posts = [(bytes([k]), learner.contribute(k, "count", 2, known).payload) for k in range(3)]
+    announced = again.contribute("announce", 2, rules.aggregate("count", 2, known, posts))
+    final = rules.read_knowledge(rules.aggregate("announce", 2, known, [(bytes([3]), announced[0])]))
+    assert final is not None
+    assert final["total"].tolist() == [2 * int(learner.histogram().sum())]
 
 
 def found(rule: AggregatorRule, members: int) -> Genesis:
