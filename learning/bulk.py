@@ -1,12 +1,14 @@
 """Payloads by reference as methods meet them: access to parts, and the specs of posts that list them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, PartMissing
 from fedchain.learning.method import Method
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.bulk import (
+    EVERYBODY,
     Kinds,
     PartRef,
     decode_part,
@@ -19,6 +21,30 @@ from fedchain.learning.payload.bulk import (
 from fedchain.learning.payload.part_folder import PartStore
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class AddressedBytes:
+    """Bytes of a post, by who has to fetch them; each counts once, whoever fetches it."""
+
+    everybody: int = 0
+    """The payload itself, and parts for all members."""
+
+    aggregator: int = 0
+    """Parts for this round's aggregator, or the next one."""
+
+    one_member: int = 0
+    """Parts that one member reads each."""
+
+
+NO_BYTES = AddressedBytes()
+
+
+def address_bytes(payload: bytes, parts: Sequence[PartRef]) -> AddressedBytes:
+    """Return the bytes of a post with these parts."""
+    for_all = sum(part.size for part in parts if part.reader == EVERYBODY)
+    for_one = sum(part.size for part in parts if part.reader >= 0)
+    return AddressedBytes(len(payload) + for_all, sum(part.size for part in parts) - for_all - for_one, for_one)
 
 
 class PartAccess:

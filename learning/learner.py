@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchain.learning.bulk import PartAccess, kinds_of, payload_specs
+from fedchain.learning.bulk import NO_BYTES, AddressedBytes, PartAccess, address_bytes, kinds_of, payload_specs
 from fedchain.learning.checkpoint import ClientState, copy_state, load_state, restore_state, save_state
 from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
@@ -69,6 +69,9 @@ class Contribution:
 
     parts: tuple[bytes, ...] = ()
     """Hashes of the parts that the post lists; their bytes are in the learner's store of parts."""
+
+    addressed: AddressedBytes = NO_BYTES
+    """Bytes of payload and parts, by who has to fetch them."""
 
     @property
     def trained(self) -> Evaluation:
@@ -184,9 +187,9 @@ class Learner:
             is_measured = which.trains and _has_test_set(client)
             local = self._evaluate_trained(client, round, evaluate_test) if is_measured else None
             epsilon = self._epsilon(client)
-        parts = () if bulk is None else tuple(ref.hash for ref in bulk.written)
-        scalars = _count_scalars(posted)
-        return Contribution(payload, client.steps, local, received, scalars, epsilon, parts)
+        written, scalars = () if bulk is None else tuple(bulk.written), _count_scalars(posted)
+        parts, addressed = tuple(ref.hash for ref in written), address_bytes(payload, written)
+        return Contribution(payload, client.steps, local, received, scalars, epsilon, parts, addressed)
 
     def contribute_together(
         self, indices: Sequence[int], phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -220,7 +223,10 @@ class Learner:
                     continue
                 local = self._evaluate_trained(client, rounds[place], evaluate_test)
                 scalars = _count_scalars(posted)
-                made[client.index] = Contribution(payload, client.steps, local, received[place], scalars)
+                addressed = address_bytes(payload, ())
+                made[client.index] = Contribution(
+                    payload, client.steps, local, received[place], scalars, addressed=addressed
+                )
         return made
 
     def evaluate_received(

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.evaluation import Evaluation, calculate_taa, calculate_tal
 from fedchain.learning.learner import Contribution
 
@@ -43,8 +44,19 @@ class RoundMetrics:
     """Posts that the round's last block counts."""
     scalars_posted: int = 0
     """Floating-point numbers in all posts of the round's phases that peers made."""
+    bytes_for_all: int = 0
+    """Bytes of the round's posts that every member fetches: payloads, and parts for all. Here and in the next two
+    fields each byte counts once, whoever fetches it."""
+    bytes_for_aggregator: int = 0
+    """Bytes of parts in them that an aggregator alone fetches."""
+    bytes_for_one: int = 0
+    """Bytes of parts in them that one member alone fetches, whoever that is."""
     bytes_sent_per_peer: int = 0
     """Bytes that a peer sent during the round, on average."""
+    bytes_received_per_peer: int = 0
+    """Bytes that reached a peer during the round, on average, known or not: gossip tells some things twice."""
+    bytes_received_aggregator: int = 0
+    """Bytes that reached the round's designated aggregator; 0 where there is none."""
     blocks: int = 0
     """Valid blocks mined for the round."""
     not_taken: int = 0
@@ -89,6 +101,7 @@ class Evaluations:
     received: dict[int, Evaluation] = field(default_factory=dict)
     scalars: int = 0
     epsilon: float | None = None
+    addressed: list[AddressedBytes] = field(default_factory=list)
 
     def fill(self, row: RoundMetrics) -> None:
         """Put the averages into ``row``."""
@@ -99,6 +112,9 @@ class Evaluations:
         row.auxiliary_loss = _mean([item.auxiliary_loss for item in self.local.values()])
         row.tal_objective = _mean([item.local_objective for item in self.local.values()])
         row.scalars_posted = self.scalars
+        row.bytes_for_all = sum(post.everybody for post in self.addressed)
+        row.bytes_for_aggregator = sum(post.aggregator for post in self.addressed)
+        row.bytes_for_one = sum(post.one_member for post in self.addressed)
         row.epsilon = self.epsilon
 
 
@@ -118,6 +134,7 @@ class EvaluationLog:
             self.of_round(round_number).local[peer] = contribution.local
         measured = self.of_round(round_number)
         measured.scalars += contribution.scalars
+        measured.addressed.append(contribution.addressed)
         if contribution.epsilon is not None:
             measured.epsilon = max(contribution.epsilon, measured.epsilon or 0.0)
         self.add_received(peer, round_number, contribution.received)

@@ -93,7 +93,7 @@ class SimulatedNetwork:
         on_ban: OnBan = lambda number, banned: None,
         share: Share = lambda content_hash, start, data: data,
     ) -> None:
-        self.sent_bytes = [0] * len(members)
+        self.sent_bytes, self.received_bytes = [0] * len(members), [0] * len(members)
         self.conditions = conditions
         self._loop = loop
         self._members = members
@@ -250,6 +250,7 @@ class SimulatedNetwork:
         while self._times_ms and self._times_ms[0] <= now_ms:
             for receiver, sender, parcel in self._arrivals.pop(heapq.heappop(self._times_ms)):
                 if self._side[sender] == self._side[receiver]:
+                    self.received_bytes[receiver] += parcel.size_bytes
                     self._deliver(receiver, sender, parcel)
         self._timer = None
         self._set_timer()

@@ -31,7 +31,7 @@ class Recorder:
         self._genesis, self._loop = genesis, loop
         self._sealed_s: dict[Hash, float] = {}
         self._candidates: dict[int, set[Hash]] = {}  # valid blocks by height
-        self._bytes_counted = 0
+        self._sent_bytes = self._received_bytes = [0] * len(genesis.members)
 
     def span(self, number: int, round_number: int) -> Span:
         """What a peer did in a round."""
@@ -68,12 +68,16 @@ class Recorder:
             span = self.span(peer.number, old.round)
             span.closed, span.up_since = self._loop.time(), peer.up_since
 
-    def close_round(self, ledger: Ledger, sent_bytes: Sequence[int]) -> RoundMetrics:
+    def close_round(self, ledger: Ledger, sent_bytes: Sequence[int], received_bytes: Sequence[int]) -> RoundMetrics:
         """The first peer closed a round: write its row; what later peers add is filled in as it comes."""
-        head, sent = ledger.head, sum(sent_bytes)
+        head, count = ledger.head, len(sent_bytes)
         row = RoundMetrics(round=head.round - 1, height=head.height, virtual_s=self._loop.time())
-        row.bytes_sent_per_peer = (sent - self._bytes_counted) // len(sent_bytes)
-        self._bytes_counted = sent
+        row.bytes_sent_per_peer = (sum(sent_bytes) - sum(self._sent_bytes)) // count
+        row.bytes_received_per_peer = (sum(received_bytes) - sum(self._received_bytes)) // count
+        if (aggregator := self._genesis.aggregator_of(row.round)) is not None:
+            place = self._genesis.index[aggregator]
+            row.bytes_received_aggregator = received_bytes[place] - self._received_bytes[place]
+        self._sent_bytes, self._received_bytes = list(sent_bytes), list(received_bytes)
         self.rows.append(row)
         for known in self.rows[-2:]:  # received models are measured in the round after
             self.fill(known, ledger)

@@ -401,7 +401,7 @@ class Simulation:
 
     def _close_round(self, peer: SimulatedPeer) -> None:
         assert peer.node is not None, "only a running peer closes a round"
-        row = self.recorder.close_round(peer.node.ledger, self.network.sent_bytes)
+        row = self.recorder.close_round(peer.node.ledger, self.network.sent_bytes, self.network.received_bytes)
         self.progress.last = row
         self.progress.not_taken = sum(known.not_taken for known in self.recorder.rows)
         self._on_round(row)

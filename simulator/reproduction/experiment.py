@@ -17,7 +17,7 @@ from fedchain.simulator.scenario import Scenario, ScenarioError, build, nearest,
 
 STATISTICS = ("best", "last", "last5", "mean", "reach")
 """What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
-round that reaches a fraction of another variant's highest value."""
+round that reaches a mark, or a fraction of another variant's highest value, and what was spent until then."""
 
 PLOTS = ("bars", "boxes", "curves", "lines", "map")
 """Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
@@ -72,6 +72,10 @@ class Column:
     """reach: the part of ``of``'s highest value that must be reached."""
     of: str = ""
     """reach: the variant that sets the mark, in the same cell and under the same seed."""
+    mark: float = 0.0
+    """reach: the mark itself, in place of another variant's; accuracies are fractions."""
+    spend: tuple[str, ...] = ()
+    """reach: fields of ``RoundMetrics`` whose sum over the rounds up to the mark is wanted, in place of the round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +243,12 @@ def _validate(experiment: Experiment) -> None:
     for column in experiment.columns:
         _expect_known("statistic", column.statistic, STATISTICS)
         if column.statistic == "reach":
-            _expect_known(f"column {column.name!r} of", column.of, variants)
+            if not column.mark:
+                _expect_known(f"column {column.name!r} of", column.of, variants)
+            elif column.of:
+                raise ScenarioError(f"column {column.name!r} has a mark, {column.mark}, and one of {column.of}")
+            for metric in column.spend:
+                _expect_known(f"column {column.name!r} spend", metric, METRICS)
         if column.metric:
             _expect_known("column metric", column.metric, METRICS)
     for variant in experiment.variants:

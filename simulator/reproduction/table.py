@@ -108,8 +108,8 @@ def _values(
 ) -> list[float | None]:
     values = []
     for seed, run in zip(experiment.seeds, own, strict=True):
-        mark: float | None = 0.0
-        if column.statistic == "reach":
+        mark: float | None = column.mark
+        if column.statistic == "reach" and not column.mark:
             reference = experiment.variant(column.of)
             others = result(cell, reference, seed, column)
             metric = column.metric or reference.metric
@@ -140,7 +140,10 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
     values = [value for _, value in known]
     match column.statistic:
         case "reach":
-            return next((float(number) for number, value in known if value >= mark), None)
+            reached = next((float(number) for number, value in known if value >= mark), None)
+            if reached is None or not column.spend:
+                return reached
+            return float(sum(row[name] for row in counted if row["round"] <= reached for name in column.spend))
         case "best":
             chosen = max(values)
         case "last":
@@ -184,7 +187,12 @@ def kind_of(column: Column, variant: Variant) -> Kind:
     metric = column.metric or variant.metric
     if column.statistic == "reach" or metric in (
         "scalars_posted",
+        "bytes_for_all",
+        "bytes_for_aggregator",
+        "bytes_for_one",
         "bytes_sent_per_peer",
+        "bytes_received_per_peer",
+        "bytes_received_aggregator",
         "posts",
         "blocks",
         "not_taken",

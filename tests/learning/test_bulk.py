@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
+from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingToPost, PartMissing
 from fedchain.learning.learner import Learner
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
+    EVERYBODY,
     NEXT_AGGREGATOR,
     PART_SIZE_MAX,
     PartRef,
@@ -86,6 +88,22 @@ def test_a_post_lists_its_parts_by_hash_size_and_reader(config: LearningConfig) 
     assert [reader for _, _, reader in parts] == [AGGREGATOR, AGGREGATOR]
     assert all(len(players.store.read(part_hash)) == size for part_hash, size, _ in parts)
     assert len(payload) < 600, "a post that lists two parts of 2 KiB is small"
+
+
+def test_a_contribution_says_whom_its_bytes_are_for(config: LearningConfig) -> None:
+    players = Players(config)
+    for phase, number in (("show", 0), ("send", 1), ("answer", 1)):
+        made = players.learner.contribute(0, phase, number, players.known)
+        sizes = dict.fromkeys((EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR, 0, 1, 2), 0)
+        for _, size, reader in players.rules.parts(phase, made.payload):
+            sizes[reader] += size
+        assert made.addressed == AddressedBytes(
+            everybody=len(made.payload) + sizes[EVERYBODY],
+            aggregator=sizes[AGGREGATOR] + sizes[NEXT_AGGREGATOR],
+            one_member=sizes[0] + sizes[1] + sizes[2],
+        )
+        players.play(phase, number, range(1 if phase == "answer" else 3))
+    assert min(made.addressed.aggregator, made.addressed.one_member) > 0, "an answer has parts of both kinds"
 
 
 def test_parts_that_are_missing_count_as_not_posted(config: LearningConfig) -> None:

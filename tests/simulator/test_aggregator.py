@@ -70,6 +70,19 @@ def test_one_more_peer_aggregates_what_those_with_data_post(dedicated: tuple[Sim
     assert outcome.knowledge_root == sha256(federation.knowledge).hex()
 
 
+def test_bytes_are_counted_by_who_fetches_them(dedicated: tuple[Simulation, Outcome, Tensors]) -> None:
+    simulation, outcome, _ = dedicated
+    finals = [simulation.peers[0].storage.final(height) for height in range(1, 7)]
+    blocks = [final[0] for final in finals if final is not None]
+    for row in outcome.rows:
+        posts = [post for block in blocks if block.header.round == row.round for post in block.transactions]
+        assert len(posts) == 4
+        assert row.bytes_for_all == sum(post.payload_size for post in posts)
+        assert (row.bytes_for_aggregator, row.bytes_for_one) == (0, 0)
+        assert row.bytes_received_aggregator > row.bytes_for_all
+        assert row.bytes_received_per_peer == pytest.approx(row.bytes_sent_per_peer, rel=0.1)
+
+
 @pytest.mark.parametrize("rule", ["fixed", "rotating"])
 def test_with_each_rule_the_same_comes_of_it(rule: str, dedicated: tuple[Simulation, Outcome, Tensors]) -> None:
     simulation, outcome, _ = play(replace(TALLY, aggregator=rule, contribution_quorum=3))

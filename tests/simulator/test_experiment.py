@@ -159,6 +159,17 @@ def test_an_experiment_runs_what_is_missing_and_nothing_twice(
     [
         ("[scenario]", '[[columns]]\nstatistic = "bets"\n[scenario]', "statistic is 'bets'; did you mean 'best'"),
         ("[scenario]", '[[columns]]\nstatistic = "reach"\nof = "Fed"\n[scenario]', "column '' of is 'Fed'"),
+        ("[scenario]", '[[columns]]\nstatistic = "reach"\n[scenario]', "column '' of is ''"),
+        (
+            "[scenario]",
+            '[[columns]]\nstatistic = "reach"\nmark = 0.5\nspend = ["bytes"]\n[scenario]',
+            "column '' spend is 'bytes'",
+        ),
+        (
+            "[scenario]",
+            '[[columns]]\nstatistic = "reach"\nmark = 0.5\nof = "FedAvg, before"\n[scenario]',
+            "column '' has a mark, 0.5, and one of FedAvg, before",
+        ),
         ("seeds = [0, 1]", 'seeds = [0, 1]\nplots = ["pie"]', "plots is 'pie'"),
         ("{ few = [50.0] }", "{ few = [50.0, 60.0] }", "it must be an array of 1"),
         ('name = "more"', 'name = "few"', "has two cells of one name"),
@@ -178,6 +189,35 @@ def test_an_experiment_runs_what_is_missing_and_nothing_twice(
 def test_a_mistake_in_the_file_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         _load(tmp_path, TABLE.replace(old, new))
+
+
+SPENT = """
+[[columns]]
+name = "rounds"
+statistic = "reach"
+mark = 0.45
+
+[[columns]]
+name = "bytes"
+statistic = "reach"
+mark = 0.45
+spend = ["bytes_for_all", "bytes_for_aggregator"]
+"""
+
+
+def test_a_column_may_be_what_was_sent_until_a_mark_was_reached(tmp_path: Path) -> None:
+    experiment = _load(tmp_path, TABLE.replace("[scenario]", SPENT + "[scenario]", 1).replace("[50.0]", "[nan, 1_000]"))
+    rows = [
+        {"round": number, "taa": taa, "taa_received": taa - 0.1, "bytes_for_all": 100, "bytes_for_aggregator": number}
+        for number, taa in ((1, 0.3), (2, 0.5), (3, 0.5))
+    ]
+    for run in experiment.runs({}):
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
+    assert entries["FedAvg, before", "few", "rounds"].mean == 2.0
+    assert entries["FedAvg, before", "few", "bytes"].mean == 203.0
+    assert entries["FedAvg, after", "few", "bytes"].values == (None, None)
+    assert "| FedAvg, before | few | bytes | 1000 | 203 ± 0 | -797 |" in to_markdown(experiment, list(entries.values()))
 
 
 REACH = """

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from fedchain.learning.bulk import address_bytes
 from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.learner import Contribution
+from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, PartRef
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from fedchain.simulator.engine.training_pool import Job
 from tests.simulator.trivial import Done, TrivialCompute, contribution, trivial_scenario, trivial_simulation
@@ -57,6 +59,16 @@ def test_numbers_in_posts_are_summed_over_peers_and_phases() -> None:
     for peer, scalars in ((0, 500), (1, 300), (0, 20)):
         log.add(peer, 1, Contribution(b"", 20, _evaluation(0.5), None, scalars))
     assert _row(log, 1).scalars_posted == 820
+
+
+def test_bytes_are_summed_by_who_fetches_them() -> None:
+    log = EvaluationLog()
+    parts = [PartRef(bytes(32), size, "h", reader) for size, reader in ((7, EVERYBODY), (50, AGGREGATOR), (300, 2))]
+    for peer, posted in ((0, parts), (1, []), (3, [*parts[1:], PartRef(bytes(32), 9, "h", NEXT_AGGREGATOR)])):
+        addressed = address_bytes(bytes(1_000), posted)
+        log.add(peer, 1, Contribution(b"", 20, None, None, addressed=addressed))
+    row = _row(log, 1)
+    assert (row.bytes_for_all, row.bytes_for_aggregator, row.bytes_for_one) == (3_007, 109, 600)
 
 
 def test_what_is_received_in_a_round_is_the_model_of_the_round_before() -> None:
