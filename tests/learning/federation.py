@@ -17,12 +17,16 @@ from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
+from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import HyperparameterValue, build_method, load_method
 from fedchain.learning.round import Post, Round, Tensors
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
 
 CLIENTS = 3
+
+SPLITTING = frozenset({"feddkc", "fedgkt", "fedict"})
+"""Methods that need a model that can be split, and post by reference."""
 
 
 def config(method: str, **hyperparameters: HyperparameterValue) -> LearningConfig:
@@ -32,7 +36,18 @@ def config(method: str, **hyperparameters: HyperparameterValue) -> LearningConfi
     if load_method(method).needs_pooling:
         few |= {"extractor_epochs": 1, "encryptor_epochs": 1, "encryptor_width": 2, "batch_size": 8}
         task = replace(task, model="plain-cnn", shots=12, test_shots=5)
+    if method in SPLITTING:
+        few |= {"batch_size": 16, "stage_blocks": 1}
+        task = replace(task, model="split-mlp-1", shots=16, test_shots=8)
     return replace(task, hyperparameters={**few, **hyperparameters})
+
+
+def with_norm(method: str, **hyperparameters: HyperparameterValue) -> LearningConfig:
+    """The same with a model that has batch normalization, where the method takes any."""
+    task = config(method, **hyperparameters)
+    if load_method(method).needs_pooling:
+        return task
+    return replace(task, model="resnet2-56" if method in SPLITTING else "digits-mlp-bn")
 
 
 class Federation:
@@ -45,19 +60,25 @@ class Federation:
         }
         self.members = [bytes([client]) for client in range(config.clients + bool(self._aggregates))]
         self.config, self.rules = config, Application(config, self.members)
-        self.learner = learner or Learner(config, members=self.members, secrets_of=secrets_of)
+        self.parts = PartMemory()
+        self.learner = learner or self.new_learner()
         self.knowledge, self.round = b"", 0
         for phase, _, _ in self.rules.setup_phases:
             self._phase(phase, range(config.clients))
 
     def play(self, rounds: int = 1, participants: Sequence[int] | None = None) -> list[Contribution]:
-        """Play rounds with these clients; return the last round's contributions."""
+        """Play rounds with these clients; return what they contributed in the last round."""
         made: list[Contribution] = []
         for _ in range(rounds):
             self.round += 1
             for phase, _, _ in self.rules.phases:
-                made = self._phase(phase, range(self.config.clients) if participants is None else participants)
+                found = self._phase(phase, range(self.config.clients) if participants is None else participants)
+                made = made if phase in self._aggregates else found
         return made
+
+    def new_learner(self) -> Learner:
+        """A learner of this federation that has done nothing yet."""
+        return Learner(self.config, members=self.members, secrets_of=secrets_of, parts_of=lambda client: self.parts)
 
     def known(self) -> Tensors:
         """The knowledge, decoded."""

@@ -1,0 +1,191 @@
+"""FedICT, FedGKT and FedDKC against their equations, and against what FedICT's published code calculates."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedchain.learning.distillation_method import Given
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.methods.feddkc import FedDkc
+from fedchain.learning.methods.fedgkt import FedGkt
+from fedchain.learning.methods.fedict import FedIct, Stated
+from fedchain.learning.models.registry import describe_model
+from fedchain.learning.registry import HyperparameterValue
+from tests.learning.federation import CLIENTS, Federation, config, new_client
+
+RNG = np.random.default_rng(3)
+LOGITS, THEIRS = RNG.normal(0, 2, (6, 4)), RNG.normal(0, 2, (6, 4))
+LABELS = np.array([0, 1, 2, 3, 3, 1])
+OWN, COMMON = np.array([0.6, 0.2, 0.1, 0.1]), np.array([0.1, 0.4, 0.3, 0.2])
+GIVEN = Given(torch.from_numpy(THEIRS), torch.from_numpy(OWN), torch.from_numpy(COMMON))
+
+
+def softmax(values: Any) -> Any:
+    exponentials = np.exp(values)
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def weighted_kl(weights: Any, temperature: float) -> float:
+    """T^2 E[sum_r w_r p_r log(p_r / q_r)], p the other side's, q one's own."""
+    p, q = softmax(THEIRS / temperature), softmax(LOGITS / temperature)
+    return float(temperature**2 * (weights * p * np.log(p / q)).sum() / 6)
+
+
+CROSS_ENTROPY = float(-np.log(softmax(LOGITS))[range(6), LABELS].mean())
+
+
+def client(method: FedGkt) -> float:
+    return float(method.client_objective(torch.from_numpy(LOGITS), torch.from_numpy(LABELS), GIVEN))
+
+
+def server(method: FedGkt) -> float:
+    return float(method.server_objective(torch.from_numpy(LOGITS), torch.from_numpy(LABELS), GIVEN))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_fedgkt_minimises_cross_entropy_and_the_divergence_from_the_other_side(temperature: float) -> None:
+    method = FedGkt(temperature=temperature, distillation_weight=0.7)
+    expected = CROSS_ENTROPY + 0.7 * weighted_kl(1.0, temperature)  # Eqs. 2 and 4
+    assert client(method) == pytest.approx(expected, rel=1e-12)
+    assert server(method) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_fedict_s_clients_learn_more_of_frequent_classes(scale: float) -> None:
+    method = FedIct(temperature=1.0, prior_weight=0.9, prior_temperature=0.5, weight_scale=scale)
+    w = np.exp(OWN / 0.5) / np.exp(OWN / 0.5).sum()  # Eq. 11
+    expected = CROSS_ENTROPY + 1.5 * weighted_kl(1.0, 1.0) + 0.9 * weighted_kl(scale * w, 1.0)  # Eqs. 8 and 10
+    assert client(method) == pytest.approx(expected, rel=1e-12)
+
+
+def test_fedict_s_aggregator_balances_classes() -> None:
+    method = FedIct(temperature=3.0, adjustment_weight=0.8, residual_temperature=0.5)
+    v = np.exp((COMMON - OWN) / 0.5) / np.exp((COMMON - OWN) / 0.5).sum()  # Eq. 14
+    expected = CROSS_ENTROPY + 1.5 * weighted_kl(1.0, 3.0) + 0.8 * weighted_kl(v, 3.0)  # Eqs. 9 and 13
+    assert server(method) == pytest.approx(expected, rel=1e-12)
+
+
+def test_fedict_s_aggregator_listens_to_clients_like_all() -> None:
+    method = FedIct(temperature=3.0, adjustment="sim", adjustment_weight=0.8)
+    cosine = (COMMON @ OWN) / np.sqrt((COMMON @ COMMON) * (OWN @ OWN))
+    expected = CROSS_ENTROPY + 1.5 * weighted_kl(1.0, 3.0) + 0.8 * cosine * weighted_kl(1.0, 3.0)  # Eqs. 9 and 12
+    assert server(method) == pytest.approx(expected, rel=1e-12)
+
+
+def test_without_its_terms_fedict_is_fedgkt() -> None:
+    method = FedIct(prior_weight=0.0, adjustment="none")
+    assert client(method) == pytest.approx(client(FedGkt()), rel=1e-12)
+    assert server(method) == pytest.approx(server(FedGkt()), rel=1e-12)
+    ours = Federation(config("fedict", prior_weight=0.0, adjustment="none", initial_logits="none"))
+    base = Federation(config("fedgkt"))
+    ours.play(2)
+    base.play(2)
+    for place in range(CLIENTS):
+        left, right = (federation.client(place).model.state_dict() for federation in (ours, base))
+        assert all(torch.allclose(left[name], right[name], rtol=1e-4, atol=1e-6) for name in left)
+
+
+def released(weights: Any) -> float:
+    """As its utils have it: a weighted divergence of what is softened, and a plain one of what is softened twice."""
+    teacher, student = softmax(THEIRS / 3) + 1e-7, np.log(softmax(LOGITS / 3))
+    twice, again = softmax(teacher / 3) + 1e-7, np.log(softmax(student / 3))
+    weighted = 9 * (weights * teacher * (np.log(teacher) - student)).sum() / 6
+    return float(weighted + 9 * (twice * (np.log(twice) - again)).sum() / 6)
+
+
+def test_the_released_code_has_linear_weights_and_exchanges_the_aggregator_s() -> None:
+    balance, sim = (FedIct(compat="released-code", adjustment=kind) for kind in ("balance", "sim"))
+    assert client(balance) == pytest.approx(CROSS_ENTROPY + 1.5 * released(OWN / 3), rel=1e-12)
+    assert server(balance) == pytest.approx(released((COMMON - OWN) / 7) + 1.5 * CROSS_ENTROPY, rel=1e-12)
+    cosine = (COMMON @ OWN) / np.sqrt((COMMON @ COMMON) * (OWN @ OWN))
+    assert server(sim) == pytest.approx(released(cosine) + 1.5 * CROSS_ENTROPY, rel=1e-12)
+
+
+def test_feddkc_s_aggregator_learns_from_refined_knowledge() -> None:
+    kernel = FedDkc(peak=0.3, sharpness=0.5)
+    rows = softmax(THEIRS / (0.5 * 3))
+    expected = np.stack(
+        [((4 * 0.3 - 1) * row + row.max() - 0.3) / (4 * row.max() - 1) for row in rows]
+    )  # phi, where it is not negative
+    refined = kernel.local_knowledge(torch.from_numpy(THEIRS)).numpy()
+    linear = (expected >= 0).all(axis=1)
+    assert linear.any()
+    np.testing.assert_allclose(refined[linear], expected[linear], rtol=1e-10)
+    np.testing.assert_allclose(refined.max(axis=1), 0.3)
+    q = softmax(LOGITS / 3)
+    distance = 9 * (refined * np.log(refined / q)).sum() / 6
+    assert server(kernel) == pytest.approx(CROSS_ENTROPY + 1.5 * distance, rel=1e-9)
+    assert client(kernel) == pytest.approx(client(FedGkt())), "what clients learn from stays as it is"
+    search = FedDkc(refinement="skr", entropy_bits=1.7).local_knowledge(torch.from_numpy(THEIRS))
+    np.testing.assert_allclose(-(search * search.log2()).sum(dim=1), 1.7, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [(FedDkc(peak=0.12), "peak must be above 1/5, not 0.12"), (FedDkc(refinement="skr"), "entropy_bits must be below")],
+)
+def test_what_so_many_classes_cannot_have_is_refused(method: FedDkc, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        method.validate_model(describe_model("split-mlp-1", classes=5))
+    method.validate_model(describe_model("split-mlp-1", classes=10))
+
+
+def test_distributions_are_stated_once_and_averaged_by_examples() -> None:
+    federation = Federation(config("fedict"))
+    left = federation.learner._round(federation.client(0), 1, federation.knowledge).beside["labels"]
+    histogram = federation.learner.histogram()  # (K, C)
+    assert left["clients"].tolist() == [0, 1, 2]
+    np.testing.assert_allclose(left["distributions"], histogram / histogram.sum(axis=1, keepdims=True), rtol=1e-6)
+    assert left["examples"].tolist() == histogram.sum(axis=1).tolist()
+    method = federation.learner.method
+    assert isinstance(method, FedIct)
+    round = federation.learner._round(federation.client(0), 1, federation.knowledge)
+    given = method.given_to_server(1, round)
+    assert given.own is not None
+    assert given.common is not None
+    np.testing.assert_allclose(given.common.numpy(), histogram.sum(axis=0) / histogram.sum(), rtol=1e-5)
+    np.testing.assert_allclose(given.own.numpy(), histogram[1] / histogram[1].sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal", "exponential"])
+def test_random_distributions_sum_to_one_and_stay(kind: Any) -> None:
+    method, own = FedIct(distribution=kind), new_client(40, "split-mlp-1", classes=4)
+    first = method._distribution_of(own)
+    assert float(first.sum()) == pytest.approx(1.0)
+    assert (first > 0).all()
+    assert torch.equal(method._distribution_of(own), first)
+    assert own.state(Stated).distribution is first
+    counted = FedIct()._distribution_of(new_client(40, "split-mlp-1", classes=4))
+    assert counted.tolist() == [0.25] * 4 + [0.0] * 6
+    assert not torch.allclose(first, counted)
+
+
+def test_zeros_teach_until_the_aggregator_has_answered() -> None:
+    """A uniform teacher keeps the first round's logits small; the published code has none."""
+    sizes = []
+    settings: list[dict[str, HyperparameterValue]] = [{}, {"initial_logits": "none"}, {"compat": "released-code"}]
+    for changes in settings:
+        federation = Federation(config("fedict", learning_rate=0.05, **changes))
+        federation.play()
+        own = federation.client(0)
+        with torch.no_grad():
+            sizes.append(float(own.model.eval()(own.train_images)[1].std()))
+    assert sizes[0] < sizes[1]
+    assert sizes[2] == pytest.approx(sizes[1], rel=1e-5)
+
+
+def test_the_released_code_answers_before_it_learns_and_matches_by_position() -> None:
+    method = FedIct(compat="released-code")
+    assert method.answers_while_training
+    own, logits = new_client(10, "split-mlp-1"), torch.arange(20.0).reshape(10, 2)
+    choose = method.given_to_client(own, None, logits)  # type: ignore[arg-type]
+    rows = [choose(torch.tensor(batch)).logits[:, 0].tolist() for batch in ([9, 3, 5, 0], [1, 2, 4, 6], [7, 0, 1, 2])]
+    assert rows == [[0, 2, 4, 6], [8, 10, 12, 14], [0, 2, 4, 6]], "whatever the batch is; a new pass begins anew"
+    right = FedIct().given_to_client(own, None, logits)  # type: ignore[arg-type]
+    assert right(torch.tensor([9, 3])).logits[:, 0].tolist() == [18, 6]
+    ours, theirs = Federation(config("fedict")), Federation(config("fedict", compat="released-code"))
+    ours.play(3)
+    theirs.play(3)
+    assert ours.knowledge != theirs.knowledge
