@@ -1,0 +1,116 @@
+"""``python -m tests.soak same_knowledge [METHOD …]``: real processes know what a simulation of the same members knows.
+
+Five members, and an aggregator where the method wants one, learn for three rounds by a method that posts by reference;
+then the same keys and the same genesis document are simulated. After every phase the knowledge must be the same.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedchain.chain.block import Block
+from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PrivateKey
+from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.learner import Learner
+from fedchain.node.aggregator import choose_aggregator
+from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.run import read_genesis
+from fedchain.node.task import learning_from_genesis
+from fedchain.node.testnet import GENESIS_FILE, LocalNode, found_testnet, stop_all
+from fedchain.simulator.engine.simulation import Simulation
+from fedchain.simulator.engine.training_pool import TrainingPool
+from fedchain.simulator.scenario import Scenario
+from tests.node.processes import log_of, look
+from tests.node.shell import wait_until
+from tests.soak._figures import Figures, campaign
+
+PEERS, ROUNDS = 5, 3
+TIMEOUT_S = 400.0
+
+SPLIT_MLPS = {"dataset": "tmd", "model": "split-mlp-1+split-mlp-2+split-mlp-3", "partition": "dirichlet"}
+TASKS: dict[str, dict[str, Any]] = {
+    "fedict": SPLIT_MLPS,
+    "fedgkt": SPLIT_MLPS,
+    "feddkc": SPLIT_MLPS,
+    "fededs": {"dataset": "fashion-mnist", "model": "plain-cnn", "partition": "dirichlet", "train_examples": 500},
+}
+"""What is learned with each method."""
+
+SETTINGS: dict[str, dict[str, Any]] = {"fededs": {"extractor_epochs": 1, "encryptor_epochs": 1, "encryptor_width": 4}}
+"""Hyper-parameters that keep it short."""
+
+
+def main() -> None:
+    """Run the methods that were asked for, or all."""
+    for method in sys.argv[1:] or TASKS:
+        with campaign(f"same_knowledge-{method}") as (figures, folder):
+            compare(method, folder / "net", figures)
+
+
+def compare(method: str, net: Path, figures: Figures) -> None:
+    """Let processes learn, and then simulate them."""
+    config = LearningConfig(method=method, clients=PEERS, hyperparameters=SETTINGS.get(method, {}), **TASKS[method])
+    rule = choose_aggregator(config)
+    nodes = found_testnet(
+        net,
+        config,
+        ROUNDS,
+        mining_s=1.0,
+        attempts=4_000,
+        fault_model=FaultModel.CRASH,
+        contribution_quorum=PEERS,
+        phase_timeout_ms=120_000,
+        aggregator=rule,
+        centralized=rule is not AggregatorRule.NONE,
+    )
+    try:
+        for node in nodes:
+            node.start()
+        wait_until(lambda: all(look(node).get("finished") for node in nodes), "all rounds are closed", TIMEOUT_S)
+    finally:
+        stop_all(nodes)
+    known, posts = known_to_processes(nodes[0])
+    figures.show(f"{method}: {len(nodes)} nodes, posts of each block: {posts}")
+    simulated = known_to_simulation(read_genesis(net / GENESIS_FILE), nodes)
+    figures.require(known == simulated, f"{method}: the same knowledge after each of {len(known)} blocks")
+    for node in nodes:
+        figures.require("Traceback" not in log_of(node), f"no error in the log of node {node.number}")
+
+
+def known_to_processes(node: LocalNode) -> tuple[list[Hash], list[int]]:
+    """Knowledge root and number of posts of each block."""
+    with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:
+        blocks: list[Block] = []
+        while (found := store.final(len(blocks) + 1)) is not None:
+            blocks.append(found[0])
+    return [block.header.knowledge_root for block in blocks], [len(block.transactions) for block in blocks]
+
+
+def known_to_simulation(genesis: Genesis, nodes: list[LocalNode]) -> list[Hash]:
+    """The knowledge roots of the same members in virtual time."""
+    keys = [PrivateKey.load(node.folder / "key.pem") for node in nodes]
+    config = learning_from_genesis(genesis)
+    learner = Learner(config, members=genesis.members, chain_id=genesis.chain_id)
+    learner.histogram()
+    pool = TrainingPool(learner, 2)
+    scenario = replace(Scenario(), peers=PEERS, rounds=genesis.rounds, max_virtual_s=100_000.0, test_every=0)
+    try:
+        rules = Application(config, genesis.members, genesis.chain_id)
+        simulation = Simulation(scenario, replace(genesis, created_ms=0), keys, rules, pool, parts=pool.parts)
+        outcome = simulation.run()
+    finally:
+        pool.close()
+    assert outcome.violations == [], outcome.violations
+    storage, roots = simulation.peers[0].storage, list[Hash]()
+    while (found := storage.final(len(roots) + 1)) is not None:
+        roots.append(found[0].header.knowledge_root)
+    return roots
+
+
+if __name__ == "__main__":
+    main()
