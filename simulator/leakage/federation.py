@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedchain.chain.genesis import AggregatorRule, Contributor
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
@@ -63,8 +64,10 @@ class Federation:
         knowledge = b""
         for number in range(rounds + 1):
             drawn = draw_clients(self._scenario, number) if number else range(self._scenario.peers)
-            for phase, _, _ in self.rules.phases if number else self.rules.setup_phases:
-                knowledge = self.rules.aggregate(phase, number, knowledge, self._posts(phase, number, knowledge, drawn))
+            for phase, by, _ in self.rules.phases if number else self.rules.setup_phases:
+                working = drawn if by == Contributor.PARTICIPANT.value else [self._aggregator_of(number)]
+                posts = self._posts(phase, number, knowledge, working)
+                knowledge = self.rules.aggregate(phase, number, knowledge, posts)
             yield number, knowledge
 
     def watch(self, client: int, number: int, knowledge: bytes) -> Seen:
@@ -72,6 +75,11 @@ class Federation:
         payload = self.learner.contribute(client, PHASE, number, knowledge).payload
         with self.learner.lend(client, number) as own:
             return Seen(read_post(self.rules, payload), torch.initial_seed(), own.train_images, own.train_labels)
+
+    def _aggregator_of(self, number: int) -> int:
+        """The client that is the designated aggregator of a round: the same as on a chain."""
+        turn = {AggregatorRule.ROTATING: number % len(self._members), AggregatorRule.DEDICATED: len(self._members) - 1}
+        return turn.get(self._scenario.aggregator_rule, 0)
 
     def _posts(self, phase: str, number: int, knowledge: bytes, drawn: Collection[int]) -> list[tuple[bytes, bytes]]:
         made = [self.learner.contribute(client, phase, number, knowledge).payload for client in drawn]

@@ -18,9 +18,10 @@ from tests.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, doub
         {},
         {"setup": (UPDATE,), "phases": (UPDATE, GLOBAL), "aggregator": AggregatorRule.ROTATING},
         {"centralized": True, "aggregator": AggregatorRule.FIXED},
+        {"centralized": True, "phases": (UPDATE, GLOBAL), "aggregator": AggregatorRule.DEDICATED},
         {"committee_size": 2, "contributors_per_round": 2},
     ],
-    ids=["plain", "phases", "centralized", "drawn"],
+    ids=["plain", "phases", "centralized", "dedicated", "drawn"],
 )
 def test_every_built_block_passes_every_rule(overrides: dict[str, object]) -> None:
     builder = ChainBuilder(genesis(4, **overrides))

@@ -100,6 +100,7 @@ RULES: list[dict[str, Any]] = [
     {"fault_model": FaultModel.CRASH, "contribution_quorum": 1},
     {"setup": (UPDATE, UPDATE), "phases": (UPDATE, GLOBAL), "aggregator": AggregatorRule.ROTATING},
     {"centralized": True, "aggregator": AggregatorRule.FIXED, "phases": (UPDATE, GLOBAL)},
+    {"aggregator": AggregatorRule.DEDICATED, "phases": (UPDATE, GLOBAL), "contributors_per_round": 4},
     {"committee_size": 6, "contributors_per_round": 3, "phases": (UPDATE, UPDATE)},
     {"initial_bits": bits_from_attempts(20), "rounds": 9},
 ]

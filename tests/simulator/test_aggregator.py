@@ -12,6 +12,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.round import Tensors
 from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
 from fedchain.simulator.engine.training_pool import TrainingPool
+from fedchain.simulator.leakage.federation import Federation as WithoutChain
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.run import load_learner, simulated_dealing
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError, Traitors, load_scenario
@@ -195,3 +196,17 @@ def test_the_aggregator_is_a_peer_that_faults_can_name() -> None:
 def test_results_of_scenarios_that_said_none_are_still_found() -> None:
     assert key_of(Scenario()) == key_of(Scenario(aggregator="none"))
     assert key_of(TALLY) == key_of(replace(TALLY, aggregator="dedicated")) != key_of(replace(TALLY, aggregator="fixed"))
+
+
+def test_where_most_peers_sleep_the_only_producer_is_awake() -> None:
+    drawn = {"contributors_per_round": 3, "committee_size": 4, "idle_sleep": True}
+    simulation = trivial_simulation(trivial_scenario(**CENTRALIZED, **drawn, peers=9, seed=1))
+    outcome = simulation.run()
+    assert (outcome.violations, [row.posts for row in outcome.rows]) == ([], [3] * 5)
+    assert producers(simulation, 3) == {9}
+
+
+@pytest.mark.parametrize("rule", ["dedicated", "fixed", "rotating"])
+def test_without_a_chain_the_same_peer_aggregates(rule: str, dedicated: tuple[Simulation, Outcome, Tensors]) -> None:
+    *_, (number, knowledge) = WithoutChain(replace(TALLY, aggregator=rule)).play(3)
+    assert (number, sha256(knowledge).hex()) == (3, dedicated[1].knowledge_root)
