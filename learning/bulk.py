@@ -1,5 +1,6 @@
 """Payloads by reference as methods meet them: access to parts, and the specs of posts that list them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,9 @@ from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, Par
 from fedchain.learning.method import Method
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.bulk import (
+    AGGREGATOR,
     EVERYBODY,
+    NEXT_AGGREGATOR,
     Kinds,
     PartRef,
     decode_part,
@@ -31,7 +34,10 @@ class AddressedBytes:
     """The payload itself, and parts for all members."""
 
     aggregator: int = 0
-    """Parts for this round's aggregator, or the next one."""
+    """Parts for this round's aggregator."""
+
+    next_aggregator: int = 0
+    """Parts for the next round's: what it goes on from. Nobody fetches them where it is the same member."""
 
     one_member: int = 0
     """Parts that one member reads each."""
@@ -42,9 +48,11 @@ NO_BYTES = AddressedBytes()
 
 def address_bytes(payload: bytes, parts: Sequence[PartRef]) -> AddressedBytes:
     """Return the bytes of a post with these parts."""
-    for_all = sum(part.size for part in parts if part.reader == EVERYBODY)
-    for_one = sum(part.size for part in parts if part.reader >= 0)
-    return AddressedBytes(len(payload) + for_all, sum(part.size for part in parts) - for_all - for_one, for_one)
+    sizes: Counter[int] = Counter()
+    for part in parts:
+        sizes[part.reader] += part.size
+    for_one = sum(size for reader, size in sizes.items() if reader >= 0)
+    return AddressedBytes(len(payload) + sizes[EVERYBODY], sizes[AGGREGATOR], sizes[NEXT_AGGREGATOR], for_one)
 
 
 class PartAccess:

@@ -46,7 +46,9 @@ class ServerState:
 class Server:
     """The network while a phase lasts."""
 
-    def __init__(self, model: nn.Module, schedule: Schedule, generator: torch.Generator, where: tuple[int, int]) -> None:
+    def __init__(
+        self, model: nn.Module, schedule: Schedule, generator: torch.Generator, where: tuple[int, int]
+    ) -> None:
         self._model, self._schedule, self._generator, self._where = model, schedule, generator, where
         self._parameters = trained_parameters(model)
         self._velocities = [torch.zeros_like(value) for value in self._parameters]
@@ -98,7 +100,9 @@ def open_server(client: Client, round: Round, schedule: Schedule, stage_blocks: 
 
     A network that nobody has, or nobody gives out any more, begins anew.
     """
-    assert round.bulk is not None and client.info.feature_shape is not None, "contributors and validated models have one"
+    assert round.bulk is not None and client.info.feature_shape is not None, (
+        "contributors and validated models have one"
+    )
     model = build_server_model(client.info.feature_shape, client.info.classes, stage_blocks)
     server = Server(model, schedule, client.generator, (client.index, round.number))
     state = client.state(ServerState)

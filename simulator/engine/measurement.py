@@ -45,10 +45,13 @@ class RoundMetrics:
     scalars_posted: int = 0
     """Floating-point numbers in all posts of the round's phases that peers made."""
     bytes_for_all: int = 0
-    """Bytes of the round's posts that every member fetches: payloads, and parts for all. Here and in the next two
+    """Bytes of the round's posts that every member fetches: payloads, and parts for all. Here and in the next three
     fields each byte counts once, whoever fetches it."""
     bytes_for_aggregator: int = 0
-    """Bytes of parts in them that an aggregator alone fetches."""
+    """Bytes of parts in them that the round's aggregator alone fetches."""
+    bytes_for_next_aggregator: int = 0
+    """Bytes of parts in them that the next round's aggregator goes on from; nobody fetches them where it stays the
+    same."""
     bytes_for_one: int = 0
     """Bytes of parts in them that one member alone fetches, whoever that is."""
     bytes_sent_per_peer: int = 0
@@ -114,6 +117,7 @@ class Evaluations:
         row.scalars_posted = self.scalars
         row.bytes_for_all = sum(post.everybody for post in self.addressed)
         row.bytes_for_aggregator = sum(post.aggregator for post in self.addressed)
+        row.bytes_for_next_aggregator = sum(post.next_aggregator for post in self.addressed)
         row.bytes_for_one = sum(post.one_member for post in self.addressed)
         row.epsilon = self.epsilon
 

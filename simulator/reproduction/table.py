@@ -189,6 +189,7 @@ def kind_of(column: Column, variant: Variant) -> Kind:
         "scalars_posted",
         "bytes_for_all",
         "bytes_for_aggregator",
+        "bytes_for_next_aggregator",
         "bytes_for_one",
         "bytes_sent_per_peer",
         "bytes_received_per_peer",

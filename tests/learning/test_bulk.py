@@ -99,11 +99,12 @@ def test_a_contribution_says_whom_its_bytes_are_for(config: LearningConfig) -> N
             sizes[reader] += size
         assert made.addressed == AddressedBytes(
             everybody=len(made.payload) + sizes[EVERYBODY],
-            aggregator=sizes[AGGREGATOR] + sizes[NEXT_AGGREGATOR],
+            aggregator=sizes[AGGREGATOR],
+            next_aggregator=sizes[NEXT_AGGREGATOR],
             one_member=sizes[0] + sizes[1] + sizes[2],
         )
         players.play(phase, number, range(1 if phase == "answer" else 3))
-    assert min(made.addressed.aggregator, made.addressed.one_member) > 0, "an answer has parts of both kinds"
+    assert min(made.addressed.next_aggregator, made.addressed.one_member) > 0, "an answer has parts of both kinds"
 
 
 def test_parts_that_are_missing_count_as_not_posted(config: LearningConfig) -> None:

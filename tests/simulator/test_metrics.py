@@ -68,7 +68,8 @@ def test_bytes_are_summed_by_who_fetches_them() -> None:
         addressed = address_bytes(bytes(1_000), posted)
         log.add(peer, 1, Contribution(b"", 20, None, None, addressed=addressed))
     row = _row(log, 1)
-    assert (row.bytes_for_all, row.bytes_for_aggregator, row.bytes_for_one) == (3_007, 109, 600)
+    assert (row.bytes_for_all, row.bytes_for_aggregator, row.bytes_for_one) == (3_007, 100, 600)
+    assert row.bytes_for_next_aggregator == 9
 
 
 def test_what_is_received_in_a_round_is_the_model_of_the_round_before() -> None:
