@@ -40,6 +40,7 @@ from gmpy2 import context, mpz, powmod, powmod_sec
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.randomness import RandomBytes, random_bits
+from fedchain.crypto.threshold.power_product import power_product
 from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
 
 CHALLENGE_BITS = 128
@@ -125,10 +126,7 @@ def _commitments(statement: ShareStatement, e: int, z: int) -> tuple[mpz, mpz]:
 
 def _combine(numbers: Iterable[mpz], statement: ShareStatement, modulus: mpz) -> mpz:
     """Π of numbers, each to the power of its coefficient."""
-    product = mpz(1)
-    for number, coefficient in zip(numbers, _coefficients(statement), strict=True):
-        product = product * powmod(number, coefficient, modulus) % modulus
-    return product
+    return power_product(numbers, _coefficients(statement), modulus)
 
 
 def _coefficients(statement: ShareStatement) -> list[int]:

@@ -61,8 +61,9 @@ SHARE = "threshold_share"
 UPDATE, OPENING = "update", "decryption_share"
 """The two phases."""
 
-FRACTION_BITS = 32
-"""A number x is encrypted as the integer next to x 2^32."""
+FRACTION_BITS = 24
+"""A number x is encrypted as the integer next to x 2^24. From 1/2 to 1 a float32 is exactly such a number; the error of
+smaller ones, 2^-25 at most, is what rounding one from there to float32 may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What threshold encryption costs at 2048 bits: operations on one core, and a whole round of FedPH on two.
 
 FedPH's Table 3 gives 0.039 s for 384 numbers, its embeddings, and 3.37 s for 33,200, its model, one number in a
-ciphertext; that fits a key of 128 bits. Here 53 numbers lie in a ciphertext, with 32 bits behind the point and room for
+ciphertext; that fits a key of 128 bits. Here 68 numbers lie in a ciphertext, with 24 bits behind the point and room for
 five summands of magnitude 4.
 
 A round: each of 5 members encrypts prototypes of 10 classes × 512 numbers, everybody multiplies the ciphertexts, each
@@ -34,6 +34,7 @@ from fedchain.crypto.threshold import (
     add,
     deal,
 )
+from fedchain.learning.aggregation.threshold import FRACTION_BITS
 
 MEMBERS, THRESHOLD = 5, 3
 CLASSES, D = 10, 512
@@ -41,7 +42,7 @@ EMBEDDINGS, MODEL = 384, 33_200
 """Numbers of FedPH's Table 3."""
 
 CORES = 2
-POINT = FixedPoint(32, 4.0)
+POINT = FixedPoint(FRACTION_BITS, 4.0)
 SENDERS = [PrivateKey(bytes([member]) * 32).public_key for member in range(1, MEMBERS + 1)]
 
 Dealt = tuple[ThresholdPublicKey, tuple[KeyShare, ...]]

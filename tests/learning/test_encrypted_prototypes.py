@@ -143,6 +143,15 @@ def test_an_encrypted_round_is_the_plain_integer_round_bit_for_bit(
     assert (known["holders"] >= int(settings.get("contributors_min", 3))).all()
 
 
+def test_what_is_encrypted_is_as_exact_as_a_float32_of_magnitude_1() -> None:
+    draw, point = np.random.default_rng(0), FixedPoint(FRACTION_BITS, 1.0)
+    large = draw.uniform(0.5, 1.0, 1_000).astype(np.float32)
+    assert (point.decode(point.encode(large)) == large).all()
+    small = draw.uniform(-0.5, 0.5, 1_000).astype(np.float32)
+    errors = np.abs(point.decode(point.encode(small)) - small)
+    assert 0 < errors.max() <= np.spacing(np.float32(0.5)) / 2
+
+
 def test_classes_with_too_few_holders_stay_closed() -> None:
     game = Game(task(contributors_min=3))
     game.close("update", 1, game.posts("update", 1))

@@ -49,7 +49,7 @@ def test_an_encrypted_round_is_followed_with_nothing_but_integers(vector: dict[s
     bits = int.from_bytes(data[:2])
     n, size = int.from_bytes(data[7 : 7 + bits // 8]), bits // 4
     members, width = len(vector["members"]), vector["embedding_size"]
-    bound = members * int(vector["magnitude_max"] * 2**32)
+    bound = members * int(vector["magnitude_max"] * 2**24)
     digit = bound.bit_length() + 1
     per = (bits - 1) // digit
     rows_per_class = -(-width // per)
@@ -87,7 +87,7 @@ def test_an_encrypted_round_is_followed_with_nothing_but_integers(vector: dict[s
                 low = (plaintext + 2 ** (digit - 1)) % 2**digit - 2 ** (digit - 1)
                 numbers.append(low)
                 plaintext = (plaintext - low) >> digit
-        prototypes.append([number / 2**32 / len(posted[label]) for number in numbers])
+        prototypes.append([number / 2**24 / len(posted[label]) for number in numbers])
     assert opened == vector["labels"] == [0, 1], "class 3 has one holder"
     assert np.array(prototypes, dtype=np.float32).tolist() == vector["prototypes"]
 

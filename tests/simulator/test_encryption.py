@@ -139,7 +139,7 @@ def test_forged_shares_are_looked_at_once_named_and_stop_nobody(monkeypatch: pyt
     assert [row.posts for row in found.rows] == [3] * 4, "the others opened the sums of each round"
     assert max(verified.values()) <= SCENARIO.peers + 1, "each node and the auditor, once"
     reasons = ["the proof does not hold for these ciphertexts"] * 3 + [
-        "as a share, ciphertext 49 of 50 is not from 1 to"
+        "as a share, ciphertext 39 of 40 is not from 1 to"
     ]
     for number, reason in enumerate(reasons, 1):
         ((message, times),) = refused[number].items()
