@@ -31,7 +31,7 @@ from fedchain.node.core.notices import Contradicted
 
 
 class BlockImport:
-    """Takes blocks of the open height. Of a candidate's parts, this peer has to have those that it reads."""
+    """Takes blocks of the open height."""
 
     def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts) -> None:
         self._context, self._crimes, self._bulk = context, crimes, bulk
@@ -88,14 +88,14 @@ class BlockImport:
         self._validate(entry, knowledge, is_own=True)
 
     def advance(self) -> None:
-        """Have the knowledge of every candidate recomputed whose contents are here, and take it once its parts are."""
+        """Have the knowledge of every candidate recomputed whose contents are here, and look for its parts."""
         context = self._context
         for entry in list(context.ledger.entries.values()):
-            if entry.is_valid or entry.is_refuted or entry.is_computing:
+            if entry.is_refuted or entry.is_computing:
                 continue
             posts = entry.block.transactions
-            if entry.is_recomputed:
-                self._take(entry)
+            if entry.is_valid:
+                entry.lacks_parts = entry.lacks_parts and not self._has_parts(posts)
             elif not missing_contents(context.head, posts, context.content):
                 entry.is_computing = True
                 context.emit(Compute(recompute_job(context, posts)))
@@ -119,7 +119,7 @@ class BlockImport:
             self._keep_late(result)
             return
         for entry in list(context.ledger.entries.values()):
-            if entry.block.transactions == job.transactions and not entry.is_recomputed and not entry.is_refuted:
+            if entry.block.transactions == job.transactions and not entry.is_valid and not entry.is_refuted:
                 entry.is_computing = False
                 if isinstance(result, Refused):
                     self._refute(entry, result)
@@ -144,15 +144,9 @@ class BlockImport:
         except Refused as error:
             self._refute(entry, error, knowledge.root)
             return
-        entry.is_recomputed = True
+        entry.is_valid, entry.lacks_parts = True, not is_own and not self._has_parts(entry.block.transactions)
         context.contents.put(header.knowledge_root, knowledge.data)
-        self._take(entry, is_own=is_own)
-
-    def _take(self, entry: Entry, *, is_own: bool = False) -> None:
-        """A candidate over which everything was recomputed is valid, once this peer has the parts that it reads."""
-        if is_own or self._has_parts(entry.block.transactions):
-            entry.is_valid = True
-            self._context.emit(Persist((*self._contents(entry.block), Candidate(entry.block, is_own=is_own))))
+        context.emit(Persist((*self._contents(entry.block), Candidate(entry.block, is_own=is_own))))
 
     def _refute(self, entry: Entry, error: Refused, recomputed: Hash = b"") -> None:
         """Something else is computed here. Whether the miner or we are wrong is known when the height is decided."""

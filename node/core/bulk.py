@@ -85,10 +85,9 @@ class BulkParts:
 
     # what is asked
 
-    def reads_any(self, post: Transaction, payload: bytes) -> bool:
-        """Whether a post is whole, or this peer reads a part of it: only then it can tell what others could get."""
-        parts = self._parts(post, payload)
-        return not parts or any(self._is_ours(reader, post.round) for _, _, reader in parts)
+    def reads_all(self, post: Transaction, payload: bytes) -> bool:
+        """Whether a post is whole, or this peer reads every part of it: only then it can tell what others could get."""
+        return all(self._is_ours(reader, post.round) for _, _, reader in self._parts(post, payload))
 
     def lacks(self, post: Transaction, payload: bytes) -> bool:
         """Whether this peer reads a part of a post that is not here."""

@@ -14,6 +14,9 @@ DEVIATIONS = 4
 GRACE = 4
 """Where the quorum itself came late, its stragglers get a quarter of that time more."""
 
+PARTS_MS, PARTS_MINING_TIMES = 8_000, 2
+"""A block whose parts do not come is held back for this time, and as long as mining another one may well take."""
+
 MINING_TIMES = 8
 """An omission is forgiven after a timeout and so many times the mining time: bad luck is longer with one in 3,000."""
 
@@ -41,6 +44,11 @@ def forgiven_after_ms(genesis: Genesis) -> int:
     block through whenever the others have no luck.
     """
     return genesis.phase_timeout_ms + MINING_TIMES * genesis.target_mining_time_ms
+
+
+def parts_forgiven_after_ms(genesis: Genesis) -> int:
+    """How long a block that counts a post whose parts do not come waits for another, in milliseconds since it came."""
+    return PARTS_MS + PARTS_MINING_TIMES * genesis.target_mining_time_ms
 
 
 def patience_ms(genesis: Genesis, state: State, quorum_after_ms: int | None) -> int:

@@ -30,10 +30,10 @@ class Entry:
     """The state after it, should it become final."""
     arrived_ms: int
     """When it came, by the monotonic clock: what it should have counted is judged by this."""
-    is_recomputed: bool = False
-    """Whether its knowledge was recomputed and is right."""
     is_valid: bool = False
-    """Whether, beside that, all parts of its posts are here that this peer reads; until then nothing is said of it."""
+    """Whether its knowledge was recomputed and is right."""
+    lacks_parts: bool = False
+    """Whether parts of its posts that this peer reads are not here, once it is valid: that delays this peer's vote."""
     refuted: Refused | None = None
     """Why its knowledge is not what was recomputed; None: it was not, or is."""
     recomputed: Hash = b""

@@ -27,7 +27,7 @@ class Mempool:
     def add(self, post: Transaction, now_ms: int, *, is_demanded: bool = True) -> bool:
         """Keep ``post``, unless its sender has one there already.
 
-        Who reads none of the parts that a post lists cannot tell whether anybody could get them, and does not demand
+        Who does not read all parts that a post lists cannot tell whether anybody could get them, and does not demand
         that a block counts it.
         """
         phase = post.round, post.phase

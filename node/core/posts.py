@@ -145,7 +145,7 @@ class Posts:
         if self._bulk.lacks(post, payload):
             self._bulk.gather(post, payload)
             return
-        is_demanded = self._bulk.reads_any(post, payload)
+        is_demanded = self._bulk.reads_all(post, payload)
         if self._context.mempool.add(post, self._context.now.ms, is_demanded=is_demanded):
             self._context.contents.put(post.payload_hash, payload)
 

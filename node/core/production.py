@@ -226,11 +226,12 @@ class Production:
             context.emit(Compute(recompute_job(context, posts)))
 
     def _is_counted(self, posts: tuple[Transaction, ...]) -> bool:
-        """Whether a valid candidate counts everybody that ``posts`` are of.
+        """Whether a valid candidate, whose parts are here, counts everybody that ``posts`` are of.
 
         As many posts are not enough: who shows its own post in its own block alone could leave out another's instead.
         """
-        rivals = [entry for entry in self._context.ledger.entries.values() if entry.is_valid]
+        entries = self._context.ledger.entries.values()
+        rivals = [entry for entry in entries if entry.is_valid and not entry.lacks_parts]
         if any(entry.posts == len(self._context.head.contributors) for entry in rivals):
             return True
         senders = {post.sender for post in posts} if rivals else set()

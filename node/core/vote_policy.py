@@ -7,12 +7,14 @@ only. All times are of this peer's monotonic clock: what a miner writes cannot m
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.node.core.context import Context
-from fedchain.node.core.deadlines import forgiven_after_ms, patience_ms
+from fedchain.node.core.deadlines import forgiven_after_ms, parts_forgiven_after_ms, patience_ms
 from fedchain.node.core.ledger import Entry
 
 
 def deserves_vote(context: Context, entry: Entry) -> bool:
     """Whether this peer would vote for a valid block now."""
+    if entry.lacks_parts and not is_lack_forgiven(context, entry):
+        return False
     if entry.posts and entry.posts == len(context.head.contributors):
         return True  # nobody is left to wait for
     if omits_posts(context, entry):
@@ -23,6 +25,17 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
     return is_patience_over(context) or not (
         expected_contributors(context.head) - {post.sender for post in entry.block.transactions}
     )
+
+
+def is_lack_forgiven(context: Context, entry: Entry) -> bool:
+    """Whether a block whose parts have not come here has been held back long enough.
+
+    It counts a post whose author does not give us what it gives others, or gives nobody. Those who read nothing of it
+    cannot tell, and prefer the block; if we never joined them, and a faulty member kept silent, the height would wait
+    for ever. By then a block without that post has been mined, if enough members lack its parts.
+    """
+    held_ms = context.now.ms - entry.arrived_ms
+    return is_patience_over(context) and held_ms >= parts_forgiven_after_ms(context.genesis)
 
 
 def omits_posts(context: Context, entry: Entry) -> bool:

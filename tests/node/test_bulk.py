@@ -11,17 +11,20 @@ from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
 from fedchain.chain.transaction import Transaction
+from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
 from fedchain.node.core.bulk import FETCHED_AT_ONCE
+from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Computed
 from fedchain.node.core.jobs import KeepPart
 from fedchain.node.service import keep_part
 from tests.chain.builders import genesis, post
-from tests.node.stage import Stage, blamed, refused, sent
+from tests.node.driver import Federation, check_agreement
+from tests.node.stage import Stage, blamed, refused, sent, votes
 
 RECORD = struct.Struct(">32sIi")
 GOOD, OTHER = b"good" * 100, b"good" + bytes(CHUNK_SIZE)
@@ -210,14 +213,52 @@ def a_block(stage: Stage, reader: int = AGGREGATOR) -> Block:
     return stage.block(posts=tuple(posts))
 
 
-def test_a_block_is_valid_for_a_reader_once_it_has_the_parts() -> None:
+def test_a_reader_votes_for_a_block_once_it_has_the_parts() -> None:
     at = stage()
+    at.wait(at.genesis.phase_timeout_ms / 1_000)
     block = a_block(at)
-    at.candidate(block)
-    assert not at.node.ledger.entries[block.hash].is_valid
+    effects = [*at.candidate(block), *at.wait(2)]
     for number in range(1, 4):
-        send(at, part_of(number, 1), at.genesis.members[number])
-    assert at.node.ledger.entries[block.hash].is_valid
+        assert votes(effects) == []
+        effects = send(at, part_of(number, 1), at.genesis.members[number])
+    effects += at.wait(1)
+    assert votes(effects) == [(VoteKind.PREVOTE, 0, block.hash)]
+
+
+def test_parts_that_do_not_come_hold_a_vote_back_for_a_while() -> None:
+    at = stage()
+    timeout_s, least_s = at.genesis.phase_timeout_ms / 1_000, parts_forgiven_after_ms(at.genesis) / 1_000
+    assert votes(at.wait(timeout_s)) == []
+    block = a_block(at)
+    effects = [*at.candidate(block), *at.wait(least_s - 1)]
+    assert votes(effects) == []
+    assert votes(at.wait(3)) == [(VoteKind.PREVOTE, 0, block.hash)]
+
+
+@pytest.mark.parametrize("wrong", [None, BAD], ids=["missing", "wrong"])
+def test_a_part_that_one_reader_does_not_get_stops_nobody(wrong: bytes | None) -> None:
+    document = genesis(4, aggregator=AggregatorRule.FIXED)
+    written: list[tuple[int, bytes]] = []
+
+    def write(number: int, effect: Contribute) -> bytes:
+        data = b"good %d %d %d" % (number, effect.round, effect.phase)
+        if number == 3:
+            data = wrong or data
+        if number != 3 or wrong:
+            written.append((number, data))
+        return listing((data, AGGREGATOR))
+
+    def is_over() -> bool:
+        while written:
+            number, data = written.pop()
+            federation.peers[number].parts[sha256(data)] = data
+        return all(peer.node.head.height >= 2 for peer in federation.peers[:3])
+
+    federation = Federation(document, rules=PartRules(document.members), payloads=write, miners=range(3))
+    # the liar says nothing but what it posts, and gives its part; without its vote all others have to agree
+    federation.drop = lambda sender, receiver, message: sender == 3 and not isinstance(message, PostMessage | Chunk)
+    federation.run(is_over, limit_s=300)
+    check_agreement(federation)
 
 
 def test_a_block_is_valid_at_once_for_who_reads_nothing_of_it() -> None:
@@ -306,6 +347,15 @@ def test_who_cannot_tell_does_not_demand_that_a_block_counts_a_post() -> None:
         assert held(at, item)
         demanded = [*at.node._context.mempool.held_before((1, 0), at.now_ms + 1)]
         assert demanded == ([item.sender] if at is reader else [])
+
+
+def test_who_reads_one_part_of_a_post_cannot_tell_about_the_others() -> None:
+    at = stage(1)
+    item, payload = a_post(at, (GOOD, EVERYBODY), (OTHER, AGGREGATOR), author=-1)
+    at.receive(PostMessage(item, payload))
+    send(at, GOOD, item.sender)
+    assert held(at, item)
+    assert [*at.node._context.mempool.held_before((1, 0), at.now_ms + 1)] == []
 
 
 def test_a_disk_that_refuses_a_part_is_nobodys_fault_and_nothing_is_left_of_it(
