@@ -242,8 +242,9 @@ class DistillationMethod(LocalSgdMethod):
         """Client after client: train on its examples, then answer with what the network says of them (FedICT,
         Algorithm 2, lines 14 to 18).
 
-        A client whose labels or examples are not all here, or do not fit each other, counts as not having posted.
-        Raises `NothingToPost` if that is so of all.
+        A client whose labels or examples are not all here, or do not fit each other, counts as not having posted, and
+        so does one whose examples the network cannot learn from without diverging: nobody shall be able to stop it for
+        all. Raises `NothingToPost` if no client is left.
         """
         from fedchain.learning.server import open_server, save_server
 
@@ -253,21 +254,24 @@ class DistillationMethod(LocalSgdMethod):
             before, drawn = server.copy(), client.generator.get_state()
             try:
                 answer = self._teach(server, client, round, sender, refs)  # (n, C)
-            except PartMissing:
+            except (PartMissing, TrainingDiverged):
                 server.restore(before)
                 client.generator.set_state(drawn)
                 continue
             rows = self._rows_max(client.info)
             answers += [self._send(client, round, "answers", {"logits": part}, sender) for part in _cut(answer, rows)]
         if not answers:
-            raise NothingToPost(f"member {client.index}, round {round.number}: the examples of no client are here")
+            raise NothingToPost(f"member {client.index}, round {round.number}: no client's examples are here and of use")
         state = save_server(server, client, round)
         return bulk.manifest([*answers, self._send(client, round, "server", state, NEXT_AGGREGATOR)])
 
     def _teach(
         self, server: Server, client: Client, round: Round, sender: int, refs: Sequence[PartRef]
     ) -> torch.Tensor:
-        """Train on a client's examples, and return what the network says of them, (n, C). Raises `PartMissing`."""
+        """Train on a client's examples, and return what the network says of them, (n, C).
+
+        Raises `PartMissing`, and `TrainingDiverged` where the answer has numbers that nobody would take.
+        """
         import torch
 
         bulk = bulk_of(round)
@@ -287,6 +291,7 @@ class DistillationMethod(LocalSgdMethod):
         if not self.answers_while_training:
             for place, ref in zip(places, refs, strict=True):
                 answer[place] = server.predict(_read_examples(bulk, ref, len(place))[0])
+        server.validate(answer)
         return answer
 
     def _answer_to(self, client: Client, round: Round) -> torch.Tensor | None:

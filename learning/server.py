@@ -18,6 +18,7 @@ from fedchain.learning.exceptions import PartMissing, TrainingDiverged
 from fedchain.learning.models.prototypes import EVALUATION_BATCH
 from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.vectors import flatten, read_state, trained_parameters, unflatten, write_state
+from fedchain.learning.payload.spec import MAGNITUDE_MAX
 from fedchain.learning.training import take_step
 
 if TYPE_CHECKING:
@@ -80,6 +81,13 @@ class Server:
         """Return logits (rows, C) in evaluation mode."""
         self._model.eval()
         return torch.cat([self._model(_as_read(batch)) for batch in torch.split(features, EVALUATION_BATCH)])
+
+    def validate(self, answer: torch.Tensor) -> None:
+        """Raise `TrainingDiverged` unless an answer and all parameters are finite and of bounded magnitude."""
+        for values in (answer, flatten(self._parameters).detach()):
+            largest = float(values.abs().max())
+            if not largest <= MAGNITUDE_MAX:
+                raise TrainingDiverged(*self._where, self._steps, largest, f"the network has numbers of {largest}")
 
     def copy(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return copies of the network's state and of its momentum, one vector each."""

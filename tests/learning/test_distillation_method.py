@@ -10,13 +10,13 @@ import torch
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.distillation_method import DistillationMethod
-from fedchain.learning.exceptions import ConfigurationError, NothingToPost, TrainingDiverged
+from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.shapes import info_of
 from fedchain.learning.models.vectors import write_state
-from fedchain.learning.payload.bulk import NEXT_AGGREGATOR, PART_SIZE_MAX, PartRef, decode_part, listed
-from fedchain.learning.payload.codec import decode
+from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX, PartRef, decode_part, listed
+from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Tensors
@@ -183,7 +183,7 @@ def test_without_any_examples_the_phase_closes_empty() -> None:
     federation.step("update")
     federation.parts._parts.clear()
     before = federation.learner.checkpoint(CLIENTS)
-    with pytest.raises(NothingToPost, match="member 3, round 1: the examples of no client are here"):
+    with pytest.raises(NothingToPost, match="member 3, round 1: no client's examples are here and of use"):
         federation.learner.contribute(CLIENTS, "distill", 1, federation.knowledge)
     assert federation.learner.checkpoint(CLIENTS) == before
     assert federation.rules.aggregate("distill", 1, federation.knowledge, []) == federation.knowledge
@@ -234,9 +234,36 @@ def test_an_aggregator_that_diverges_posts_nothing_and_stays_as_it_was() -> None
         assert state.values is not None
         state.values[:] = 1e30
     before = federation.learner.checkpoint(CLIENTS)
-    with pytest.raises(TrainingDiverged):
+    with pytest.raises(NothingToPost, match="no client's examples are here and of use"):
         federation.learner.contribute(CLIENTS, "distill", 2, federation.knowledge)
     assert federation.learner.checkpoint(CLIENTS) == before
+
+
+def test_examples_that_nobody_can_learn_from_stop_nobody_else() -> None:
+    """They are valid numbers, and would leave the aggregator's network without any."""
+    hostile, without = Relay(small(learning_rate=0.1)), Relay(small(learning_rate=0.1))
+    for federation in (hostile, without):
+        federation.round = 1
+    with hostile.learner.lend(1, 1) as client:
+        round = hostile.learner._round(client, 1, hostile.knowledge)
+        bulk = hostile.learner._bulk(client, hostile.learner._phases["update"], round)
+        features = np.full((len(client.train_labels), 13), 9e5, np.float32)
+        logits = np.full((len(client.train_labels), 10), -9e5, np.float32)
+        logits[:, 0] = 9e5
+        assert bulk is not None
+        bulk.write("examples", {"features": features, "logits": logits}, AGGREGATOR)
+        posted = encode(bulk.manifest())
+    honest = {place: hostile.learner.contribute(place, "update", 1, hostile.knowledge).payload for place in (0, 2)}
+    posts = [(bytes([place]), payload) for place, payload in sorted({**honest, 1: posted}.items())]
+    for sender, payload in posts:
+        hostile.rules.check("update", sender, 1, hostile.knowledge, payload)
+    hostile.knowledge = hostile.rules.aggregate("update", 1, hostile.knowledge, posts)
+    (payload,) = hostile.step("distill")
+    assert {ref.reader for ref in hostile.refs("distill", payload)} == {0, 2, NEXT_AGGREGATOR}
+    without.knowledge = without.rules.aggregate("update", 1, without.knowledge, [posts[0], posts[2]])
+    without.parts = hostile.parts
+    other = without.new_learner()
+    assert other.contribute(CLIENTS, "distill", 1, without.knowledge).payload == payload
 
 
 def test_models_must_have_features_of_one_shape() -> None:
