@@ -170,7 +170,8 @@ def _open_genesis() -> Session:
         rules = Application(config)
         phases = {"setup": setup_phases(rules), "phases": round_phases(rules)}
         rule = AggregatorRule(rules.method.aggregator)
-        seeds.append(genesis(2, learning=learning_to_genesis(config), aggregator=rule, **phases).encode())
+        count = 2 + (rule is AggregatorRule.DEDICATED)
+        seeds.append(genesis(count, learning=learning_to_genesis(config), aggregator=rule, **phases).encode())
 
     def read(data: bytes) -> Genesis:
         found = Genesis.decode(data)
