@@ -34,6 +34,11 @@ class Assembly:
         return self.size is None or self.size > CHUNK_SIZE
 
     @property
+    def arrived(self) -> int:
+        """Bytes that have come, without a gap."""
+        return self._size
+
+    @property
     def size_bound(self) -> int:
         """Bytes that it may have at most."""
         return self._size_max if self.size is None else self.size

@@ -124,6 +124,15 @@ class Downloads:
         for content_hash in [known for known in self._downloads if known not in wanted]:
             self._remove(content_hash)
 
+    def arrived(self, content_hash: Hash) -> int:
+        """Bytes that have come of a content, without a gap."""
+        return self._downloads[content_hash].parts.arrived if content_hash in self._downloads else 0
+
+    def give_up(self, content_hash: Hash) -> None:
+        """Fetch a content no more."""
+        if content_hash in self._downloads:
+            self._remove(content_hash)
+
     def _ask(self, content_hash: Hash, now_ms: int) -> list[Request]:
         """Ask for more of a content, and remember whether anybody owes us any of it."""
         download = self._downloads[content_hash]

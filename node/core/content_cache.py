@@ -137,6 +137,11 @@ class ContentCache:
         """Fetch a knowledge or a state by its hash, which is all that the chain says of it."""
         return self._fetch(content_hash, None, provider, now_ms)
 
+    def stop_part(self, part_hash: Hash) -> None:
+        """Fetch a part no more, unless it is awaited as a content, too."""
+        if part_hash not in self._as_content:
+            self.downloads.give_up(part_hash)
+
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
         """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held, unless only a part was wanted."""
         content, requests = self.downloads.on_chunk(peer, chunk, now_ms)

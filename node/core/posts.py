@@ -75,7 +75,7 @@ class Posts:
         if content is None:
             return False
         if chunk.content_hash in self._bulk:
-            self._bulk.on_bytes(chunk.content_hash, content)
+            self._bulk.on_bytes(chunk.content_hash, content, peer)
         context.emit(*(Send(asker, part) for asker, part in context.contents.take_askers(chunk.content_hash)))
         if chunk.content_hash == context.head.knowledge_root:
             context.emit(Persist((Content(chunk.content_hash, content),)))

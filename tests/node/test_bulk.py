@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.exceptions import LimitReached
+from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
 from fedchain.chain.transaction import Transaction
@@ -18,12 +18,13 @@ from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
 from fedchain.node.core.bulk import FETCHED_AT_ONCE
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
-from fedchain.node.core.effects import Contribute, Effect
-from fedchain.node.core.events import Computed
+from fedchain.node.core.effects import Compute, Contribute, Effect, Send
+from fedchain.node.core.events import Computed, MessageReceived
 from fedchain.node.core.jobs import KeepPart
+from fedchain.node.core.moment import Moment
 from fedchain.node.service import keep_part
-from tests.chain.builders import genesis, post
-from tests.node.driver import Federation, check_agreement
+from tests.chain.builders import CREATED_MS, genesis, post
+from tests.node.driver import Federation, HeldParts, check_agreement
 from tests.node.stage import Stage, blamed, refused, sent, votes
 
 RECORD = struct.Struct(">32sIi")
@@ -356,6 +357,123 @@ def test_who_reads_one_part_of_a_post_cannot_tell_about_the_others() -> None:
     send(at, GOOD, item.sender)
     assert held(at, item)
     assert [*at.node._context.mempool.held_before((1, 0), at.now_ms + 1)] == []
+
+
+def test_parts_that_never_come_hold_up_no_others() -> None:
+    at = stage()
+    liar, listed = a_post(at, *((b"good, but nowhere %d" % number, AGGREGATOR) for number in range(64)))
+    at.receive(PostMessage(liar, listed))
+    item, payload = a_post(at, (GOOD, AGGREGATOR), (OTHER, AGGREGATOR), author=1)
+    at.receive(PostMessage(item, payload))
+    wanted = asked(at.wait(3))
+    assert sha256(GOOD) in wanted
+    send(at, GOOD, item.sender)
+    assert sha256(OTHER) in [*wanted, *asked(at.wait(3))]
+    send(at, OTHER, item.sender)
+    assert held(at, item)
+    assert not held(at, liar)
+
+
+def test_who_gives_little_by_little_holds_up_no_others() -> None:
+    at = stage()
+    slow = [b"good" + bytes([number]) * 2 * CHUNK_SIZE for number in range(FETCHED_AT_ONCE)]
+    liar, listed = a_post(at, *((data, AGGREGATOR) for data in slow))
+    at.receive(PostMessage(liar, listed))
+    item, payload = a_post(at, (GOOD, AGGREGATOR), author=1)
+    effects = at.receive(PostMessage(item, payload))
+    for data in slow[:4]:
+        effects += at.tick(1)
+        effects += at.receive(Chunk(sha256(data), 0, data[:CHUNK_SIZE]), liar.sender)
+    assert sha256(GOOD) in asked(effects)
+
+
+def test_of_one_members_parts_those_that_come_do_not_wait_for_those_that_do_not() -> None:
+    at = stage()
+    gone = [b"good, but nowhere %d" % number for number in range(FETCHED_AT_ONCE)]
+    item, payload = a_post(at, *((data, AGGREGATOR) for data in (*gone, GOOD)))
+    at.receive(PostMessage(item, payload))
+    assert sha256(GOOD) in asked(at.wait(6))
+
+
+def test_everybody_that_lists_a_part_is_asked_for_it() -> None:
+    document = genesis(16, aggregator=AggregatorRule.FIXED)
+    at = Stage(document, 0, PartRules(document.members), contributes=False)
+    for author in (5, 9):
+        item, payload = a_post(at, (GOOD, AGGREGATOR), author=author)
+        at.receive(PostMessage(item, payload))
+    effects = at.wait(6)
+    assert at.others[9] in {effect.peer for effect in effects if isinstance(effect, Send)}
+    send(at, GOOD, at.others[9])
+    assert held(at, item)
+
+
+def chunk_alone(at: Stage, data: bytes) -> tuple[KeepPart, list[Effect]]:
+    """A part comes, from whoever is asked, and the disk is slow: its job, and what else follows."""
+    moment, effects = Moment(at.now_ms - CREATED_MS, at.now_ms), list[Effect]()
+    for provider in (*at.others, *at.others, *at.others):  # a size that is a lie makes it begin again
+        effects += at.node.handle(MessageReceived(provider, Chunk(sha256(data), 0, data)), moment)
+    (job,) = (effect.job for effect in effects if isinstance(effect, Compute))
+    assert isinstance(job, KeepPart)
+    return job, effects
+
+
+def test_who_contributes_waits_for_the_disk_too() -> None:
+    at = stage()
+    block = a_block(at)
+    at.candidate(block)
+    at.final(block)
+    for number in (1, 2):
+        send(at, part_of(number, 1), at.genesis.members[number])
+    job, effects = chunk_alone(at, part_of(3, 1))
+    assert not [item for item in (*effects, *at.wait(3)) if isinstance(item, Contribute)]
+    at.victim.parts[job.part_hash] = job.data
+    assert [item for item in at.handle(Computed(job, None)) if isinstance(item, Contribute)]
+
+
+def test_what_the_knowledge_lists_is_fetched_again_after_a_lie_about_it() -> None:
+    at = stage()
+    lie = RECORD.pack(sha256(part_of(1, 1)), 1, AGGREGATOR)
+    liar = post(at.chain.key(at.others[2]), at.genesis, 1, lie)
+    at.receive(PostMessage(liar, lie))
+    job, _ = chunk_alone(at, part_of(1, 1))
+    assert job.post == liar
+    block = a_block(at)
+    at.candidate(block)
+    at.final(block)
+    refusal = InvalidPayload("part", "another size is listed")
+    wanted = asked([*at.handle(Computed(job, refusal)), *at.tick(1)])
+    assert sha256(part_of(1, 1)) in wanted
+
+
+def test_a_part_that_the_disk_refuses_is_fetched_again_after_a_while() -> None:
+    at = stage()
+    item, payload = a_post(at, (GOOD, AGGREGATOR))
+    at.receive(PostMessage(item, payload))
+    job, _ = chunk_alone(at, GOOD)
+    at.handle(Computed(job, LimitReached("disk", "no space left")))
+    assert asked(at.wait(6)) == []
+    assert sha256(GOOD) in asked(at.wait(4))
+    send(at, GOOD)
+    assert held(at, item)
+
+
+def test_the_disk_is_asked_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Hash] = []
+    has = HeldParts.has
+
+    def look(parts: HeldParts, part_hash: Hash) -> bool:
+        looked.append(part_hash)
+        return has(parts, part_hash)
+
+    monkeypatch.setattr(HeldParts, "has", look)
+    at = stage()
+    parts = [b"good %d" % number for number in range(200)]
+    item, payload = a_post(at, *((data, AGGREGATOR) for data in parts))
+    at.receive(PostMessage(item, payload))
+    for data in parts:
+        send(at, data)
+    assert held(at, item)
+    assert len(looked) <= 3 * len(parts)
 
 
 def test_a_disk_that_refuses_a_part_is_nobodys_fault_and_nothing_is_left_of_it(
