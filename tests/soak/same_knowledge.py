@@ -5,6 +5,7 @@ then the same keys and the same genesis document are simulated. After every phas
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,10 @@ def main() -> None:
             compare(method, folder / "net", figures)
 
 
-def compare(method: str, net: Path, figures: Figures) -> None:
-    """Let processes learn, and then simulate them."""
+def compare(
+    method: str, net: Path, figures: Figures, disturb: Callable[[list[LocalNode], Figures], None] | None = None
+) -> None:
+    """Let processes learn, whatever is done to them meanwhile, and then simulate them undisturbed."""
     config = LearningConfig(method=method, clients=PEERS, hyperparameters=SETTINGS.get(method, {}), **TASKS[method])
     rule = choose_aggregator(config)
     nodes = found_testnet(
@@ -75,6 +78,8 @@ def compare(method: str, net: Path, figures: Figures) -> None:
     try:
         for node in nodes:
             node.start()
+        if disturb is not None:
+            disturb(nodes, figures)
         wait_until(lambda: all(look(node).get("finished") for node in nodes), "all rounds are closed", TIMEOUT_S)
     finally:
         stop_all(nodes)
