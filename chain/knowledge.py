@@ -24,6 +24,9 @@ EMPTY_ROOT: Hash = sha256(EMPTY_KNOWLEDGE)
 """Root of the knowledge before the first block; its bytes need not be held."""
 
 
+PART_SIZE_MAX = 16 * 2**20 + 1
+"""Bytes of a part, at most."""
+
 Part = tuple[Hash, int, int]
 """Bytes that a post refers to: hash, size, and reader, who is the place of a member or one of the three below."""
 

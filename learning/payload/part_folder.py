@@ -45,6 +45,8 @@ class PartFolder:
             data = path.read_bytes()
         except FileNotFoundError:
             raise PartMissing(f"part {part_hash.hex()} is not here") from None
+        except OSError as error:
+            raise PartMissing(f"part {part_hash.hex()} cannot be read: {error}") from None
         if sha256(data) != part_hash:
             path.unlink(missing_ok=True)
             raise PartMissing(f"part {part_hash.hex()} was damaged on the disk")
@@ -59,13 +61,14 @@ class PartFolder:
             with self._path(part_hash).open("rb") as file:
                 file.seek(start)
                 return file.read(size)
-        except (FileNotFoundError, PartMissing):
+        except (OSError, PartMissing):
             return None
 
     def write(self, part_hash: Hash, data: bytes) -> None:
         """See `PartStore`."""
         path = self._path(part_hash)
-        if path.exists() and path.stat().st_size == len(data):
+        with contextlib.suppress(PartMissing):
+            self.read(part_hash)  # what is damaged is written again
             return
         is_new = not path.parent.exists()
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

@@ -93,6 +93,7 @@ class BulkParts:
         self._running: dict[Hash, _Running] = {}
         self._keeping: dict[Hash, list[_Claim]] = {}  # what has come, and is being checked and written
         self._here: set[Hash] = set()  # what was found or written since the head moved
+        self._spared: set[Hash] | None = None  # what the disk was told to keep, and what was written since
         self._lists: OrderedDict[Hash, Sequence[Part]] = OrderedDict()  # by post
         self._awaited: set[Hash] = set()  # what the knowledge lists for us and is not here
         self._came_ms = 0  # when some of that came last, or the knowledge did
@@ -170,6 +171,8 @@ class BulkParts:
             self._came_ms = now_ms
         if result is None:
             self._here.add(part_hash)
+            if self._spared is not None:
+                self._spared.add(part_hash)
             self._awaited.discard(part_hash)
             for post, payload, missing in list(self._gathering.values()):
                 missing.discard(part_hash)
@@ -214,7 +217,9 @@ class BulkParts:
         posts = [*gathered, *((post, payload) for post, payload in held if payload is not None)]
         listed = {part_hash for post, payload in posts for part_hash, _, _ in self._parts(post, payload)}
         if not is_first:  # after a restart, parts are here of a post that our trainer made and nobody knows yet
-            context.emit(KeepParts(self._known | self._before | listed | {*self._keeping, *self._wanted}))
+            needed = self._known | self._before | listed | {*self._keeping, *self._wanted}
+            self._spared = {*needed}
+            context.emit(KeepParts(needed))
         self._ask()
 
     def _look_for(self, known: Sequence[tuple[int, Part, int]]) -> None:
@@ -224,7 +229,10 @@ class BulkParts:
         self._waiting.clear()
         claims: dict[Hash, list[_Claim]] = {}
         for posted_in, (part_hash, size, reader), sender in known:
-            if self._is_ours(reader, posted_in) and (part_hash in self._keeping or not self._has(part_hash)):
+            is_own = context.genesis.members[sender] == context.me  # our trainer writes without telling us
+            if not self._is_ours(reader, posted_in) or (is_own and self._lookup.has(part_hash)):
+                continue
+            if part_hash in self._keeping or not self._has(part_hash):
                 claims.setdefault(part_hash, []).append(_Claim(size, context.genesis.members[sender], None, b""))
         self._given_up &= self._known
         self._awaited, self._came_ms = claims.keys() - self._given_up, context.now.ms
@@ -336,9 +344,10 @@ class BulkParts:
                 yield part
 
     def _has(self, part_hash: Hash) -> bool:
-        """Whether a part is here; the disk is asked once while a phase is open."""
+        """Whether a part is here, and stays; the disk is asked once while a phase is open, and may be slow to drop."""
         if part_hash not in self._here:
-            if part_hash in self._wanted or not self._lookup.has(part_hash):
+            is_dropped = self._spared is not None and part_hash not in self._spared
+            if part_hash in self._wanted or is_dropped or not self._lookup.has(part_hash):
                 return False
             self._here.add(part_hash)
         return True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import ContentLookup
+from fedchain.chain.knowledge import PART_SIZE_MAX, ContentLookup
 from fedchain.chain.transaction import PostKey, Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -50,7 +50,7 @@ class ContentCache:
         self._stored, self._stored_part, self._intern = stored, stored_part, intern
         self._held: dict[Hash, bytes] = {}
         self._recent_size_max = recent_size_max
-        self.downloads = Downloads(genesis.knowledge_size_max)
+        self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX))
         """What is on its way."""
         self._as_content: set[Hash] = set()  # what of it is to be held
         self._waiting: dict[PostKey, Transaction] = {}

@@ -9,6 +9,7 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
+from fedchain.chain import knowledge
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
 from fedchain.learning.bulk import AddressedBytes
@@ -235,3 +236,20 @@ def test_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
 def _ref() -> PartRef:
     data = encode_part({"rows": NOISE})
     return PartRef(sha256(data), len(data), "rows", AGGREGATOR)
+
+
+def test_a_file_that_cannot_be_read_is_missing_and_a_damaged_one_is_written_again(tmp_path: Path) -> None:
+    folder, data = PartFolder(tmp_path), b"part"
+    path = tmp_path / sha256(data).hex()[:2] / sha256(data).hex()
+    path.mkdir(parents=True)  # reading it fails as on a bad disk
+    assert folder.read_range(sha256(data), 0, 4) is None
+    with pytest.raises(PartMissing, match="cannot be read"):
+        folder.read(sha256(data))
+    path.rmdir()
+    path.write_bytes(b"trap")
+    folder.write(sha256(data), data)
+    assert folder.read(sha256(data)) == data
+
+
+def test_the_chain_knows_how_large_a_part_may_be() -> None:
+    assert PART_SIZE_MAX + 1 == knowledge.PART_SIZE_MAX

@@ -476,6 +476,32 @@ def test_the_disk_is_asked_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -
     assert len(looked) <= 3 * len(parts)
 
 
+def test_a_lie_about_the_size_of_a_large_part_is_no_fault_of_who_gives_it() -> None:
+    at, data = stage(payload_size_max=2**10, inline_size_max=2**10), b"good" + bytes(5 * CHUNK_SIZE)
+    lie = RECORD.pack(sha256(data), len(data) + 1, AGGREGATOR)
+    liar = post(at.chain.key(at.others[0]), at.genesis, 1, lie)
+    item, payload = a_post(at, (data, AGGREGATOR), author=1)
+    effects = [*at.receive(PostMessage(liar, lie)), *at.receive(PostMessage(item, payload))]
+    for effect in effects:  # which grow: whoever is asked gives what it is asked for
+        if isinstance(effect, Send) and isinstance(effect.message, GetContent):
+            start = effect.message.offset
+            effects += at.receive(Chunk(sha256(data), start, data[start : start + CHUNK_SIZE]), effect.peer)
+    assert refused(effects) == []
+    assert held(at, item)
+    assert blamed(effects) == [(liar.sender, "InvalidPayload")]
+
+
+def test_what_the_disk_is_about_to_drop_is_not_here() -> None:
+    at = stage()
+    for _ in range(2):
+        block = a_block(at, reader=2)
+        at.candidate(block)
+        at.final(block)
+    at.victim.parts[sha256(GOOD)] = GOOD  # it was listed long ago, and the disk is slow
+    item, payload = a_post(at, (GOOD, AGGREGATOR), round_number=at.node.head.round)
+    assert asked(at.receive(PostMessage(item, payload))) == [sha256(GOOD)]
+
+
 def test_a_disk_that_refuses_a_part_is_nobodys_fault_and_nothing_is_left_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
