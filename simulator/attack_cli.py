@@ -27,6 +27,9 @@ def inversion(
         str, typer.Option(help="With --store: the member that reads it; default: the first of the others.")
     ] = "",
     dataset: Annotated[str, typer.Option(help="Data set of the clients that are attacked.")] = "digits",
+    train_examples: Annotated[
+        int, typer.Option(min=0, help="Training examples that are spread over the clients; 0: all.")
+    ] = 0,
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
     model: Annotated[str, typer.Option(help="Model, or auto for the usual one.")] = "auto",
     method: Annotated[
@@ -38,29 +41,39 @@ def inversion(
     informed: Annotated[
         bool, typer.Option("--informed", help="The attacker reckons with what FedReg, as --method, adds to a step.")
     ] = False,
-    images: Annotated[int, typer.Option(min=1, max=1000, help="Clients that are attacked.")] = 4,
+    images: Annotated[
+        int,
+        typer.Option(min=1, max=1000, help="Clients that are attacked; of fededs, images of one client."),
+    ] = 4,
+    known_pairs: Annotated[
+        int,
+        typer.Option(min=0, help="Of fededs: images of the victim that the attacker has beside its own."),
+    ] = 0,
     batch_size: Annotated[int, typer.Option(min=1, max=64, help="Examples of the local step.")] = 1,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of training before the post.")] = 0,
     noise: Annotated[
         float, typer.Option(min=0.0, help="Multiplier of the noise on prototypes: deviation over sensitivity.")
     ] = 1.0,
     iterations: Annotated[int, typer.Option(min=1, help="Steps of the search for images.")] = 300,
+    passes: Annotated[int, typer.Option(min=1, help="Of fededs: passes of the decoder's training.")] = 20,
     learning_rate: Annotated[float, typer.Option(min=1e-6, help="First step of the search, normalised pixels.")] = 0.1,
     total_variation: Annotated[float, typer.Option(min=0.0, help="Weight of the total variation.")] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for table and picture; default: runs/inversion.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Look for a client's images in what it posts: gradient inversion, and inversion of prototypes.
+    """Look for a client's images in what it posts: gradient inversion, inversion of prototypes, decoding.
 
-    Clients post by the methods' own code, after one local step. What is found is compared with the originals, and with
-    the mean image of the class, which needs no attack.
+    Clients post by the methods' own code, after one local step; FedEDS's encrypted images are those of its setup. What
+    is found is compared with the originals, and with the mean image of the class, which needs no attack.
     """
     with clear_errors(ScenarioError):
         if (store is None) != (sender == ""):
             raise ScenarioError("--store and --sender name a stored post together; give both or neither")
         if (settings or informed) and not method:
             raise ScenarioError("--set and --informed are for the method that --method names, and there is none")
+        if known_pairs and method != "fededs":
+            raise ScenarioError("--known-pairs are of encrypted images, which --method fededs posts")
 
         from rich.console import Console
 
@@ -84,6 +97,7 @@ def inversion(
 
             title = f"{dataset}: one step on {batch_size}, after {rounds} rounds"
             values: dict[str, Any] = {"dataset": dataset, "data_dir": data_dir, "model": model, "seed": seed}
+            values["train_examples"] = train_examples
             victims = Victims(clients=images, batch_size=batch_size, rounds=rounds)
             given = read_settings(settings or [])
             asked = (
@@ -92,7 +106,14 @@ def inversion(
             if method:
                 values |= {"method": method, "hyperparameters": given}
             scenario = load_scenario(None, {**values, "peers": images, "partition": "iid"})
-            found = attack_methods(scenario, asked, victims, noise=noise, search=search)
+            if method == "fededs":
+                from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
+
+                title = f"{dataset}: encrypted images of FedEDS"
+                decoding = Decoding(images=images, known_pairs=known_pairs, passes=passes)
+                found = attack_encrypted(scenario, decoding)
+            else:
+                found = attack_methods(scenario, asked, victims, noise=noise, search=search)
         for finding in found:
             findings.append(finding)
             console.print(f"{finding.name}, {finding.attack}: {row_of(finding).psnr:.1f} dB")

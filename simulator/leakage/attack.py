@@ -95,7 +95,14 @@ class Finding:
     scores: Scores
     """How near it came."""
     of_prototypes: int = 0
-    """Examples behind each prototype, n_c; 0: parameters were attacked."""
+    """Examples behind each prototype, n_c; 0: something else was attacked."""
+    of_encrypted: bool = False
+    """Whether encrypted images were attacked."""
+
+    @property
+    def target(self) -> str:
+        """What kind of post was attacked; pictures are named by it."""
+        return "prototypes" if self.of_prototypes else "encrypted" if self.of_encrypted else "parameters"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

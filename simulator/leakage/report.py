@@ -14,6 +14,9 @@ from rich.table import Table
 from fedchain.simulator.leakage.attack import Finding
 from fedchain.simulator.scenario import ScenarioError
 
+TARGETS = ("parameters", "prototypes", "encrypted")
+"""What can be attacked, see :attr:`Finding.target`; each has a picture of its own."""
+
 COLUMNS_MAX = 10
 """Images of one attack that the picture shows."""
 
@@ -98,7 +101,8 @@ def to_dict(title: str, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def write_folder(folder: Path, title: str, findings: Sequence[Finding]) -> None:
-    """Write ``inversion.json``, ``inversion.md``, and a picture each of attacked parameters and prototypes.
+    """Write ``inversion.json``, ``inversion.md``, and a picture each of attacked parameters, prototypes and encrypted
+    images.
 
     Raises:
         ScenarioError: the folder exists.
@@ -110,9 +114,9 @@ def write_folder(folder: Path, title: str, findings: Sequence[Finding]) -> None:
     rows = [row_of(finding) for finding in findings]
     (folder / "inversion.json").write_text(json.dumps(to_dict(title, rows), indent=2) + "\n", encoding="utf-8")
     (folder / "inversion.md").write_text(to_markdown(title, rows), encoding="utf-8")
-    for name, of_prototypes in (("parameters.png", False), ("prototypes.png", True)):
-        if shown := [finding for finding in findings if bool(finding.of_prototypes) == of_prototypes]:
-            draw(shown, folder / name)
+    for target in TARGETS:
+        if shown := [finding for finding in findings if finding.target == target]:
+            draw(shown, folder / f"{target}.png")
 
 
 def draw(findings: Sequence[Finding], path: Path) -> None:

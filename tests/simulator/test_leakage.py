@@ -19,6 +19,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.descent import Search
 from fedchain.simulator.engine.simulation import simulation_keys
 from fedchain.simulator.leakage.attack import Setting, Victims, attack_methods, attack_prototypes
+from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
 from fedchain.simulator.leakage.federation import Federation, Handful
 from fedchain.simulator.leakage.report import row_of
 from fedchain.simulator.leakage.scores import mean_images, score_prototype, score_update
@@ -85,6 +86,40 @@ def test_noise_spoils_a_prototype_of_one_and_no_attack_needs_it_for_the_class_me
     assert [row.attack for row in rows] == ["known model", "known model", "own model", "own model"]
     exact, noised = rows[:2]
     assert exact.psnr > exact.psnr_class_mean > noised.psnr
+
+
+ENCRYPTED = replace(
+    SCENARIO,
+    method="fededs",
+    model="plain-cnn",
+    train_examples=120,
+    hyperparameters={"encryptor_width": 2, "encryptor_epochs": 2, "extractor_epochs": 1, "batch_size": 16},
+)
+
+
+def test_encrypted_images_are_decoded_with_what_an_attacker_has() -> None:
+    findings = list(attack_encrypted(ENCRYPTED, Decoding(images=12, known_pairs=100, passes=4)))
+    assert [finding.attack for finding in findings] == [
+        "as posted",
+        "own encryptor",
+        "own encryptor and 48 known pairs",
+    ]
+    assert {finding.target for finding in findings} == {"encrypted"}
+    for finding in findings:
+        assert len(finding.scores.psnr) == 12
+        assert torch.equal(finding.scores.originals, findings[0].scores.originals)
+        assert not torch.equal(finding.scores.found, finding.scores.originals)
+    assert len({row_of(finding).psnr for finding in findings}) == 3
+    assert [row_of(finding).labels_recovered for finding in findings] == [row_of(findings[0]).labels_recovered] * 3
+    again = list(attack_encrypted(ENCRYPTED, Decoding(images=12, known_pairs=100, passes=4)))
+    assert [row_of(finding) for finding in again] == [row_of(finding) for finding in findings]
+
+
+@pytest.mark.parametrize("hyperparameters", [{"sharing": False}, None])
+def test_only_what_is_encrypted_can_be_decoded(hyperparameters: dict[str, Any] | None) -> None:
+    other = ENCRYPTED if hyperparameters else replace(ENCRYPTED, method="fedavg")
+    with pytest.raises(ConfigurationError, match="posted by fededs, with sharing"):
+        next(attack_encrypted(replace(other, hyperparameters=hyperparameters or {}), Decoding(images=1)))
 
 
 def test_what_cannot_be_attacked_is_refused() -> None:
@@ -178,6 +213,8 @@ def test_the_explorer_gives_payloads_and_what_was_known(chains: dict[str, tuple[
         (("--set", "learning_rate=1"), "are for the method that --method names"),
         (("--informed", "--method", "fedavg", "--images", "1"), "an informed attack is one on FedReg, not on FedAvg"),
         (("--method", "fedavgg"), "did you mean 'fedavg'"),
+        (("--known-pairs", "3", "--method", "fedavg"), "--known-pairs are of encrypted images"),
+        (("--method", "fededs"), "ends with a pooling"),
         (("--dataset", "tmd", "--data-dir", "nowhere"), "tmd"),
     ],
 )
