@@ -18,7 +18,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
-from fedchain.network.limits import BLAME_REJECTED
+from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks
 from fedchain.node.dealing import read_share
@@ -137,6 +137,7 @@ async def _serve(
                     bootstrap=config.bootstrap,
                     announce=config.announce,
                     folder=folder,
+                    limits=limits_of(genesis, kept.checks),
                 ) as network,
                 anyio.create_task_group() as tasks,
             ):
@@ -175,6 +176,15 @@ async def _serve(
         raise _first(group) from None
     finally:
         await training.close()
+
+
+def limits_of(genesis: Genesis, checks: Checks) -> Limits:
+    """Limits of the network: where posts list parts, everybody dials all members, since only a part's author and its
+    readers have it, and nobody passes it on."""
+    usual, phases = Limits(), (*genesis.setup, *genesis.phases)
+    if not any(checks.lists_parts(phase.name) for phase in phases):
+        return usual
+    return Limits(peers_wanted=max(usual.peers_wanted, len(genesis.members) - 1))
 
 
 async def _stop_on_signal(

@@ -15,15 +15,18 @@ from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.payload.part_folder import PartFolder
+from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
 from fedchain.node.core.bulk import FETCHED_AT_ONCE
+from fedchain.node.core.checks import Checks
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Compute, Contribute, Effect, Send
 from fedchain.node.core.events import Computed, MessageReceived
 from fedchain.node.core.jobs import KeepPart
 from fedchain.node.core.moment import Moment
+from fedchain.node.run import limits_of
 from fedchain.node.service import keep_part
-from tests.chain.builders import CREATED_MS, genesis, post
+from tests.chain.builders import CREATED_MS, SumRules, genesis, post
 from tests.node.driver import Federation, HeldParts, check_agreement
 from tests.node.stage import Stage, blamed, refused, sent, votes
 
@@ -500,6 +503,12 @@ def test_what_the_disk_is_about_to_drop_is_not_here() -> None:
     at.victim.parts[sha256(GOOD)] = GOOD  # it was listed long ago, and the disk is slow
     item, payload = a_post(at, (GOOD, AGGREGATOR), round_number=at.node.head.round)
     assert asked(at.receive(PostMessage(item, payload))) == [sha256(GOOD)]
+
+
+def test_whoever_needs_parts_dials_everybody() -> None:
+    document = genesis(20)
+    assert limits_of(document, Checks(document, PartRules(document.members))).peers_wanted == 19
+    assert limits_of(document, Checks(document, SumRules())) == Limits()
 
 
 def test_a_disk_that_refuses_a_part_is_nobodys_fault_and_nothing_is_left_of_it(
