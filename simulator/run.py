@@ -88,6 +88,8 @@ def simulate(
         _validate_behaviours(scenario)
     rules = Application(config, [key.public_key for key in keys])
     genesis = found_federation(scenario, rules, keys, config)
+    if scenario.degree and any(rules.lists_parts(name) for name, _, _ in (*rules.setup_phases, *rules.phases)):
+        raise ScenarioError(f"{scenario.method} posts by reference, which needs everybody connected to all: no degree")
     rules.join(genesis.chain_id)
     learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None

@@ -14,7 +14,7 @@ from fedchain.node.task import rules_of
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.run import load_learner, simulate
-from fedchain.simulator.scenario import Fault, Scenario
+from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 
 SCENARIO = Scenario(
     peers=4,
@@ -125,3 +125,8 @@ def test_the_explorer_counts_parts_by_sender_and_reader(tmp_path: Path) -> None:
     answered = [(3, members[0], reader, 1) for reader in ("next aggregator", *members)]
     assert [(row.round, row.sender, row.reader, row.count) for row in parts] == [*shown, *answered]
     assert all(row.size_bytes > 0 for row in parts)
+
+
+def test_parts_need_everybody_connected_to_all() -> None:
+    with pytest.raises(ScenarioError, match="needs everybody connected to all"):
+        run(replace(SCENARIO, peers=6, degree=3))
