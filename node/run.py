@@ -19,6 +19,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
+from fedchain.node.allocator import return_large_blocks
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks
 from fedchain.node.dealing import read_share
@@ -63,6 +64,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
         ChainError: the genesis document or the data folder cannot be used.
         ConfigurationError: the federation learns from own data and no task is named, or the other way round.
     """
+    return_large_blocks()
     genesis = read_genesis(Path(config.genesis))
     if key.public_key not in genesis.index:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
