@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from rich.console import Console
 from rich.live import Live
@@ -93,6 +93,8 @@ def run_testnet(
     timeout_s = milliseconds("timeout_s", timeout_s) / 1000
     nodes = found_testnet(folder, config, rounds, mining_s=mining_s, attempts=attempts, **consensus)
     console = Console(highlight=False, markup=False)
+    if said := name_aggregator(consensus.get("aggregator", AggregatorRule.NONE), len(nodes)):
+        console.print(said)
     try:
         for node in nodes:
             node.start()
@@ -104,6 +106,21 @@ def run_testnet(
     console.print(f"genesis  {nodes[0].status['chain_id']}\nfolder   {folder}")
     console.print("all nodes have the same head" if len(heads) == 1 else f"{len(heads)} different heads")
     return len(heads) == 1
+
+
+def name_aggregator(rule: AggregatorRule, count: int) -> str:
+    """Which of ``count`` nodes is the designated aggregator, for people; empty where none is."""
+    match rule:
+        case AggregatorRule.NONE:
+            return ""
+        case AggregatorRule.FIXED:
+            return "the aggregator is node 0"
+        case AggregatorRule.ROTATING:
+            return "the nodes take turns as aggregator"
+        case AggregatorRule.DEDICATED:
+            return f"the aggregator is node {count - 1}, which has no data"
+        case _:
+            assert_never(rule)
 
 
 def found_testnet(
@@ -208,8 +225,7 @@ def status_table(nodes: Sequence[LocalNode]) -> Table:
         if not now:
             table.add_row(str(node.number), "-", "-", "-", "-", "-", "its start")
             continue
-        role = " (aggregator)" if now["aggregator"] == now["address"] else ""
-        numbers = (f"{node.number}{role}", now["height"], now["round"], len(now["peers"]), percent(now["accuracy"]))
+        numbers = (node.number, now["height"], now["round"], len(now["peers"]), percent(now["accuracy"]))
         table.add_row(*map(str, numbers), now["head"][:12], now["waiting_for"])
     return table
 

@@ -17,6 +17,7 @@ from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator
 from fedchain.node.core.effects import Blame, Contribute, Effect
 from fedchain.node.core.events import Contributed
 from fedchain.node.task import found_federation, learning_from_genesis, rules_of
+from fedchain.node.testnet import name_aggregator
 from fedchain.node.workers.process import Trainer
 from tests.chain.builders import CREATED_MS, EASY_BITS, GLOBAL, UPDATE, genesis, keys, payload, post
 from tests.node.driver import check_promises
@@ -85,6 +86,16 @@ def test_a_federation_is_founded_with_its_last_member_as_aggregator(tmp_path: Pa
     said = refused("genesis", "new", tmp_path / "no", *WORDS, "--aggregator", "dedicated")
     assert said == "aggregator is dedicated, but dfpl has no phase of the aggregator; use none, or centralized"
     assert not (tmp_path / "no").exists()
+
+
+def test_a_test_network_says_which_node_aggregates() -> None:
+    said = [name_aggregator(rule, 4) for rule in AggregatorRule]
+    assert said == [
+        "",
+        "the aggregator is node 0",
+        "the nodes take turns as aggregator",
+        "the aggregator is node 3, which has no data",
+    ]
 
 
 def test_data_are_spread_over_all_members_but_a_dedicated_aggregator() -> None:

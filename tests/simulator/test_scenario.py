@@ -37,7 +37,13 @@ def test_every_field_of_every_table_has_help() -> None:
 
 def test_learning_is_chosen_as_everywhere_else() -> None:
     shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(Scenario)}
-    assert {item.name for item in fields(LearningConfig)} - shared == {"clients", "material", "shapes", "task"}
+    assert {item.name for item in fields(LearningConfig)} - shared == {
+        "clients",
+        "material",
+        "more_shapes",
+        "shapes",
+        "task",
+    }
     for name in shared - {"hyperparameters"}:
         assert getattr(Scenario(), name) == getattr(LearningConfig(), name)
         assert name == "seed" or field_help(Scenario)[name] == field_help(LearningConfig)[name]
