@@ -21,7 +21,7 @@ from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
-from fedchain.learning.payload.bulk import check_manifest, decode_part, listed
+from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, Post, Round, Tensors
@@ -145,11 +145,11 @@ class Application:
 
     def check_part(self, phase: str, payload: bytes, part_hash: bytes, data: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a part of the kind that a checked post lists them as."""
-        for ref in listed(decode(payload, self._payload_specs[phase]), self._kinds[phase]):
-            if ref.hash == part_hash:
-                if len(data) != ref.size:
-                    raise InvalidPayload(f"part: {ref.size} bytes listed, found {len(data)}")
-                decode_part(data, self._kinds[phase][ref.kind])
+        kinds = self._kinds[phase]
+        for ref in listed_as(decode(payload, self._payload_specs[phase]), kinds, part_hash):
+            if len(data) != ref.size:
+                raise InvalidPayload(f"part: {ref.size} bytes listed, found {len(data)}")
+            decode_part(data, kinds[ref.kind])
 
     def is_slow_to_check(self, phase: str) -> bool:
         """Whether posts of the phase take long to check, however short they are."""

@@ -103,6 +103,12 @@ def listed(tensors: Tensors, kinds: Kinds) -> tuple[PartRef, ...]:
     )
 
 
+def listed_as(tensors: Tensors, kinds: Kinds, part_hash: bytes) -> tuple[PartRef, ...]:
+    """Return what a post lists under one hash: the same bytes may have several readers."""
+    rows = (tensors[_HASHES] == np.frombuffer(part_hash, np.uint8)).all(axis=1)  # (n,)
+    return listed({name: tensors[name][rows] for name in (_HASHES, _SIZES, _KINDS, _READERS)}, kinds)
+
+
 def check_manifest(tensors: Tensors, kinds: Kinds, bytes_max: int) -> None:
     """Raise `InvalidPayload` unless the tensors, which fit their specs, list parts that a reader could fetch."""
     if not kinds:

@@ -97,7 +97,8 @@ class PartFolder:
         self._checked.intersection_update(needed)
         for path in self._folder.glob("??/*"):
             if path.name not in kept and not self._is_being_written(path):
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # what a failing disk does not let go of is tried again later
+                    path.unlink(missing_ok=True)
 
     def hashes(self) -> Iterator[Hash]:
         """What there are files for."""
