@@ -261,7 +261,7 @@ class DistillationMethod(LocalSgdMethod):
             rows = self._rows_max(client.info)
             answers += [self._send(client, round, "answers", {"logits": part}, sender) for part in _cut(answer, rows)]
         if not answers:
-            raise NothingToPost(f"member {client.index}, round {round.number}: no client's examples are here and of use")
+            raise NothingToPost(f"member {client.index}, round {round.number}: no client's examples are of use here")
         state = save_server(server, client, round)
         return bulk.manifest([*answers, self._send(client, round, "server", state, NEXT_AGGREGATOR)])
 

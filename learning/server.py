@@ -108,9 +108,8 @@ def open_server(client: Client, round: Round, schedule: Schedule, stage_blocks: 
 
     A network that nobody has, or nobody gives out any more, begins anew.
     """
-    assert round.bulk is not None and client.info.feature_shape is not None, (
-        "contributors and validated models have one"
-    )
+    assert round.bulk is not None, "who contributes has access to parts"
+    assert client.info.feature_shape is not None, "the models were validated"
     model = build_server_model(client.info.feature_shape, client.info.classes, stage_blocks)
     server = Server(model, schedule, client.generator, (client.index, round.number))
     state = client.state(ServerState)

@@ -169,7 +169,8 @@ class FedIct(FedGkt):
 
         from fedchain.learning.distillation import residual_weights, similarity
 
-        assert given.own is not None and given.common is not None, "who posted labels posted its distribution"
+        assert given.own is not None, "who posted labels posted its distribution"
+        assert given.common is not None, "somebody did"
         if self.adjustment == "none":
             return torch.zeros(())
         if self.adjustment == "sim":
