@@ -183,7 +183,7 @@ def test_without_any_examples_the_phase_closes_empty() -> None:
     federation.step("update")
     federation.parts._parts.clear()
     before = federation.learner.checkpoint(CLIENTS)
-    with pytest.raises(NothingToPost, match="member 3, round 1: no client's examples are here and of use"):
+    with pytest.raises(NothingToPost, match="member 3, round 1: no client's examples are of use here"):
         federation.learner.contribute(CLIENTS, "distill", 1, federation.knowledge)
     assert federation.learner.checkpoint(CLIENTS) == before
     assert federation.rules.aggregate("distill", 1, federation.knowledge, []) == federation.knowledge
@@ -234,7 +234,7 @@ def test_an_aggregator_that_diverges_posts_nothing_and_stays_as_it_was() -> None
         assert state.values is not None
         state.values[:] = 1e30
     before = federation.learner.checkpoint(CLIENTS)
-    with pytest.raises(NothingToPost, match="no client's examples are here and of use"):
+    with pytest.raises(NothingToPost, match="no client's examples are of use here"):
         federation.learner.contribute(CLIENTS, "distill", 2, federation.knowledge)
     assert federation.learner.checkpoint(CLIENTS) == before
 
