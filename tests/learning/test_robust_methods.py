@@ -16,7 +16,7 @@ from fedchain.learning.registry import METHODS, HyperparameterValue, build_metho
 from fedchain.node.task import LATER_HYPERPARAMETERS, learning_to_genesis
 from tests.learning.federation import Federation, aggregate, common_model, config, examples, model_of
 
-WITHOUT = {"demlearn", "fednova", "solo"}
+WITHOUT = {"demlearn", "feddkc", "fedgkt", "fedict", "fednova", "solo"}
 TAKING = sorted(METHODS.keys() - WITHOUT)
 SETTINGS: dict[str, dict[str, HyperparameterValue]] = {
     "median": {"aggregation_rule": "median"},
