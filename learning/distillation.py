@@ -31,7 +31,7 @@ def soften(logits: torch.Tensor, temperature: float) -> torch.Tensor:
 
 
 def divergence(
-    teacher: torch.Tensor, logits: torch.Tensor, temperature: float, weights: torch.Tensor | None = None
+    teacher: torch.Tensor, logits: torch.Tensor, temperature: float = 1.0, weights: torch.Tensor | None = None
 ) -> torch.Tensor:
     """T^2 sum_r w_r p_r log(p_r / q_r), mean over the batch; p (B, C) the teacher's probabilities, q = soften(logits).
 

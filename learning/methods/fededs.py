@@ -212,11 +212,12 @@ class FedEds(FedAvg):
         local = super().loss(forward, images, labels, None)  # L_c
         if given is None:
             return local
+        from fedchain.learning.distillation import divergence
         from fedchain.learning.models.plain import PooledModel
 
         assert isinstance(forward, PooledModel), "the configuration was validated"
         student = forward.forward_through(given.layer, given.images)  # f(x; g, c, l_i*), (B, C)
-        return given.local_weight * local + given.shared_weight * divergence(given.teacher, student)
+        return given.local_weight * local + given.shared_weight * divergence(given.teacher, student)  # L_dis (Eq. 6)
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         """As the base does; of the setup, the lists of everybody's encrypted data."""
@@ -360,14 +361,6 @@ def loss_weights(number: int, slope: float, floor: float) -> tuple[float, float]
     decay = math.exp(-slope * (number - 1))
     shared = decay / (1.0 + decay)
     return (1.0, 0.0) if shared < floor else (1.0 / (1.0 + decay), shared)
-
-
-def divergence(teacher: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """L_dis = KL(teacher || softmax of the logits), both (B, C), mean over the batch (Eq. 6)."""
-    import torch
-
-    terms = torch.xlogy(teacher, teacher) - teacher * torch.log_softmax(logits, dim=1)  # (B, C)
-    return terms.sum(dim=1).mean()
 
 
 def printed_nova_step(round: Round, before: Tensors, rate: float) -> Tensors:

@@ -9,14 +9,13 @@ from fedchain.learning.adamw import AdamWSchedule
 from fedchain.learning.encrypted_data import EncryptedData, encrypted_spec
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.image_decoder import decode_images, stretch, train_decoder
-from fedchain.learning.leakage.quality import psnr, ssim
 from fedchain.learning.methods.fededs import ENCRYPT, FedEds
 from fedchain.learning.payload.bulk import decode_part
 from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.seeding import derive
-from fedchain.simulator.leakage.attack import Finding, View, view_of
+from fedchain.simulator.leakage.attack import Finding, view_of
 from fedchain.simulator.leakage.federation import Federation
-from fedchain.simulator.leakage.scores import Scores
+from fedchain.simulator.leakage.scores import score_pairs
 from fedchain.simulator.scenario import Scenario
 
 VICTIM, ATTACKER = 0, 1
@@ -57,10 +56,11 @@ def attack_encrypted(scenario: Scenario, decoding: Decoding) -> Iterator[Finding
     known = min(decoding.known_pairs, len(victim.images) - count)
     targets = slice(len(victim.images) - count, None)
     encrypted, labels = victim.encrypted[targets], victim.labels[targets]
+    baseline, recovered = view.class_means[labels], (victim.teacher[targets].argmax(dim=1) == labels).float()
 
     def score(attack: str, found: torch.Tensor) -> Finding:
         originals = view.pixels.to_pixels(victim.images[targets])
-        scores = _compare(originals, found, labels, victim.teacher[targets], view)
+        scores = score_pairs(originals, found, baseline, recovered)
         return Finding(scenario.method, attack, scores, of_encrypted=True)
 
     yield score("as posted", stretch(encrypted))
@@ -99,19 +99,3 @@ def _made_by(federation: Federation, member: int, store: PartMemory, method: Fed
         images, labels = client.train_images, client.train_labels
     encrypted, teacher = EncryptedData(parts, tuple(images.shape[1:])).rows(torch.arange(len(labels)))
     return _Made(images, labels, encrypted, teacher)
-
-
-def _compare(
-    originals: torch.Tensor, found: torch.Tensor, labels: torch.Tensor, teacher: torch.Tensor, view: View
-) -> Scores:
-    baseline = view.class_means[labels]
-    return Scores(
-        originals=originals,
-        found=found,
-        baseline=baseline,
-        psnr=psnr(found, originals),
-        ssim=ssim(found, originals),
-        psnr_baseline=psnr(baseline, originals),
-        ssim_baseline=ssim(baseline, originals),
-        labels_recovered=(teacher.argmax(dim=1) == labels).float(),
-    )

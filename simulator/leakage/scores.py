@@ -60,15 +60,22 @@ def score_update(
     for label in labels.tolist():
         recovered.append(float(left[label] > 0))
         left[label] -= 1
+    return score_pairs(originals, matched, baseline, torch.tensor(recovered))
+
+
+def score_pairs(
+    originals: torch.Tensor, found: torch.Tensor, baseline: torch.Tensor, labels_recovered: torch.Tensor
+) -> Scores:
+    """Compare each image that was found (N, c, h, w), and the one that stands for no attack, with its original."""
     return Scores(
         originals=originals,
-        found=matched,
+        found=found,
         baseline=baseline,
-        psnr=psnr(matched, originals),
-        ssim=ssim(matched, originals),
+        psnr=psnr(found, originals),
+        ssim=ssim(found, originals),
         psnr_baseline=psnr(baseline, originals),
         ssim_baseline=ssim(baseline, originals),
-        labels_recovered=torch.tensor(recovered),
+        labels_recovered=labels_recovered,
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.distillation import divergence
 from fedchain.learning.exceptions import ConfigurationError, PartMissing
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.fedavg import FedAvg
@@ -20,7 +21,6 @@ from fedchain.learning.methods.fededs import (
     FedEds,
     Shared,
     annealed_epochs,
-    divergence,
     loss_weights,
 )
 from fedchain.learning.methods.fednova import FedNova
