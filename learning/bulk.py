@@ -15,12 +15,13 @@ from fedchain.learning.payload.bulk import (
     Kinds,
     PartRef,
     decode_part,
-    encode_part,
     left_behind_spec,
     listed,
     manifest,
     manifest_spec,
+    pack_part,
 )
+from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.part_folder import PartStore
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Tensors
@@ -73,8 +74,9 @@ class PartAccess:
 
     def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
         """See `Bulk`."""
-        data = encode_part(tensors)
-        decode_part(data, self._kinds[self._phase][kind])  # what others would refuse is found here
+        document = encode(tensors)
+        decode(document, self._kinds[self._phase][kind])  # what others would refuse is found here
+        data = pack_part(document)
         part_hash = sha256(data)
         try:
             self._store.write(part_hash, data)
@@ -87,9 +89,8 @@ class PartAccess:
         """See `Bulk`."""
         try:
             return decode_part(self._store.read(ref.hash), self._specs[ref.kind])
-        except (
-            InvalidPayload
-        ) as error:  # its readers refuse it when it comes; a majority of others may have let it pass
+        except InvalidPayload as error:
+            # Its readers refuse it when it comes; a majority of others may have let it pass.
             raise PartMissing(f"part {ref.hash.hex()} is of no use: {error}") from None
 
     def parts(self, phase: str) -> tuple[PartRef, ...]:

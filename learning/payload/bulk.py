@@ -140,8 +140,12 @@ def part_size_max(specs: Iterable[TensorSpec]) -> int:
 
 
 def encode_part(tensors: Tensors) -> bytes:
+    """Return the part that holds the tensors."""
+    return pack_part(encode(tensors))
+
+
+def pack_part(document: bytes) -> bytes:
     """Return a part: one byte that says how the document follows, and the document."""
-    document = encode(tensors)
     assert len(document) <= PART_SIZE_MAX, f"a part of {len(document)} bytes; write several of fewer rows"
     compressed = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(document)
     if len(compressed) <= COMPRESSED_MAX * len(document):

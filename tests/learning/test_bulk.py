@@ -16,6 +16,7 @@ from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingToPost, PartMissing
 from fedchain.learning.learner import Learner
+from fedchain.learning.payload import bulk
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
     EVERYBODY,
@@ -26,6 +27,7 @@ from fedchain.learning.payload.bulk import (
     decode_part,
     encode_part,
     manifest,
+    part_size_max,
 )
 from fedchain.learning.payload.part_folder import PartFolder, PartMemory
 from fedchain.learning.payload.spec import TensorSpec
@@ -183,6 +185,13 @@ def test_a_changed_byte_is_refused_or_another_number(seed: int) -> None:
         return
     assert tensors["rows"].shape[1] == 64
     assert np.isfinite(tensors["rows"]).all()
+
+
+def test_the_chain_and_learning_mean_the_same_readers_and_sizes() -> None:
+    """They import nothing of each other, so each states them."""
+    names = ("EVERYBODY", "AGGREGATOR", "NEXT_AGGREGATOR")
+    assert [getattr(knowledge, name) for name in names] == [getattr(bulk, name) for name in names]
+    assert part_size_max([TensorSpec("rows", (PART_SIZE_MAX,), "uint8")]) == knowledge.PART_SIZE_MAX
 
 
 def test_a_folder_gives_what_was_written_and_nothing_else(tmp_path: Path) -> None:
