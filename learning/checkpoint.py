@@ -8,7 +8,7 @@ from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.state import write_record
 
-_MODEL, _STATE = "model.", "state."
+MODEL_PREFIX, _STATE = "model.", "state."
 
 ClientState = dict[str, torch.Tensor]
 """Copies of a client's tensors, as a checkpoint names them."""
@@ -16,7 +16,7 @@ ClientState = dict[str, torch.Tensor]
 
 def copy_state(client: Client) -> ClientState:
     """Set the client's model and what methods remember of it aside; later training does not change the copy."""
-    model = {_MODEL + name: value.detach().clone() for name, value in client.model.state_dict().items()}
+    model = {MODEL_PREFIX + name: value.detach().clone() for name, value in client.model.state_dict().items()}
     records = client.saved | {name: write_record(record) for name, record in client.states.items()}
     return model | {
         f"{_STATE}{record}.{name}": value for record, written in records.items() for name, value in written.items()
@@ -25,7 +25,7 @@ def copy_state(client: Client) -> ClientState:
 
 def restore_state(client: Client, state: ClientState) -> None:
     """Put the client back to a state set aside."""
-    client.model.load_state_dict(_part(state, _MODEL))
+    client.model.load_state_dict(_part(state, MODEL_PREFIX))
     client.states, client.saved = {}, {}
     for name, value in _part(state, _STATE).items():
         record, _, field = name.partition(".")
@@ -43,7 +43,7 @@ def load_state(client: Client, data: bytes) -> None:
         state = safetensors.torch.load(data)
     except safetensors.SafetensorError as error:
         raise ConfigurationError(f"checkpoint of client {client.index} is no safetensors file: {error}") from error
-    shapes = {name: tuple(value.shape) for name, value in _part(state, _MODEL).items()}
+    shapes = {name: tuple(value.shape) for name, value in _part(state, MODEL_PREFIX).items()}
     if shapes != dict(client.info.parameters):
         expected = dict(client.info.parameters)
         raise ConfigurationError(f"checkpoint of client {client.index} must hold {expected}, not {shapes}")

@@ -27,6 +27,7 @@ from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.linear_training import is_linear
 from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Contributor, Method, Phase
+from fedchain.learning.model_file import state_of, write_model
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.model_info import ModelInfo
@@ -282,6 +283,14 @@ class Learner:
         """Put a client back to a checkpoint. Raises `ConfigurationError` if it does not fit the model."""
         with self._clients.use(index) as client:
             load_state(client, data)
+
+    def save_model(self, index: int, path: Path) -> None:
+        """Write a client's model, as it is now, as a safetensors file with the names that the module gives its tensors.
+
+        A method that trains local models leaves each client another one; after a round of one that exchanges parameters
+        it is what the client trained and posted.
+        """
+        path.write_bytes(write_model(state_of(self._clients.get(index).model)))
 
     @contextmanager
     def _reproducible(self, index: int, phase: Phase, round_number: int, *, changes: bool = True) -> Iterator[Client]:

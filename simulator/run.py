@@ -72,6 +72,7 @@ def simulate(
     on_round: Callable[[RoundMetrics], None] = lambda row: None,
     chain_folder: Path | None = None,
     watch: Watch = lambda progress: nullcontext(),
+    models_folder: Path | None = None,
 ) -> Outcome:
     """Simulate a scenario with real training.
 
@@ -81,6 +82,7 @@ def simulate(
         on_round: told about each round when it is closed.
         chain_folder: where peer 0 keeps its chain; None: in memory.
         watch: a context that is open while the simulation runs.
+        models_folder: where each client's final model is written (:func:`model_path`); None: they are lost.
     """
     keys = simulation_keys(scenario)
     config, shares = simulated_dealing(scenario)
@@ -101,11 +103,24 @@ def simulate(
             store = Store.create(chain_folder, genesis)
         simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round, pool.parts)
         with watch(simulation.progress):
-            return simulation.run()
+            outcome = simulation.run()
+        if models_folder is not None:
+            models_folder.mkdir(parents=True, exist_ok=True)
+            for job in [pool.save_model(client, model_path(models_folder, client)) for client in range(config.clients)]:
+                job.result()
+        return outcome
     finally:
         pool.close()
         if isinstance(store, Store):
             store.close()
+
+
+def model_path(folder: Path, member: int) -> Path:
+    """Where a member's final model is, among those that :func:`simulate` keeps: a safetensors file.
+
+    Its tensors have the names that the module itself gives them: ``load_state_dict`` takes them as they are.
+    """
+    return folder / f"member-{member}.safetensors"
 
 
 def _validate_behaviours(scenario: Scenario) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import weighted_mean
 from fedchain.learning.aggregation.robust import RobustRule
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Post, Round, Tensors
@@ -53,6 +54,20 @@ def load_parameters(model: Model, tensors: Tensors) -> None:
         for name, value in _named_tensors(model):
             if name in tensors:
                 value.copy_(torch.from_numpy(np.array(tensors[name])))
+
+
+def common_parameters(knowledge: Tensors, info: ModelInfo) -> dict[str, NDArray[Any]]:
+    """Return the model that the knowledge is, float32, under the names that the module itself gives its tensors.
+
+    They are all tensors of the module's state, in its order. Raises `ConfigurationError` where the knowledge is no
+    whole model: prototypes, or parameters of which some are every member's own.
+    """
+    wire = {name: wire_name(name, name in info.trainable) for name, _ in info.parameters}
+    missing = [name for name in wire if wire[name] not in knowledge]
+    if missing:
+        found = f"{len(wire) - len(missing)} of the model's {len(wire)} tensors, without {missing[0]}"
+        raise ConfigurationError(f"the knowledge holds {found}: members share no whole model; ask for a member's")
+    return {name: np.array(knowledge[wire[name]]) for name in wire}
 
 
 def average_parameters(posts: Sequence[Post], weights: Sequence[int]) -> dict[str, NDArray[Any]]:

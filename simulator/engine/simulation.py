@@ -88,6 +88,8 @@ class Outcome:
     """How many events the nodes took."""
     violations: list[str]
     """What the checker found; empty when all is well."""
+    knowledge: bytes = field(default=b"", repr=False)
+    """The final knowledge itself, as the learning method's rules read it."""
     totals: dict[str, Any] = field(default_factory=dict)
     """Blocks, attempts, bans, bytes and the like."""
     not_posted: list[str] = field(default_factory=list)
@@ -442,6 +444,7 @@ class Simulation:
             events=self._events,
             violations=self.checker.violations,
             not_posted=list(self._not_posted.values()),
+            knowledge=bytes(reference.knowledge() or b""),
             totals={
                 "blocks": sum(row.blocks for row in rows),
                 "not_taken": sum(row.not_taken for row in rows),

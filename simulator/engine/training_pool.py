@@ -80,7 +80,7 @@ class _Call:
     method: str
     client: int
     arguments: tuple[Any, ...]
-    """The last one is the knowledge."""
+    """The last one is the knowledge, empty where none is needed."""
     evaluate_test: bool
 
 
@@ -158,6 +158,10 @@ class TrainingPool:
         """See :class:`Compute`."""
         return self._call("evaluate_received", client, (round_number, knowledge), evaluate_test)
 
+    def save_model(self, client: int, path: Path) -> Job[None]:
+        """Write a client's model as it is when its other jobs are done: see `Learner.save_model`."""
+        return self._call("save_model", client, (path, b""), False)
+
     def close(self) -> None:
         """See :class:`Compute`."""
         for process in self._processes:
@@ -230,6 +234,10 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
             _contribute_together(learner, given, made)
         for call in given:
             try:
+                if call.method == "save_model":
+                    learner.save_model(call.client, call.arguments[0])
+                    answers.put(_Answer(call.number, True, None))
+                    continue
                 if call.method != "contribute":
                     compute = getattr(learner, call.method)
                     value = compute(call.client, *call.arguments, evaluate_test=call.evaluate_test)

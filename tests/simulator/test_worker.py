@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 
 from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.evaluation import evaluate
 from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.learning.model_file import read_model
 from fedchain.learning.round import Round, Tensors
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, take_over
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
-from fedchain.simulator.run import load_learner, simulate
+from fedchain.simulator.run import load_learner, model_path, simulate
 from fedchain.simulator.scenario import Scenario
 
 CONFIG = LearningConfig(clients=4, hyperparameters={"local_steps": 2})
@@ -178,6 +181,20 @@ def test_sleeping_peers_train_the_same_whatever_is_set_aside(monkeypatch: pytest
     bound = simulate(scenario(), load_learner(scenario()))
     assert bound.trace_hash == free.trace_hash
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["dfpl", "fedavg"])
+def test_final_models_are_those_that_were_measured(method: str, tmp_path: Path) -> None:
+    chosen = Scenario(method=method, hyperparameters={"local_steps": 2}, peers=3, rounds=2, mining_attempts=8)
+    learner = load_learner(chosen)
+    outcome = simulate(chosen, learner, models_folder=tmp_path / "models")
+    accuracies = []
+    for member in range(3):
+        with learner.lend(member, 1) as client:
+            client.model.load_state_dict(read_model(model_path(tmp_path / "models", member).read_bytes()), strict=True)
+            accuracies.append(evaluate(client.model, client.test_images, client.test_labels)[0])
+    assert outcome.rows[-1].taa == pytest.approx(sum(accuracies) / 3, rel=1e-14)  # summed in another order
+    assert sha256(outcome.knowledge).hex() == outcome.knowledge_root
 
 
 @dataclass(frozen=True, kw_only=True)
