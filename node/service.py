@@ -16,7 +16,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from fedchain.chain.block import Header
-from fedchain.chain.exceptions import LimitReached, Refused
+from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -61,6 +61,7 @@ from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.outbox import EffectQueue
+from fedchain.node.parts import run_part
 from fedchain.node.report import Links, log_notice, report
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 
@@ -299,9 +300,11 @@ class Service:
             await self._job_arrived.wait()
 
     def _run(self, job: Job) -> Result:
-        """Do a job, and keep the part that it may have checked."""
-        result = self._checks.run(job)
-        return keep_part(self._parts, job) if isinstance(job, KeepPart) and result is None else result
+        """Do a job."""
+        if isinstance(job, KeepPart):
+            assert self._parts is not None, "only who has a folder for parts fetches any"
+            return run_part(self._checks, self._parts, job)
+        return self._checks.run(job)
 
     async def _contribute(self, effect: Contribute) -> None:
         async with self._training_turn:
@@ -349,17 +352,6 @@ class Service:
             head.posts,
             str(head.finished).lower(),
         )
-
-
-def keep_part(parts: PartFolder | None, job: KeepPart) -> Refused | None:
-    """Write a part that was checked. What the disk refuses counts as not posted; nobody is to blame for it."""
-    if parts is not None:
-        try:
-            parts.write(job.part_hash, job.data)
-        except OSError as error:
-            log.error("a part of %d bytes that another member posted cannot be kept: %s", len(job.data), error)
-            return LimitReached("disk", str(error))
-    return None
 
 
 def now() -> Moment:

@@ -22,7 +22,7 @@ class CheckPost:
 
 @dataclass(frozen=True, slots=True)
 class KeepPart:
-    """Check a part that this peer reads, and keep it: when the job is done, its bytes are durable."""
+    """Check a part that this peer reads by a post's list, and keep it: when that is done, its bytes are durable."""
 
     state: State = field(repr=False)
     """The head."""
@@ -32,8 +32,8 @@ class KeepPart:
     """That post's list."""
     part_hash: Hash
     """32 bytes: what ``data`` hashes to."""
-    data: bytes = field(repr=False)
-    """The part."""
+    data: bytes | None = field(repr=False)
+    """The part; None: it is here already, and only the post that lists it is new."""
 
 
 @dataclass(frozen=True, slots=True)

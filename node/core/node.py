@@ -34,7 +34,7 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.answers import Answers
 from fedchain.node.core.block_import import BlockImport
-from fedchain.node.core.bulk import BulkParts, NoParts, PartLookup
+from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.catching_up import CatchingUp
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.content_cache import RECENT_SIZE_MAX, ContentCache, Intern
@@ -57,6 +57,7 @@ from fedchain.node.core.journal import Journal
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.observations import Observations
+from fedchain.node.core.part_lists import NoParts, PartLookup
 from fedchain.node.core.posts import Posts
 from fedchain.node.core.production import Production
 from fedchain.node.core.retention import contents_in_order, contents_of, is_time_to_sweep

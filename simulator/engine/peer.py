@@ -60,6 +60,7 @@ from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.parts import run_part
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import SimulatedNetwork
 from fedchain.simulator.engine.training_pool import Compute, Job
@@ -314,10 +315,11 @@ class SimulatedPeer:
         return self.handle(MessageReceived(sender, message))
 
     def _compute(self, job: jobs.Job) -> None:
-        result = self._checks.run(job)
-        if isinstance(job, jobs.KeepPart) and result is None and self._parts is not None:
-            self._parts.write(job.part_hash, job.data)
-        self._events.append(Computed(job, result))
+        if isinstance(job, jobs.KeepPart):
+            assert self._parts is not None, "only who has a folder for parts fetches any"
+            self._events.append(Computed(job, run_part(self._checks, self._parts, job)))
+        else:
+            self._events.append(Computed(job, self._checks.run(job)))
 
     def _drop_parts(self) -> None:
         """Drop what nothing lists any more, unless training, which is ahead of virtual time, may still read it."""

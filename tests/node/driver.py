@@ -16,6 +16,7 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.exceptions import PartMissing
 from fedchain.network.messages import (
     CandidateMessage,
     Message,
@@ -48,6 +49,7 @@ from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.parts import run_part
 from tests.chain.builders import CREATED_MS, SumRules, keys, payload
 
 TRAINING_MS = 1_000
@@ -90,6 +92,14 @@ class HeldParts(dict[Hash, bytes]):
 
     def read_range(self, part_hash: Hash, start: int, size: int) -> bytes | None:
         return self[part_hash][start : start + size] if part_hash in self else None
+
+    def read(self, part_hash: Hash) -> bytes:
+        if part_hash not in self:
+            raise PartMissing(f"part {part_hash.hex()} is not here")
+        return self[part_hash]
+
+    def write(self, part_hash: Hash, data: bytes) -> None:
+        self[part_hash] = data
 
 
 class Peer:
@@ -136,9 +146,8 @@ class Peer:
             case Retain(needed):
                 self.store.retain(needed)
             case Compute(job):
-                result = Checks(self.genesis, self.rules).run(job)
-                if isinstance(job, KeepPart) and result is None:
-                    self.parts[job.part_hash] = job.data
+                checks = Checks(self.genesis, self.rules)
+                result = run_part(checks, self.parts, job) if isinstance(job, KeepPart) else checks.run(job)
                 events.append(Computed(job, result))
             case KeepParts(needed):
                 for part_hash in self.parts.keys() - needed:

@@ -24,8 +24,8 @@ from fedchain.node.core.effects import Compute, Contribute, Effect, Send
 from fedchain.node.core.events import Computed, MessageReceived
 from fedchain.node.core.jobs import KeepPart
 from fedchain.node.core.moment import Moment
+from fedchain.node.parts import run_part
 from fedchain.node.run import limits_of
-from fedchain.node.service import keep_part
 from tests.chain.builders import CREATED_MS, SumRules, genesis, post
 from tests.node.driver import Federation, HeldParts, check_agreement
 from tests.node.stage import Stage, blamed, refused, sent, votes
@@ -168,6 +168,44 @@ def test_a_lie_about_anothers_part_hurts_nobody_else() -> None:
     assert blamed(effects) == [(liar.sender, "InvalidPayload")]
     assert held(at, item)
     assert not held(at, liar)
+
+
+@pytest.mark.parametrize(("size", "counts"), [(len(GOOD), True), (len(GOOD) + 1, False)])
+def test_a_part_that_is_here_already_is_judged_by_each_list(size: int, counts: bool) -> None:
+    at = stage()
+    first, payload = a_post(at, (GOOD, AGGREGATOR))
+    at.receive(PostMessage(first, payload))
+    send(at, GOOD)
+    again = RECORD.pack(sha256(GOOD), size, AGGREGATOR)
+    item = post(at.chain.key(at.others[1]), at.genesis, 1, again)
+    effects = at.receive(PostMessage(item, again))
+    assert asked(effects) == []
+    assert held(at, item) == counts
+    assert blamed(effects) == ([] if counts else [(item.sender, "InvalidPayload")])
+
+
+def test_a_part_that_comes_once_is_judged_by_all_lists() -> None:
+    at = stage()
+    lie = RECORD.pack(sha256(GOOD), len(GOOD) + 1, AGGREGATOR)
+    item, payload = a_post(at, (GOOD, AGGREGATOR), author=1)
+    liar = post(at.chain.key(at.others[0]), at.genesis, 1, lie)
+    at.receive(PostMessage(item, payload))
+    at.receive(PostMessage(liar, lie))
+    assert blamed(send(at, GOOD, item.sender)) == [(liar.sender, "InvalidPayload")]
+    assert held(at, item)
+    assert not held(at, liar)
+
+
+def test_a_part_that_was_here_and_is_lost_is_fetched_again() -> None:
+    at = stage()
+    first, payload = a_post(at, (GOOD, AGGREGATOR))
+    at.receive(PostMessage(first, payload))
+    send(at, GOOD)
+    at.victim.parts.clear()
+    item, payload = a_post(at, (GOOD, AGGREGATOR), author=1)
+    assert asked(at.receive(PostMessage(item, payload))) == [sha256(GOOD)]
+    send(at, GOOD, item.sender)
+    assert held(at, item)
 
 
 def test_a_few_parts_are_fetched_at_a_time() -> None:
@@ -429,6 +467,7 @@ def test_who_contributes_waits_for_the_disk_too() -> None:
         send(at, part_of(number, 1), at.genesis.members[number])
     job, effects = chunk_alone(at, part_of(3, 1))
     assert not [item for item in (*effects, *at.wait(3)) if isinstance(item, Contribute)]
+    assert job.data is not None
     at.victim.parts[job.part_hash] = job.data
     assert [item for item in at.handle(Computed(job, None)) if isinstance(item, Contribute)]
 
@@ -524,7 +563,7 @@ def test_a_disk_that_refuses_a_part_is_nobodys_fault_and_nothing_is_left_of_it(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedchain.learning.payload.part_folder.os.fsync", refuse)
-    result = keep_part(folder, job)
+    result = run_part(Checks(at.genesis, at.chain.rules), folder, job)
     assert isinstance(result, LimitReached)
     assert "No space left on device" in caplog.text
     assert folder.size_bytes() == 0

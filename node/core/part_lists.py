@@ -1,0 +1,68 @@
+"""Lists of parts: what posts refer to, and which of it this peer reads."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part
+from fedchain.chain.transaction import Transaction
+from fedchain.crypto.hashing import Hash
+from fedchain.node.core.context import Context
+
+LISTS_MAX = 256
+"""Posts whose lists are remembered: each part that comes asks what others are missing."""
+
+
+class PartLookup(Protocol):
+    """Where the bytes of parts are on this machine; what `learning.payload.part_folder` offers of it."""
+
+    def has(self, part_hash: Hash) -> bool:
+        """Whether a part is there."""
+
+    def read_range(self, part_hash: Hash, start: int, size: int) -> bytes | None:
+        """Up to ``size`` of its bytes from ``start`` on; None where it is not."""
+
+
+class NoParts:
+    """For federations whose posts are whole."""
+
+    def has(self, part_hash: Hash) -> bool:
+        """See :class:`PartLookup`."""
+        return False
+
+    def read_range(self, part_hash: Hash, start: int, size: int) -> bytes | None:
+        """See :class:`PartLookup`."""
+        return None
+
+
+class PartLists:
+    """Reads the lists of posts, and remembers the newest."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lists: OrderedDict[Hash, Sequence[Part]] = OrderedDict()  # by post
+        phases = (*context.genesis.setup, *context.genesis.phases)
+        self.are_used = any(context.checks.lists_parts(phase.name) for phase in phases)
+        """Whether posts of any phase list parts."""
+
+    def parts(self, post: Transaction, payload: bytes) -> Sequence[Part]:
+        """What a checked post lists; nothing, if it cannot be read."""
+        if not self.are_used:
+            return ()
+        if post.hash not in self._lists:
+            self._lists[post.hash] = self._context.checks.parts(post, payload)
+            if len(self._lists) > LISTS_MAX:
+                self._lists.popitem(last=False)
+        return self._lists[post.hash]
+
+    def is_ours(self, reader: int, posted_in: int) -> bool:
+        """Whether this peer reads parts for ``reader``, posted in some round, now."""
+        context, open_round = self._context, self._context.head.round
+        if reader == EVERYBODY:
+            return True
+        if reader == AGGREGATOR:
+            return context.me == context.genesis.aggregator_of(max(posted_in, open_round))
+        if reader == NEXT_AGGREGATOR:  # where that one is silent, the next one after it takes over
+            return context.me == context.genesis.aggregator_of(max(posted_in + 1, open_round))
+        members = context.genesis.members
+        return reader < len(members) and members[reader] == context.me
