@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate testnet test check format bench fuzz soak reproduce clean
+.PHONY: help install simulate testnet test check format docs bench fuzz soak reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ check: install ## lint, format, types and layers
 format: install ## rewrite the files as `make check` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: install ## build the pages of docs/ into build/docs (index.html), without a network
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 bench: install ## measure cost against bare loops and FedAvg (minutes; ARGS='memory --data-dir …' for one part)
 	$(BIN)/python -m tests.bench $(ARGS)

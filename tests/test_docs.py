@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
@@ -19,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
 PROTOCOL = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
 CODE_PATH = re.compile(r"`((?:chain|crypto|learning|network|node|simulator|tests|src|experiments)/[\w/.-]*\w/?)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -143,8 +144,9 @@ def test_the_quorum_table_is_computed() -> None:
     assert rows["crash: q"] == [crash.quorum(n) for n in rows["n"]]
 
 
-def test_the_quorum_table_of_the_readme_is_computed() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split("| members | liars")[1].split("\n\n")[0]
+def test_the_short_quorum_table_is_computed() -> None:
+    page = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    text = page.split("| members | liars")[1].split("\n\n")[0]
     rows = [tuple(map(int, row)) for row in re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)]
     byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
     assert len(rows) == 5
@@ -188,6 +190,18 @@ def test_guards_that_are_named_exist() -> None:
 
 
 def test_every_behaviour_of_adversaries_is_described() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "simulate.md").read_text(encoding="utf-8")
     section = text.split("| behaviour | |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(BEHAVIOURS)
+
+
+def test_every_experiment_has_its_line_of_results_and_no_other_has() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    table = text.split("| experiment | state |")[1].split("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z0-9-]+)`", row.split("|")[1])]
+    files = (ROOT / "experiments").glob("*.toml")
+    assert sorted(named) == sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in files)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
