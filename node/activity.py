@@ -21,6 +21,8 @@ class Activity:
     """When the search for a nonce began, by the monotonic clock; None: nothing is being mined."""
     accuracy: float | None = None
     """Of the model after its last training, on the peer's own test set; a fraction."""
+    trained_round: int = 0
+    """The round of that training; 0: there was none."""
     epsilon: float | None = None
     """What all posts of this peer have cost so far, as its privacy ledger has it; None where no noise is added."""
     training_s: float = 0.0

@@ -9,63 +9,42 @@ import typer
 
 from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 from fedchain.node.bans_cli import bans, unban
+from fedchain.node.check_cli import check
 from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
 from fedchain.node.keys_cli import unlock_key
 from fedchain.node.learning_options import with_learning_options
 from fedchain.node.privacy_cli import privacy
+from fedchain.node.start_options import with_node_options
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
 
 
 @node_app.command("start")
+@with_node_options
 def start(
-    config: Annotated[Path | None, typer.Argument(metavar="[NODE.toml]", help="Settings file.")] = None,
-    genesis: Annotated[str | None, typer.Option(help="Genesis document.")] = None,
-    key: Annotated[str | None, typer.Option(help="Key file.")] = None,
-    data: Annotated[str | None, typer.Option(help="Folder for the chain and everything else the node keeps.")] = None,
-    data_dir: Annotated[str | None, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.")] = None,
-    task: Annotated[
-        str | None, typer.Option(help="MODULE:FUNCTION that loads this peer's own data, where the members have them.")
-    ] = None,
-    listen: Annotated[str | None, typer.Option(help="Address to listen on [default: /ip4/0.0.0.0/tcp/4001].")] = None,
-    bootstrap: Annotated[list[str] | None, typer.Option(help="Member to connect to first; repeat it.")] = None,
-    announce: Annotated[list[str] | None, typer.Option(help="Address to tell others; repeat it.")] = None,
-    recent_mib: Annotated[
-        int | None, typer.Option(min=1, help="Mebibytes of recent payloads and knowledge in memory [default: 64].")
-    ] = None,
-    metrics: Annotated[
-        str | None, typer.Option(help="HOST:PORT to serve Prometheus metrics on [default: none].")
-    ] = None,
-    replay: Annotated[
-        bool, typer.Option("--replay", help="Recompute every missed aggregate instead of joining at the head.")
+    file: Path | None,
+    overrides: Mapping[str, Any],
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log what was refused, and why.", rich_help_panel="Output")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log what was refused, and why.")] = False,
 ) -> None:
     """Run a peer until Ctrl-C. Started again, it continues where it was."""
-    given: dict[str, Any] = {
-        "genesis": genesis,
-        "key": key,
-        "data": data,
-        "data_dir": data_dir,
-        "task": task,
-        "listen": listen,
-    }
-    given |= {"recent_mib": recent_mib, "metrics": metrics, "replay": replay}
-    lists = {"bootstrap": bootstrap, "announce": announce}
     with clear_errors():
         from fedchain.node.config import load_config
         from fedchain.node.console import set_up_logging, show_service
-        from fedchain.node.preflight import check
+        from fedchain.node.preflight import check as check_start
 
-        overrides = {name: value for name, value in (given | lists).items() if value}
-        settings = load_config(config, overrides)
-        set_up_logging(verbose)
-        check(settings)
-        private_key, passphrase = unlock_key(Path(settings.key))
+        settings = load_config(file, overrides)
+        set_up_logging(verbose, settings.log_format)
+        check_start(settings)
+        private_key, passphrase = unlock_key(Path(settings.key), passphrase_file=settings.passphrase_file)
         from fedchain.node.run import run_node  # slow to import: what can be wrong was looked at before
 
         watch = show_service if sys.stdout.isatty() else None
         run_node(settings, private_key, watch, passphrase=passphrase)
+
+
+node_app.command("check")(check)
 
 
 @node_app.command("status")

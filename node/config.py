@@ -16,6 +16,9 @@ CHAIN_FOLDER = "chain"
 RECENT_MIB_MAX = 2**20
 """More mebibytes than this are taken for bytes."""
 
+LOG_FORMATS = ("text", "json")
+"""How log lines are written."""
+
 
 class NodeConfigError(ValueError):
     """A setting cannot be used; the message names it and what is wrong, in one line."""
@@ -31,6 +34,8 @@ class NodeConfig:
     """Key file of this peer."""
     data: str
     """Folder for the chain and everything else the node keeps; made if it does not exist."""
+    passphrase_file: str = ""
+    """File whose first line is the key's passphrase, for machines without an operator; its owner alone may read it."""
     data_dir: str = ""
     """Folder of the data set's files; default: the environment variable FEDCHAIN_DATA."""
     task: str = ""
@@ -47,7 +52,17 @@ class NodeConfig:
     """Mebibytes of payloads and knowledge of the last blocks that stay in memory, beside what the open round needs;
     others are read from the data folder."""
     metrics: str = ""
-    """host:port for Prometheus metrics; empty: none."""
+    """HOST:PORT to serve Prometheus metrics on; empty: none."""
+    log_format: str = "text"
+    """Form of log lines on standard error: text, or json (one object a line)."""
+    wait_for: int = 0
+    """Members, this one counted, that have to be connected before this peer posts or mines for the first time."""
+    stop_accuracy: float = 0.0
+    """Leave after a round in which this peer's model got at least this fraction of its own test set right; 0: never."""
+    stop_patience: int = 0
+    """Leave after so many rounds in which the best accuracy so far was not reached again by more; 0: never."""
+    exit_when_finished: bool = False
+    """End once the last round is closed, instead of serving the chain to others until Ctrl-C."""
 
 
 def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
@@ -60,23 +75,37 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
             raise NodeConfigError(f"there is no setting {name!r}; {hint}")
-        if known[name].type in (bool, int) and type(value) is known[name].type:
-            continue
-        if (
-            known[name].type not in (str, bool, int)
-            and isinstance(value, list | tuple)
-            and all(type(v) is str for v in value)
-        ):
-            values[name] = tuple(value)
-        elif known[name].type is not str or type(value) is not str:
-            raise NodeConfigError(f"{name} is {value!r}, which is of the wrong type")
+        values[name] = _read_value(name, value, known[name].type)
     for name in ("genesis", "key", "data"):
         if not values.get(name):
             raise NodeConfigError(f"{name} is missing; give --{name} or write it into the settings file")
     config = NodeConfig(**values)
+    _validate(config)
+    return config
+
+
+def _read_value(name: str, value: Any, kind: Any) -> Any:
+    """A value of a settings file or flag as its field has it; raises NodeConfigError."""
+    if type(value) is kind:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind not in (str, bool, int, float) and isinstance(value, list | tuple) and all(type(v) is str for v in value):
+        return tuple(value)
+    raise NodeConfigError(f"{name} is {value!r}, which is of the wrong type")
+
+
+def _validate(config: NodeConfig) -> None:
+    """Raise NodeConfigError for the first value that cannot be meant."""
     if not 1 <= config.recent_mib <= RECENT_MIB_MAX:
         raise NodeConfigError(f"recent_mib is {config.recent_mib}, it must be between 1 and {RECENT_MIB_MAX}")
-    return config
+    if config.log_format not in LOG_FORMATS:
+        raise NodeConfigError(f"log_format is {config.log_format!r}, it must be one of {', '.join(LOG_FORMATS)}")
+    if not 0 <= config.stop_accuracy <= 1:  # also what is not a number
+        raise NodeConfigError(f"stop_accuracy is {config.stop_accuracy}, it must be a fraction between 0 and 1")
+    for name in ("wait_for", "stop_patience"):
+        if getattr(config, name) < 0:
+            raise NodeConfigError(f"{name} is {getattr(config, name)}, it must be at least 0")
 
 
 def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:

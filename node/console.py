@@ -12,10 +12,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from fedchain.node.json_log import JsonFormatter
+
 if TYPE_CHECKING:
     from fedchain.node.service import Service
 
 REFRESH_S = 0.5
+
+LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
@@ -27,14 +31,14 @@ class StderrHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
-def set_up_logging(verbose: bool) -> None:
-    """Log to standard error, one line an event: time, level, logger, message."""
-    logging.basicConfig(
-        level=logging.WARNING,
-        handlers=[StderrHandler()],
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
+def set_up_logging(verbose: bool, log_format: str = "text") -> None:
+    """Log to standard error, one line an event: time, level, logger, message; or the same as JSON objects."""
+    handler = StderrHandler()
+    if log_format == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter(LINE, "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("fedchain").setLevel(logging.DEBUG if verbose else logging.INFO)
 
 

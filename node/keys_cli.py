@@ -150,20 +150,33 @@ def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
     return unlock_key(path, hint=hint)[0]
 
 
-def unlock_key(path: Path, *, hint: bool = True) -> "tuple[PrivateKey, str | None]":
-    """Do the same as :func:`load_key`, and return the passphrase, too: what lies beside the key has the same."""
+def unlock_key(path: Path, *, hint: bool = True, passphrase_file: str = "") -> "tuple[PrivateKey, str | None]":
+    """Do the same as :func:`load_key`, and return the passphrase, too: what lies beside the key has the same.
+
+    Where a file is named, the passphrase is in it; otherwise a credential of systemd's is looked for before the
+    operator is asked. Raises NodeConfigError, too: the file cannot be used.
+    """
     from fedchain.crypto.key_file import is_encrypted, weakness
     from fedchain.crypto.keys import PrivateKey
 
-    passphrase = None
-    if is_encrypted(path):
-        passphrase = os.environ.get(PASSPHRASE_VARIABLE)
-        if passphrase is None and sys.stdin.isatty():
-            passphrase = ask_passphrase(twice=False)
+    passphrase = _find_passphrase(passphrase_file) if is_encrypted(path) else None
     key = PrivateKey.load(path, passphrase)
     if hint and (found := weakness(path)):
         log.warning("%s is encrypted by %s, which is fast to guess; run: fedchain keys protect %s", path, found, path)
     return key, passphrase
+
+
+def _find_passphrase(passphrase_file: str) -> str | None:
+    from fedchain.node.passphrase import passphrase_from_file, passphrase_from_systemd
+
+    if passphrase_file:
+        return passphrase_from_file(Path(passphrase_file))
+    passphrase = os.environ.get(PASSPHRASE_VARIABLE)
+    if passphrase is None:
+        passphrase = passphrase_from_systemd()
+    if passphrase is None and sys.stdin.isatty():
+        passphrase = ask_passphrase(twice=False)
+    return passphrase
 
 
 def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:

@@ -34,14 +34,14 @@ def check(config: NodeConfig) -> None:
     Raises:
         NodeConfigError: it cannot; the message says why and what to do, in one line.
     """
-    _check_libp2p()
-    _check_signatures()
-    _raise_file_limit()
-    _check_listen(config.listen)
+    check_libp2p()
+    check_signatures()
+    raise_file_limit()
+    check_listen(config.listen)
     if config.metrics:
-        _check_metrics(config.metrics)
-    _check_folder(Path(config.data))
-    _check_chain(Path(config.data) / CHAIN_FOLDER, Path(config.genesis))
+        check_metrics(config.metrics)
+    check_folder(Path(config.data))
+    check_chain(Path(config.data) / CHAIN_FOLDER, Path(config.genesis))
 
 
 def secure_folder(path: Path) -> None:
@@ -55,7 +55,7 @@ def secure_folder(path: Path) -> None:
     os.umask(UMASK)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_folder(path)
+        check_folder(path)
         _close(path)
         for name in OWN_NAMES:
             _close_all(path / name)
@@ -63,8 +63,11 @@ def secure_folder(path: Path) -> None:
         raise NodeConfigError(f"{error.filename or path} cannot be made private: {error.strerror}") from None
 
 
-def _check_libp2p() -> None:
-    """It is installed by itself, because what it asks for needs a compiler; see the documentation on installing."""
+def check_libp2p() -> None:
+    """Raise NodeConfigError unless the version is here of which we replace parts.
+
+    It is installed by itself, because what it asks for needs a compiler; see the documentation on installing.
+    """
     remedy = f"run: pip install --no-deps libp2p=={LIBP2P_VERSION}"
     try:
         version = importlib.metadata.version("libp2p")
@@ -74,8 +77,11 @@ def _check_libp2p() -> None:
         raise NodeConfigError(f"libp2p {version} is installed, this program needs {LIBP2P_VERSION}; {remedy}")
 
 
-def _check_signatures() -> None:
-    """Who judges signatures otherwise than the others would be split from them by the first that is made for it."""
+def check_signatures() -> None:
+    """Raise NodeConfigError if this libsodium judges signatures otherwise than the others'.
+
+    Such a peer would be split from them by the first signature that is made for it.
+    """
     from fedchain.crypto.exceptions import WrongSignatures
     from fedchain.crypto.vectors import check_signatures
 
@@ -85,8 +91,11 @@ def _check_signatures() -> None:
         raise NodeConfigError(f"signatures cannot be judged with this libsodium: {error}; reinstall PyNaCl") from None
 
 
-def _raise_file_limit() -> None:
-    """A node that runs out of descriptors drops connections and cannot open its own files."""
+def raise_file_limit() -> None:
+    """Allow this process the files that a node needs; raise NodeConfigError if the system does not.
+
+    A node that runs out of descriptors drops connections and cannot open its own files.
+    """
     from fedchain.network.limits import Limits
 
     limits = Limits()
@@ -99,8 +108,8 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _check_listen(listen: str) -> None:
-    """libp2p listens beside another process on one port without a word."""
+def check_listen(listen: str) -> None:
+    """Raise NodeConfigError unless we can listen there: libp2p listens beside another process without a word."""
     parts = _LISTEN.fullmatch(listen)
     kind, text, port = parts.groups() if parts is not None else ("", "", "0")
     try:
@@ -113,7 +122,8 @@ def _check_listen(listen: str) -> None:
         raise NodeConfigError(f"cannot listen on {listen}: {reason}")
 
 
-def _check_metrics(place: str) -> None:
+def check_metrics(place: str) -> None:
+    """Raise NodeConfigError unless metrics can be served on ``place``, HOST:PORT."""
     host, separator, port = place.rpartition(":")
     if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > PORT_MAX:
         raise NodeConfigError(f"metrics is {place!r}, which is not of the form HOST:PORT")
@@ -145,7 +155,8 @@ def _refusal(family: int, host: str, port: int) -> str | None:
     return None
 
 
-def _check_folder(path: Path) -> None:
+def check_folder(path: Path) -> None:
+    """Raise NodeConfigError unless the data folder can be used, or made; nothing is made."""
     try:
         if not path.exists():
             _check_parent(path)
@@ -176,8 +187,8 @@ def _check_parent(path: Path) -> None:
         raise NodeConfigError(f"{path} cannot be made: {parent} cannot be written to")
 
 
-def _check_chain(folder: Path, genesis_path: Path) -> None:
-    """Whether the chain in the folder, if there is one, is this federation's and nobody writes to it."""
+def check_chain(folder: Path, genesis_path: Path) -> None:
+    """Raise NodeConfigError if there is a chain in the folder that is another federation's, or is being written to."""
     from fedchain.chain.exceptions import ChainError, NotFound
     from fedchain.chain.genesis import Genesis
     from fedchain.chain.storage.content_files import take_lock

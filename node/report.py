@@ -1,6 +1,7 @@
 """The report: how a running node is, as plain values for status, panel and metrics, and as log lines."""
 
 import logging
+import os
 import time
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
@@ -49,6 +50,7 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
     aggregator = genesis.aggregator_of(round_number)
     return {
         "version": fedchain.__version__,
+        "pid": os.getpid(),
         "chain_id": genesis.chain_id.hex(),
         "address": address(service.me),
         "height": head.height,
@@ -96,6 +98,8 @@ def waiting_for(service: "Service", missing: list[str]) -> str:
     head = node.head
     if head.finished:
         return "nothing, it is finished"
+    if wanted := node.gathers():
+        return f"members: {len(service.peers) + 1} of {wanted} are here"
     if target := node.catching_up_to():
         return f"the blocks up to height {target}"
     if node.is_silent():

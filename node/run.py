@@ -23,11 +23,13 @@ from fedchain.node.allocator import return_large_blocks
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks
 from fedchain.node.dealing import read_share
+from fedchain.node.ending import Departure, Ending
 from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.preflight import secure_folder
 from fedchain.node.secrets_file import secrets_path
 from fedchain.node.service import Service
+from fedchain.node.service_manager import ServiceManager
 from fedchain.node.status import answer_status
 from fedchain.node.task import learning_from_genesis, rules_of
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
@@ -49,7 +51,7 @@ class Kept:
 
 
 def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *, passphrase: str | None = None) -> None:
-    """Run a node until it is interrupted.
+    """Run a node until it is interrupted, or ends by itself as its settings say.
 
     Args:
         config: the operator's settings.
@@ -69,6 +71,8 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     if key.public_key not in genesis.index:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
     validate_choice(learning_from_genesis(genesis), config.task)
+    if config.wait_for > len(genesis.members):
+        raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
     checks = Checks(genesis, rules_of(genesis))
     secrets = read_share(Path(config.key), genesis, key.public_key, passphrase)
     folder = Path(config.data)
@@ -116,7 +120,10 @@ async def _serve(
     from fedchain.network.libp2p.addresses import InvalidBootstrap
     from fedchain.network.libp2p.network import ListenError, open_network
 
-    folder = kept.folder
+    folder, manager = kept.folder, ServiceManager.from_environment()
+    departure = Departure(
+        Ending(config.stop_accuracy, config.stop_patience), exits_when_finished=config.exit_when_finished
+    )
     training = TrainingWorker(
         Path(config.genesis).absolute(),
         folder,
@@ -129,7 +136,7 @@ async def _serve(
     try:
         async with anyio.create_task_group() as starting:
             scopes = [starting.cancel_scope]
-            await starting.start(_stop_on_signal, scopes)
+            await starting.start(_stop_on_signal, scopes, manager)
             async with (
                 open_network(
                     key,
@@ -156,15 +163,18 @@ async def _serve(
                     kept.journal,
                     network,
                     training,
+                    on_head=departure.on_head,
                     blame=blame,
                     links=network,
                     parts=PartFolder(folder / PARTS),
                     replays=config.replay,
                     recent_size_max=config.recent_mib * 2**20,
+                    wait_for=config.wait_for,
                 )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)
-                tasks.start_soon(training.prepare)
+                tasks.start_soon(_inform, manager, training, service)
+                tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
                 tasks.start_soon(answer_status, folder, service, network)
                 if config.metrics:
                     tasks.start_soon(answer_metrics, config.metrics, service, network)
@@ -177,7 +187,14 @@ async def _serve(
     except* (NodeConfigError, ChainError) as group:
         raise _first(group) from None
     finally:
+        manager.tell(STOPPING=1)
         await training.close()
+
+
+async def _inform(manager: ServiceManager, training: TrainingWorker, service: Service) -> None:
+    """Have the data read, and tell the service manager from then on how the node is."""
+    await training.prepare()
+    await manager.follow(service.status)
 
 
 def limits_of(genesis: Genesis, checks: Checks) -> Limits:
@@ -190,13 +207,17 @@ def limits_of(genesis: Genesis, checks: Checks) -> Limits:
 
 
 async def _stop_on_signal(
-    scopes: Sequence[anyio.CancelScope], *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    scopes: Sequence[anyio.CancelScope],
+    manager: ServiceManager,
+    *,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Cancel the innermost scope at the first signal, and the one around it should that take too long for someone."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:
             log.info("stopping")
+            manager.tell(STOPPING=1)
             scope = next((scope for scope in reversed(scopes) if not scope.cancel_called), scopes[0])
             scope.cancel()
 

@@ -118,6 +118,7 @@ class Service:
         parts: where the bytes are that posts list by reference, in a folder that the trainer shares.
         replays: whether every missed aggregate is recomputed.
         recent_size_max: bytes of contents of recent blocks that stay in memory.
+        wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Service:
         parts: PartFolder | None = None,
         replays: bool = False,
         recent_size_max: int = RECENT_SIZE_MAX,
+        wait_for: int = 0,
     ) -> None:
         self._links = links
         self.activity = Activity()
@@ -153,6 +155,7 @@ class Service:
             replays=replays,
             backfills=True,
             recent_size_max=recent_size_max,
+            wait_for=wait_for,
         )
         self._parts = parts
         self._checks, self._store, self._journal, self._network = checks, store, journal, network
@@ -331,15 +334,13 @@ class Service:
             self.activity.training_s += took_s
         self.activity.accuracy = trained.measured.get("local_accuracy", self.activity.accuracy)
         self.activity.epsilon = trained.measured.get("epsilon", self.activity.epsilon)
-        accuracy, epsilon = self.activity.accuracy, self.activity.epsilon
-        log.info(
-            "trained round=%d steps=%d%s seconds=%.3f%s",
-            effect.round,
-            trained.steps,
-            "" if accuracy is None else f" accuracy={accuracy:.4f}",  # before the first phase that trains
-            took_s,
-            "" if epsilon is None else f" epsilon={epsilon:.4f}",
-        )
+        self.activity.trained_round = effect.round
+        pattern, values = "trained round=%d steps=%d seconds=%.3f", [effect.round, trained.steps, took_s]
+        if self.activity.accuracy is not None:  # None before the first phase that trains
+            pattern, values = f"{pattern} accuracy=%.4f", [*values, self.activity.accuracy]
+        if self.activity.epsilon is not None:
+            pattern, values = f"{pattern} epsilon=%.4f", [*values, self.activity.epsilon]
+        log.info(pattern, *values)
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
 
     def _log_head(self) -> None:

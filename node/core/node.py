@@ -52,6 +52,7 @@ from fedchain.node.core.events import (
     PeerDisconnected,
     Tick,
 )
+from fedchain.node.core.gathering import Gathering
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Knowledge, Recompute, Result
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.ledger import Ledger
@@ -92,6 +93,7 @@ class Node:
         backfills: whether older blocks are fetched in the background after joining.
         recent_size_max: bytes of contents of the last blocks that stay in memory; what the open height needs always
             does.
+        wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Node:
         replays: bool = False,
         backfills: bool = False,
         recent_size_max: int = RECENT_SIZE_MAX,
+        wait_for: int = 0,
     ) -> None:
         self.genesis = genesis
         held_parts = NoParts() if parts is None else parts
@@ -138,6 +141,7 @@ class Node:
         self._posts = Posts(context, self._crimes, self._bulk)
         self._voting = Voting(context, self._crimes, self._blocks)
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
+        self._gathering = Gathering(context, wait_for)
         self._twins = Twins(context)
         self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
         self._answers = Answers(context, self._bulk)
@@ -192,6 +196,15 @@ class Node:
     def waiting_for(self) -> frozenset[PublicKey]:
         """Expected contributors of the open phase whose posts are not in."""
         return self._production.missing
+
+    def gathers(self) -> int:
+        """Members, this one counted, that have to be connected before it begins; 0: it has begun."""
+        return self._gathering.wanted
+
+    def lagging(self, height: int) -> list[PublicKey]:
+        """Connected peers that have not said that they are at ``height`` or above."""
+        there = set(self._context.catch_up.at_least(height))
+        return [peer for peer in self._context.peers if peer not in there]
 
     def holds(self, post: Transaction) -> bool:
         """Whether a post would be counted in our next block."""
@@ -363,7 +376,8 @@ class Node:
             self._on_head()
             self._blocks.advance()
         self._bulk.advance()
-        self._production.advance()
+        if self._gathering.advance():
+            self._production.advance()
         self._wake()
 
     def _on_head(self) -> None:

@@ -105,8 +105,11 @@ class HeldParts(dict[Hash, bytes]):
 class Peer:
     """A node with its storage and journal, and everything that happened to it."""
 
-    def __init__(self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules, *, replays: bool = False) -> None:
+    def __init__(
+        self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules, *, replays: bool = False, wait_for: int = 0
+    ) -> None:
         self.number, self.key, self.genesis, self.rules, self.replays = number, key, genesis, rules, replays
+        self.wait_for = wait_for
         self.store = MemoryStore()
         self.journal = Journal()
         self.parts = HeldParts()
@@ -122,7 +125,16 @@ class Peer:
     def new_node(self) -> Node:
         """A node as it starts from what is stored."""
         checks = Checks(self.genesis, self.rules)
-        return Node(self.genesis, self.key, checks, self.store, self.journal, parts=self.parts, replays=self.replays)
+        return Node(
+            self.genesis,
+            self.key,
+            checks,
+            self.store,
+            self.journal,
+            parts=self.parts,
+            replays=self.replays,
+            wait_for=self.wait_for,
+        )
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Feed the node, store what it asks to store, and do its jobs at once."""

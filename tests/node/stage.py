@@ -54,10 +54,12 @@ class Stage:
         is_heard: bool = True,
         replays: bool = False,
         contributes: bool = True,
+        wait_for: int = 0,
     ) -> None:
         self.genesis = genesis
         self.chain = ChainBuilder(genesis, rules)
-        self.victim = Peer(number, keys(number + 1)[number], genesis, self.chain.rules, replays=replays)
+        key = keys(number + 1)[number]
+        self.victim = Peer(number, key, genesis, self.chain.rules, replays=replays, wait_for=wait_for)
         self.now_ms = CREATED_MS
         self.contributes = contributes
         self.others = [member for member in genesis.members if member != self.victim.key.public_key]

@@ -1,11 +1,13 @@
 """A node's settings: one clear line for what cannot be meant."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedchain.node.config import NodeConfig, NodeConfigError, load_config
+from fedchain.node.config import NodeConfig, NodeConfigError, field_texts, load_config
+from fedchain.node.start_options import GROUPS
 
 NEEDED = {"genesis": "g", "key": "k", "data": "d"}
 
@@ -29,6 +31,12 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
         ({"recent_mib": True}, "recent_mib is True, which is of the wrong type"),
         ({"recent_mib": [1]}, "recent_mib is [1], which is of the wrong type"),
         ({"recent_mib": 0}, "recent_mib is 0, it must be between 1 and 1048576"),
+        ({"log_format": "xml"}, "log_format is 'xml', it must be one of text, json"),
+        ({"stop_accuracy": 95}, "stop_accuracy is 95.0, it must be a fraction between 0 and 1"),
+        ({"stop_accuracy": float("nan")}, "stop_accuracy is nan, it must be a fraction between 0 and 1"),
+        ({"stop_accuracy": "0.9"}, "stop_accuracy is '0.9', which is of the wrong type"),
+        ({"stop_patience": -1}, "stop_patience is -1, it must be at least 0"),
+        ({"wait_for": -3}, "wait_for is -3, it must be at least 0"),
         ({"recent_mib": 2**26}, "recent_mib is 67108864, it must be between 1 and 1048576"),
     ],
 )
@@ -48,3 +56,14 @@ def test_a_file_that_is_not_toml(tmp_path: Path, text: bytes) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NodeConfigError, match=r"none\.toml cannot be read: No such file"):
         load_config(tmp_path / "none.toml", NEEDED)
+
+
+def test_a_whole_number_is_a_fraction_too(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text("stop_accuracy = 1\n", encoding="utf-8")
+    assert load_config(tmp_path / "node.toml", NEEDED).stop_accuracy == 1.0
+
+
+def test_every_setting_is_an_option_with_a_help_text_in_one_group() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(item.name for item in fields(NodeConfig))
+    assert set(grouped) == set(field_texts(NodeConfig))

@@ -213,7 +213,7 @@ def check_logs_say_when_what_took_how_long(story: Story) -> None:
     lines = "".join(map(log_of, story.nodes))
     when = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} INFO fedchain\.node "
     for what in (
-        r"trained round=1 steps=2 accuracy=[01]\.\d{4} seconds=\d+\.\d{3}",
+        r"trained round=1 steps=2 seconds=\d+\.\d{3} accuracy=[01]\.\d{4}",
         r"mining height=1 round=1",
         r"mined height=1 seconds=\d+\.\d{3}",
         r"head height=1 hash=[0-9a-f]{16} round=2 posts=[34] finished=false",

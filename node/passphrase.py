@@ -1,0 +1,59 @@
+"""A passphrase that nobody types: in a file of its owner's, or among the credentials that systemd gives a service."""
+
+import os
+from pathlib import Path
+
+from fedchain.node.config import NodeConfigError
+
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+"""Where systemd says in which folder a service's credentials are. (systemd.exec(5))"""
+
+CREDENTIAL = "passphrase"
+"""The credential that is taken: ``LoadCredential=passphrase:…``."""
+
+PASSPHRASE_SIZE_MAX = 4_096
+"""Bytes that are read of a file."""
+
+OTHERS, GROUP_AND_OTHERS = 0o007, 0o077
+
+
+def passphrase_from_file(path: Path, *, closed_to: int = GROUP_AND_OTHERS) -> str:
+    """The first line of a file that nobody else may use.
+
+    Args:
+        path: of the file.
+        closed_to: bits of its mode that must not be set.
+
+    Raises:
+        NodeConfigError: it cannot be read, others may use it, or its first line is empty.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            data = file.read(PASSPHRASE_SIZE_MAX + 1)
+    except OSError as error:
+        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if mode & closed_to:
+        raise NodeConfigError(f"{path} holds a passphrase and has mode {mode:04o}; run: chmod 600 {path}")
+    if len(data) > PASSPHRASE_SIZE_MAX:
+        raise NodeConfigError(f"{path} has more than {PASSPHRASE_SIZE_MAX} bytes, that is no passphrase")
+    try:
+        line = data.decode("utf-8").partition("\n")[0].removesuffix("\r")
+    except UnicodeDecodeError:
+        raise NodeConfigError(f"{path} holds no passphrase: it is not text in UTF-8") from None
+    if not line:
+        raise NodeConfigError(f"{path} holds no passphrase: its first line is empty")
+    return line
+
+
+def passphrase_from_systemd() -> str | None:
+    """The credential of that name; None where there is none.
+
+    Its folder is the service's alone, and the group's bits of its mode may be an access list's mask.
+
+    Raises:
+        NodeConfigError: it is there and cannot be used.
+    """
+    folder = os.environ.get(CREDENTIALS_VARIABLE)
+    path = None if not folder else Path(folder) / CREDENTIAL
+    return None if path is None or not path.exists() else passphrase_from_file(path, closed_to=OTHERS)
