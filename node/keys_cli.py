@@ -17,6 +17,9 @@ log = logging.getLogger("fedchain.keys")
 
 PASSPHRASE_VARIABLE = "FEDCHAIN_PASSPHRASE"
 
+PASSPHRASE_FILE_VARIABLE = "FEDCHAIN_PASSPHRASE_FILE"
+"""Names a file that holds it; looked at where the passphrase itself is not in the environment."""
+
 NEW_PASSPHRASE_VARIABLE = "FEDCHAIN_NEW_PASSPHRASE"
 """What ``protect`` encrypts with; without it, with the old passphrase or one that is asked for."""
 
@@ -31,7 +34,8 @@ def new_key(
         bool, typer.Option("--plain", help="Do not encrypt it; for machines without an operator.")
     ] = False,
 ) -> None:
-    """Make a key and write it, encrypted with a passphrase that is asked for (or taken from FEDCHAIN_PASSPHRASE)."""
+    """Make a key and write it, encrypted with a passphrase that is asked for (or taken from FEDCHAIN_PASSPHRASE, or from the
+    file that FEDCHAIN_PASSPHRASE_FILE names)."""
     from fedchain.crypto.address import address
     from fedchain.crypto.keys import PrivateKey
 
@@ -66,7 +70,7 @@ def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None
         passphrase = os.environ.get(NEW_PASSPHRASE_VARIABLE)
         if passphrase is None and sys.stdin.isatty():
             passphrase = ask_passphrase(twice=True, text="New passphrase")
-        passphrase = passphrase or os.environ.get(PASSPHRASE_VARIABLE)
+        passphrase = passphrase or _passphrase_of_environment()
         if not passphrase:
             raise NodeConfigError(f"{path} stays as it is: no passphrase; set {NEW_PASSPHRASE_VARIABLE}")
         protect_shares(path, key.public_key, old, passphrase)
@@ -138,7 +142,7 @@ def import_signing_journal(
 
 
 def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
-    """Read a key file; the passphrase comes from FEDCHAIN_PASSPHRASE or, on a terminal, from the operator.
+    """Read a key file; the passphrase comes from the environment or, on a terminal, from the operator.
 
     Args:
         path: of the file.
@@ -171,7 +175,7 @@ def _find_passphrase(passphrase_file: str) -> str | None:
 
     if passphrase_file:
         return passphrase_from_file(Path(passphrase_file))
-    passphrase = os.environ.get(PASSPHRASE_VARIABLE)
+    passphrase = _passphrase_of_environment()
     if passphrase is None:
         passphrase = passphrase_from_systemd()
     if passphrase is None and sys.stdin.isatty():
@@ -186,4 +190,12 @@ def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:
 
 
 def _new_passphrase() -> str:
-    return os.environ.get(PASSPHRASE_VARIABLE) or ask_passphrase(twice=True)
+    return _passphrase_of_environment() or ask_passphrase(twice=True)
+
+
+def _passphrase_of_environment() -> str | None:
+    """The passphrase in a variable, or in the file that another one names; raises NodeConfigError."""
+    from fedchain.node.passphrase import passphrase_from_file
+
+    passphrase, file = os.environ.get(PASSPHRASE_VARIABLE), os.environ.get(PASSPHRASE_FILE_VARIABLE)
+    return passphrase_from_file(Path(file)) if passphrase is None and file else passphrase

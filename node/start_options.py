@@ -51,7 +51,8 @@ _GIVEN = frozenset({"file", "overrides"})
 
 def _option(item: Any, text: str, group: str) -> inspect.Parameter:
     """A setting as a parameter; None: it was not given."""
-    words, kind = " ".join(text.split()), item.type
+    words = " ".join(text.split())
+    kind: Any = item.type
     if kind not in (str, bool, int, float):
         kind, words = list[str], f"{words.removesuffix('.')}; repeat it."
     elif item.default and isinstance(item.default, str | int):

@@ -71,6 +71,8 @@ def test_a_file_that_is_named_goes_before_the_environment_and_that_before_the_cr
     assert used() is None
     written(tmp_path / "passphrase", b"credential\n")
     assert used() == "credential"
+    monkeypatch.setenv("FEDCHAIN_PASSPHRASE_FILE", str(written(tmp_path / "named", b"named\n")))
+    assert used() == "named"
     monkeypatch.setenv("FEDCHAIN_PASSPHRASE", "environment")
     assert used() == "environment"
     assert used(str(written(tmp_path / "file", b"file\n"))) == "file"

@@ -1,0 +1,291 @@
+"""What operators are given: unit, image, compose file, alerts and dashboard name only what exists, in forms that hold."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import typer
+import yaml
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+
+from fedchain.__main__ import app
+from fedchain.node.config import NodeConfig, load_config
+from fedchain.node.metrics import NodeCollector
+from fedchain.node.passphrase import CREDENTIAL
+from tests.chain.builders import genesis
+from tests.node.shell import on_trio, until
+from tests.node.test_service import Shell, serving
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+UNIT = DEPLOY / "systemd" / "fedchain@.service"
+INSTALLED = "/opt/fedchain/bin/fedchain"
+
+OF_PROMETHEUS = {"up"}
+"""Metrics that Prometheus makes itself."""
+
+
+def parsed(words: Sequence[str]) -> dict[str, Any]:
+    """What a command line after ``fedchain`` means; raises where the program would refuse it."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while True:
+        context = command.make_context("fedchain", rest)
+        if not hasattr(command, "resolve_command"):
+            values: dict[str, Any] = context.params
+            return values
+        _, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+
+
+def settings_of(values: dict[str, Any]) -> NodeConfig:
+    """The settings that the options of ``node start`` make."""
+    return load_config(None, {name: value for name, value in values.items() if value and name in NodeConfig.__slots__})
+
+
+# systemd
+
+
+def unit_lines(name: str) -> list[str]:
+    """Values of a setting in the unit."""
+    return re.findall(rf"^{name}=(.*)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_unit_starts_a_node_with_the_settings_of_its_instance() -> None:
+    (start,) = unit_lines("ExecStart")
+    program, *words = shlex.split(start)
+    assert program == INSTALLED
+    values = parsed(words)
+    assert (values["file"], values["log_format"]) == ("/etc/fedchain/%i.toml", "json")
+    assert unit_lines("Type") == ["notify"]
+    (credential,) = unit_lines("LoadCredential")
+    assert credential.startswith(f"{CREDENTIAL}:")
+
+
+def test_the_example_of_settings_is_one() -> None:
+    config = load_config(DEPLOY / "systemd" / "node.toml", {})
+    assert (config.key, config.wait_for, config.metrics) == ("key.pem", 3, "127.0.0.1:9100")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
+def test_systemd_finds_no_fault_with_the_unit_and_little_exposure(tmp_path: Path) -> None:
+    def analyze(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"SYSTEMD_EMOJI": "0", "SYSTEMD_COLORS": "0"}
+        return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, env=environment, timeout=60)
+
+    text = UNIT.read_text(encoding="utf-8")
+    path = tmp_path / "fedchain@alice.service"
+    path.write_text(text.replace(INSTALLED, sys.executable), encoding="utf-8")  # a program that is there
+    said = analyze("verify", "--man=no", str(path))
+    assert (said.returncode, said.stdout + said.stderr) == (0, "")
+    path.write_text(text.replace(INSTALLED, sys.executable).replace("Restart=", "Restrat="), encoding="utf-8")
+    assert "Restrat" in analyze("verify", "--man=no", str(path)).stderr, "a fault would be found"
+    (score,) = re.findall(r"exposure level for \S+: ([\d.]+)", analyze("security", "--offline=true", str(UNIT)).stdout)
+    assert float(score) <= 2.0
+
+
+# containers
+
+
+def docker_lines(word: str) -> list[str]:
+    """Arguments of an instruction of the Dockerfile, continued lines joined."""
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    return re.findall(rf"^{word} (.*)$", text, re.MULTILINE)
+
+
+def test_the_linter_finds_no_fault_with_the_image() -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    said = subprocess.run([linter, DEPLOY / "Dockerfile"], capture_output=True, text=True, timeout=60)
+    assert (said.returncode, said.stdout + said.stderr) == (0, "")
+
+
+def test_the_image_is_pinned_and_runs_as_nobody_in_particular() -> None:
+    images = {line.split()[0] for line in docker_lines("FROM")}
+    assert len(images) == 1
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", images.pop())
+    assert docker_lines("USER") == ["10001:10001"]
+    stages = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
+    assert "pip" not in stages[-1], "nothing is installed in the stage that runs"
+
+
+def test_the_image_s_commands_are_commands() -> None:
+    (entry,), (command,) = docker_lines("ENTRYPOINT"), docker_lines("CMD")
+    assert parsed([*json.loads(entry), *json.loads(command)][1:])["file"] == "/var/lib/fedchain/node.toml"
+    (health,) = docker_lines("HEALTHCHECK")
+    shell, flag, script = json.loads(health.partition("CMD ")[2])
+    assert (shell, flag) == ("/bin/sh", "-c")
+    assert parsed(shlex.split(script.partition("||")[0])[1:])["folder"] == "/var/lib/fedchain/data"
+
+
+def test_the_image_is_built_from_what_the_package_is_made_of() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)
+    needed = {folder.partition("/")[0] for folder in project["tool"]["setuptools"]["package-dir"].values()}
+    needed |= {"pyproject.toml", "constraints.txt", project["project"]["readme"], *project["project"]["license-files"]}
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == needed
+    assert all((ROOT / name).exists() for name in needed)
+
+
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def test_three_nodes_know_each_other_by_names_of_the_compose_file() -> None:
+    services = {name: service for name, service in compose()["services"].items() if "build" in service}
+    assert len(services) == 3
+    for name, service in services.items():
+        config = settings_of(parsed(shlex.split(service["command"])))
+        assert config.wait_for == len(services)
+        assert config.bootstrap
+        for place in config.bootstrap:
+            host, member = re.fullmatch(r"/dns4/(\w+)/tcp/4001/p2p/\$\{(\w+)\}", place).groups()  # type: ignore[union-attr]
+            assert host in services.keys() - {name}
+            assert member == host.upper()
+        assert (service["build"]["dockerfile"], service["read_only"]) == ("deploy/Dockerfile", True)
+        mounts = [mount.split(":") for mount in service["volumes"]]
+        assert {source for source, _ in mounts} <= compose()["volumes"].keys()
+
+
+def test_prometheus_asks_every_node_of_the_compose_file() -> None:
+    settings = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8"))
+    (job,) = settings["scrape_configs"]
+    asked = {target for group in job["static_configs"] for target in group["targets"]}
+    assert asked == {f"{name}:9100" for name, service in compose()["services"].items() if "build" in service}
+    assert all((DEPLOY / "prometheus" / name).exists() for name in settings["rule_files"])
+    assert f'up{{job="{job["job_name"]}"}}' in (DEPLOY / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
+
+
+# metrics
+
+
+@pytest.fixture(scope="module")
+def exposed() -> set[str]:
+    """Names of all metrics of a node that has trained and mined, as Prometheus reads them."""
+    texts: list[str] = []
+
+    @on_trio
+    async def scrape() -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        async with serving(Shell(), genesis(1, rounds=1, target_mining_time_ms=1_000), hears=0) as service:
+            await until(lambda: service.status()["finished"], "the last round is closed")
+            registry.register(NodeCollector(service, CountedNetwork()))
+            ProcessCollector(registry=registry)
+            PlatformCollector(registry=registry)
+            texts.append(generate_latest(registry).decode())
+
+    scrape()
+    return set(re.findall(r"^# TYPE (\w+) ", texts[0], re.MULTILINE))
+
+
+class CountedNetwork:
+    """Numbers of a network that nothing went through."""
+
+    messages_in = messages_out = bytes_in = bytes_out = dropped = 0
+
+    @property
+    def counters(self) -> "CountedNetwork":
+        return self
+
+    def bans(self) -> Sequence[object]:
+        return ()
+
+
+def selected(expression: Any) -> Iterator[str]:
+    """Names of the metrics that an expression of PromQL selects."""
+    if isinstance(expression, promql_parser.VectorSelector):
+        yield expression.name
+    for name in ("lhs", "rhs", "expr", "vector_selector", "param"):
+        if (part := getattr(expression, name, None)) is not None:
+            yield from selected(part)
+    for part in getattr(expression, "args", None) or ():
+        yield from selected(part)
+
+
+def names_in(text: str) -> set[str]:
+    return set(selected(promql_parser.parse(text)))
+
+
+def test_the_parser_of_expressions_finds_names_wherever_they_stand() -> None:
+    text = "sum by (a) (rate(b_total{x='y'}[5m])) / on(z) abs(c - d offset 1h) > bool 1 or (e unless -f) "
+    assert names_in(text) == {"b_total", "c", "d", "e", "f"}
+    with pytest.raises(ValueError, match="unclosed"):
+        names_in("rate(b_total[5m]")
+
+
+def test_alerts_name_metrics_that_a_node_has(exposed: set[str]) -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text(encoding="utf-8"))
+    alerts = [rule for group in rules["groups"] for rule in group["rules"]]
+    assert len(alerts) >= 10
+    for alert in alerts:
+        named = names_in(alert["expr"])
+        assert named, alert
+        assert named <= exposed | OF_PROMETHEUS, alert
+        assert alert["labels"]["severity"] in ("critical", "warning")
+        assert set(alert["annotations"]) == {"summary", "description"}
+        assert re.fullmatch(r"(\d+[smhd])?", alert.get("for", ""))
+    assert len({alert["alert"] for alert in alerts}) == len(alerts)
+
+
+def test_the_dashboard_names_metrics_that_a_node_has_and_shows_most_of_them(exposed: set[str]) -> None:
+    board = json.loads((DEPLOY / "grafana" / "fedchain.json").read_text(encoding="utf-8"))
+    named: set[str] = set()
+    for panel in board["panels"]:
+        assert panel["description"]
+        for target in panel["targets"]:
+            named |= names_in(target["expr"])
+    (query,) = [item["query"]["query"] for item in board["templating"]["list"] if item["type"] == "query"]
+    named |= set(re.findall(r"label_values\((\w+),", query))
+    assert named <= exposed
+    ours = {name for name in exposed if name.startswith("fedchain_")}
+    assert len(ours & named) > len(ours) / 2
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len(set(places)) == len(places), "no panel lies on another"
+
+
+def test_every_metric_is_explained_and_no_other(exposed: set[str]) -> None:
+    section = OPERATING.split("## Metrics")[1]
+    explained = re.findall(r"^\| `(fedchain_\w+)` \|", section, re.MULTILINE)
+    assert len(explained) == len(set(explained))
+    assert set(explained) == {name for name in exposed if name.startswith("fedchain_")}
+
+
+# the guide
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """Every command of ours in an indented block, without comments and redirections."""
+    lines = re.findall(r"^    (?:docker compose (?:run --rm|exec) \w+ )?(.*)$", text, re.MULTILINE)
+    found = []
+    for line in lines:
+        line = line.partition(" #")[0].partition(" > ")[0]
+        words = shlex.split(line.replace("…", "x"))
+        if words[:1] == ["fedchain"]:
+            found.append(words[1:])
+        elif words[:1] in (["keys"], ["genesis"]):
+            found.append(words)
+    return found
+
+
+def test_the_guide_s_commands_are_commands() -> None:
+    commands = commands_in(OPERATING)
+    assert len(commands) >= 10
+    for words in commands:
+        parsed(words)
+
+
+def test_every_file_that_the_guide_names_is_there() -> None:
+    named = set(re.findall(r"`?(deploy/[\w/@.-]+\w)", OPERATING))
+    assert len(named) >= 6
+    assert all((ROOT / name).exists() for name in named - {"deploy/.env"})
