@@ -34,8 +34,10 @@ def new_key(
         bool, typer.Option("--plain", help="Do not encrypt it; for machines without an operator.")
     ] = False,
 ) -> None:
-    """Make a key and write it, encrypted with a passphrase that is asked for (or taken from FEDCHAIN_PASSPHRASE, or from the
-    file that FEDCHAIN_PASSPHRASE_FILE names)."""
+    """Make a key and write it, encrypted with a passphrase that is asked for.
+
+    Without a terminal it is FEDCHAIN_PASSPHRASE, or the first line of the file that FEDCHAIN_PASSPHRASE_FILE names.
+    """
     from fedchain.crypto.address import address
     from fedchain.crypto.keys import PrivateKey
 

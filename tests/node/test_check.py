@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -184,7 +185,7 @@ def test_a_disk_that_is_nearly_full(
 
 
 def test_what_a_chain_may_take_follows_from_rounds_and_retention(tmp_path: Path) -> None:
-    def size(**consensus: int) -> int:
+    def size(**consensus: Any) -> int:
         return expected_size_bytes(Genesis.decode(write_genesis(tmp_path / "g", **consensus).read_bytes()))
 
     assert size(rounds=10) == 10 * size(rounds=1) > 0
