@@ -128,9 +128,27 @@ def import_module(what: str, name: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            where = "in the current folder or on Python's path"
-            raise ConfigurationError(f"{what}: there is no module '{error.name}' {where}") from error
+            raise ConfigurationError(f"{what}: there is no module '{error.name}'{_places(name)}") from error
         raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
+
+
+def use_current_folder() -> None:
+    """Let modules of the current folder be imported, after all others: no file there takes a library's place."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        return  # it was removed
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _places(name: str) -> str:
+    """Say where a module was looked for, or what of its name is too much."""
+    if name.endswith(".py"):
+        return f"; the name of a module has no .py: {name.removesuffix('.py')}"
+    if not {"", os.getcwd()} & {*sys.path}:
+        return " on Python's path, to which PYTHONPATH=. adds the current folder"
+    return " in the current folder or on Python's path"
 
 
 def is_import_path(name: str) -> bool:

@@ -304,8 +304,9 @@ def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Findin
 
 def _check_data(config: NodeConfig, member: int, genesis: Genesis) -> str:
     """Read this member's data, build its model, and put a batch through it, without a training step."""
+    from fedchain.learning.registry import use_current_folder
     from fedchain.learning.task.choice import validate_choice
-    from fedchain.node.task import learning_from_genesis, use_current_folder
+    from fedchain.node.task import learning_from_genesis
 
     task = learning_from_genesis(genesis, config.data_dir, config.task)
     validate_choice(task, config.task)

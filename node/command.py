@@ -38,8 +38,10 @@ def clear_errors(*kinds: type[Exception]) -> Iterator[None]:
     mendable: tuple[type[Exception], ...] = (NodeConfigError, ChainError, CryptoError, LearningError, *kinds)
     try:
         yield
+    except BrokenPipeError:
+        raise  # who reads the output has seen enough: that is for whoever runs all commands
     except mendable as error:
-        print(f"fedchain: {error}", file=sys.stderr)
+        print(f"fedchain: {' '.join(str(error).split())}", file=sys.stderr)
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except OSError as error:
         print(f"fedchain: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)

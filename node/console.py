@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
-from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from fedchain.node.json_log import JsonFormatter
+from fedchain.terminal import Console
 
 if TYPE_CHECKING:
     from fedchain.node.service import Service
@@ -44,7 +44,7 @@ def set_up_logging(verbose: bool, log_format: str = "text") -> None:
 
 async def show_service(service: "Service") -> None:
     """Show a node's status until cancelled."""
-    with Live(console=Console(stderr=False), auto_refresh=False, redirect_stderr=sys.stderr.isatty()) as live:
+    with Live(console=Console(), auto_refresh=False, redirect_stderr=sys.stderr.isatty()) as live:
         while True:
             live.update(_panel(service), refresh=True)
             await anyio.sleep(REFRESH_S)

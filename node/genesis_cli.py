@@ -62,9 +62,10 @@ def new_genesis(
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
         from fedchain.learning.config import OWN, LearningConfig
+        from fedchain.learning.registry import use_current_folder
         from fedchain.node.config import NodeConfigError
         from fedchain.node.dealing import deal_keys, dealing_path
-        from fedchain.node.task import found_federation, milliseconds, read_settings, use_current_folder, with_shapes
+        from fedchain.node.task import found_federation, milliseconds, read_settings, with_shapes
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")

@@ -42,7 +42,7 @@ def new_key(
     from fedchain.crypto.keys import PrivateKey
 
     with clear_errors():
-        passphrase = None if plain else _new_passphrase()
+        passphrase = None if plain else _new_passphrase(path)
         key = PrivateKey.generate()
         key.save(path, passphrase)
         typer.echo(address(key.public_key))
@@ -191,8 +191,15 @@ def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:
     return passphrase
 
 
-def _new_passphrase() -> str:
-    return _passphrase_of_environment() or ask_passphrase(twice=True)
+def _new_passphrase(path: Path) -> str:
+    from fedchain.node.config import NodeConfigError
+
+    passphrase = _passphrase_of_environment()
+    if not passphrase and not sys.stdin.isatty():
+        raise NodeConfigError(
+            f"{path} is not made: no terminal to ask for a passphrase; set {PASSPHRASE_VARIABLE}, or take --plain"
+        )
+    return passphrase or ask_passphrase(twice=True)
 
 
 def _passphrase_of_environment() -> str | None:

@@ -4,8 +4,6 @@ A genesis document carries the learning configuration as text; this is the one p
 """
 
 import json
-import os
-import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -18,7 +16,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
-from fedchain.learning.registry import build_method
+from fedchain.learning.registry import build_method, use_current_folder
 from fedchain.learning.task.choice import validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
@@ -106,12 +104,6 @@ def with_shapes(config: LearningConfig) -> LearningConfig:
     from fedchain.learning.task.custom import describe_task, load_task
 
     return describe_task(config, load_task(config.task))
-
-
-def use_current_folder() -> None:
-    """Let modules of the current folder be imported, as ``python -m`` does."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
 
 
 def rules_of(genesis: Genesis) -> Application:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -28,6 +27,7 @@ from fedchain.node.console import percent
 from fedchain.node.dealing import deal_keys, install_share
 from fedchain.node.status import ask_status
 from fedchain.node.task import found_federation, milliseconds
+from fedchain.terminal import Console
 
 BOOTSTRAP_PEERS = 3
 """Nodes that a new one is told of; it learns of the others from them."""
@@ -92,7 +92,7 @@ def run_testnet(
         raise NodeConfigError(f"peers is {config.clients}, at most {PEERS_MAX} processes are started on one machine")
     timeout_s = milliseconds("timeout_s", timeout_s) / 1000
     nodes = found_testnet(folder, config, rounds, mining_s=mining_s, attempts=attempts, **consensus)
-    console = Console(highlight=False, markup=False)
+    console = Console()
     if said := name_aggregator(consensus.get("aggregator", AggregatorRule.NONE), len(nodes)):
         console.print(said)
     try:

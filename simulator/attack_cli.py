@@ -75,15 +75,14 @@ def inversion(
         if known_pairs and method != "fededs":
             raise ScenarioError("--known-pairs are of encrypted images, which --method fededs posts")
 
-        from rich.console import Console
-
         from fedchain.learning.leakage.descent import Search
         from fedchain.simulator.leakage.attack import OBJECTIVES, Finding
         from fedchain.simulator.leakage.report import row_of, show, to_dict, write_folder
+        from fedchain.terminal import Console
 
         search = Search(iterations=iterations, learning_rate=learning_rate, total_variation=total_variation)
         findings: list[Finding] = []
-        console = Console(highlight=False, markup=False, quiet=as_json)
+        console = Console(quiet=as_json)
         if store is not None:
             from fedchain.simulator.leakage.stored import attack_stored
 

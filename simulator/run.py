@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
-from rich.console import Console
-
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
@@ -30,6 +28,7 @@ from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, 
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.terminal import Console
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
 
@@ -41,7 +40,7 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
         Whether the checker found that something did not hold.
     """
     started = time.perf_counter()
-    console = Console(highlight=False, markup=False)
+    console = Console()
     learner = load_learner(scenario)
     histogram = learner.histogram()
     if simulated_dealing(scenario)[1]:

@@ -48,4 +48,4 @@ def test_help_lists_every_command_and_each_has_help(name: str) -> None:
 def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
     result = CliRunner().invoke(app, ["explore"])
     assert result.exit_code == 2
-    assert "Did you mean 'explorer'?" in result.stderr
+    assert "did you mean 'explorer'?" in result.stderr

@@ -175,12 +175,11 @@ def _show(answer: Any, as_json: bool, explorer: Explorer) -> None:
         typer.echo(json.dumps(_plain(answer), indent=2))
         return
     # Only those who read tables wait for rich.
-    from rich.console import Console
-
     from fedchain.chain.explorer.tables import render
+    from fedchain.terminal import Console
 
     # What is printed came from others: none of it is markup.
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = Console()
     for part in render(answer, explorer.genesis.created_ms):
         console.print(part)
 

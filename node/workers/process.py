@@ -77,9 +77,10 @@ class Trainer:
     ) -> None:
         from fedchain.learning.learner import Learner
         from fedchain.learning.payload.part_folder import PARTS, PartFolder
+        from fedchain.learning.registry import use_current_folder
         from fedchain.node.ledger_file import open_ledger
         from fedchain.node.secrets_file import open_secrets
-        from fedchain.node.task import learning_from_genesis, use_current_folder
+        from fedchain.node.task import learning_from_genesis
 
         use_current_folder()
         self._learner = Learner(

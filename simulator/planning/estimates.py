@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from fedchain.learning.convergence.theory import Budget
 from fedchain.node.config import read_toml
 from fedchain.simulator.planning.search import CRITERIA, Trial, best_trial, draw_trials, search
 from fedchain.simulator.scenario import Scenario, ScenarioError, build, scenario_from_dict
+from fedchain.terminal import Console
 
 KIND = "resources"
 """What the key ``kind`` of such a file holds."""
@@ -105,7 +104,7 @@ def reproduce_resources(
     table: ResourceTable, folder: Path, jobs: int, overrides: Mapping[str, Any]
 ) -> list[ResourceEntry]:
     """Search every cell, resuming what ``folder`` holds; write ``table.md`` and one picture per figure."""
-    console = Console(highlight=False, markup=False)
+    console = Console()
     console.print(table.title)
     entries = []
     for cell in table.cells:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from fedchain.learning.convergence.theory import Budget, Constants
@@ -25,6 +24,7 @@ from fedchain.simulator.planning.plan import (
 )
 from fedchain.simulator.planning.search import Trial, best_trial, search, write_trials
 from fedchain.simulator.scenario import Scenario, field_help
+from fedchain.terminal import Console
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Plan:
 
 def run_plan(scenario: Scenario, options: PlanOptions, *, as_json: bool) -> None:
     """Make the plan and print it. Raises ScenarioError or LearningError where there is nothing to plan."""
-    console = Console(highlight=False, markup=False, quiet=as_json)
+    console = Console(quiet=as_json)
     budget, origins = choose_budget(scenario, options)
     planned = plan_rounds(budget, options.rounds_max)
     left_out = [rounds for rounds in range(1, options.rounds_max + 1) if rounds > planned[-1].rounds]

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from fedchain.learning.convergence.theory import Budget
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.reproduction.parallel import run_all, write_result
 from fedchain.simulator.reproduction.table import read_result
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.terminal import Console
 
 MINING_S_MIN = 0.004
 """The shortest mining time that the simulator takes."""

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from fedchain.learning.exceptions import ReleaseRefused, TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Run
@@ -20,6 +18,7 @@ from fedchain.simulator.reproduction.plots import draw
 from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, to_markdown, write_csv
 from fedchain.simulator.reproduction.timing import run_timing
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.terminal import Console
 
 
 def reproduce(
@@ -40,7 +39,7 @@ def reproduce(
     results = folder / "results"
     results.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
-    console = Console(highlight=False, markup=False)
+    console = Console()
     console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
     _run_all(experiment, missing, results, jobs, console)
     entries = tabulate(experiment, results, overrides)

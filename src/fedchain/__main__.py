@@ -1,7 +1,11 @@
 """The command table. A command's own module is imported when that command is asked for, and no other's."""
 
+import os
+import re
 import signal
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,7 +93,35 @@ COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = Mappin
 )
 """Name of each command, and what imports it; in the order in which help lists them."""
 
-_PLAIN: Mapping[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+SUMMARIES: Mapping[str, str] = MappingProxyType(
+    {
+        "simulate": "Run a federation of many peers on this machine.",
+        "reproduce": "Run a paper's experiment; print its table beside theirs.",
+        "data": "Show the data sets, and fetch them.",
+        "plan": "Divide a time budget between training and mining.",
+        "attack": "Try what others could read in what members post.",
+        "vectors": "Print test vectors for a peer in another language.",
+        "node": "Run peers on a real network.",
+        "keys": "Make and show key files.",
+        "genesis": "Found a federation.",
+        "explorer": "Inspect a chain: a run folder's or a node's.",
+    }
+)
+"""What ``fedchain --help`` says of each command, so that it imports none of them."""
+
+READERS = frozenset({"explorer"})
+"""Commands that read what strangers may have written: they import no module because it lies in the current folder."""
+
+EXIT_BAD_INPUT = 2
+"""The command line is wrong; standard error says why in one line."""
+
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as shells count it."""
+
+EXIT_CLOSED_PIPE = 141
+"""Whoever read the output closed it, as shells count a program that SIGPIPE ended."""
+
+_PLAIN: Mapping[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 
 
 class CommandTable(TyperGroup):
@@ -97,18 +129,97 @@ class CommandTable(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands = {name: TyperCommand(name) for name in COMMANDS}  # names alone: see get_command
+        # Names and summaries alone: see get_command.
+        self.commands = {name: TyperCommand(name, help=SUMMARIES[name], rich_markup_mode=None) for name in COMMANDS}
+        self._is_listing = False
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import and build the command; None if there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        table, command = typer.Typer(**_PLAIN), COMMANDS[cmd_name]()
+        if self._is_listing:
+            return self.commands[cmd_name]
+        if cmd_name not in READERS:
+            from fedchain.learning.registry import use_current_folder
+
+            use_current_folder()
+        table, command = typer.Typer(add_completion=False, **_PLAIN), COMMANDS[cmd_name]()
         if isinstance(command, typer.Typer):
             table.add_typer(command, name=cmd_name)
         else:
             table.command(cmd_name)(command)
         return typer.main.get_group(table).commands[cmd_name]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with their summaries."""
+        with self._listing():
+            super().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete the name of a command."""
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; who reads its output may close it."""
+        try:
+            value = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The interpreter flushes what is left when it ends, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(EXIT_CLOSED_PIPE) from None
+        return value
+
+    def main(self, *arguments: Any, **given: Any) -> Any:
+        """Run a command line, and exit; one that is wrong is answered with one line and exit code 2."""
+        if not given.get("standalone_mode", True):
+            return super().main(*arguments, **given)
+        try:
+            code = super().main(*arguments, **given | {"standalone_mode": False})
+        except typer.TyperException as error:
+            typer.echo(usage_line(error), err=True)
+            sys.exit(EXIT_BAD_INPUT)
+        except typer.Abort:
+            sys.exit(EXIT_INTERRUPTED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        self._is_listing = True
+        try:
+            yield
+        finally:
+            self._is_listing = False
+
+
+def usage_line(error: typer.TyperException) -> str:
+    """What is wrong with a command line, in one line; the help of a command that needs more words is shown whole."""
+    message = error.format_message()
+    if message.startswith("Usage: "):
+        return message
+    text = " ".join(message.split()).rstrip(".")
+    for pattern, words in _WORDS:
+        text = pattern.sub(words, text)
+    context = getattr(error, "ctx", None)
+    command = "fedchain" if context is None else context.command_path
+    return f"fedchain: {text}{'' if text.endswith('?') else ';'} see {command} --help"
+
+
+_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"^Invalid value for '([^']+)': (.*)$", r"\1: \2"),
+        (r"^(\S+): ('.*'|\S+) is not a valid int.*$", r"\1 is \2, it must be a whole number"),
+        (r"^(\S+): ('.*'|\S+) is not a valid float.*$", r"\1 is \2, it must be a number"),
+        (r"^(\S+): (\S+) is not in the range (.*)$", r"\1 is \2, it must be in the range \3"),
+        (r"^No such (option|command):? '?([^' ]+)'?", r"there is no \1 \2"),
+        (r"\. Did you mean ", "; did you mean "),
+        (r"^Missing (\S+ .*)$", r"\1 is missing"),
+        (r"^Got unexpected extra argument\(?s?\)? \((.*)\)", r"nothing is known of \1"),
+    )
+)
+"""What the library's messages become, so that they read as all others do."""
 
 
 app = typer.Typer(
@@ -116,6 +227,7 @@ app = typer.Typer(
     cls=CommandTable,
     help="Decentralized federated learning: peers train, mine and verify the global state together.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     **_PLAIN,
 )
 

@@ -1,0 +1,301 @@
+"""What all commands have in common: wrong input is one line and exit code 2, and a closed pipe is no error."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedchain.__main__ import COMMANDS, SUMMARIES, app
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PrivateKey
+from tests.chain.builders import ChainBuilder, genesis
+from tests.chain.test_explorer import write as write_chain
+
+ROOT = Path(__file__).resolve().parent.parent
+KEY = PrivateKey(bytes(range(32)))
+MEMBER = address(KEY.public_key)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a chain, a genesis document, a key, and files that are none of these."""
+    path = tmp_path_factory.mktemp("wrong")
+    chain = ChainBuilder(genesis(4))
+    chain.extend_many(2)
+    with Store.create(path / "run" / "chain", chain.genesis) as store:
+        write_chain(store, chain)
+    (path / "genesis").write_bytes(genesis(2).encode())
+    KEY.save(path / "key.pem")
+    (path / "noise").write_bytes(bytes(range(256)))
+    (path / "x.toml").write_text("peeers = 3\n", encoding="utf-8")
+    (path / "broken.toml").write_text("peers = = 3\n", encoding="utf-8")
+    (path / "empty").mkdir()
+    return path
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), prog_name="fedchain")
+
+
+def started(line: str, **given: Any) -> subprocess.CompletedProcess[str]:
+    """A shell that runs a line, in which ``fedchain`` is the command as it is installed, away from the sources."""
+    code = "import sys; sys.argv[0] = 'fedchain'; from fedchain.__main__ import main; main()"
+    function = f'fedchain() {{ "{sys.executable}" -P -c "{code}" "$@"; }}'
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"} | given.pop("env", {})
+    return subprocess.run(
+        ["bash", "-c", f"{function}; {line}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        env=environment,
+        **given,
+    )
+
+
+# --- help
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "explorer block", "keys new", "node start"])
+def test_h_is_help(command: str) -> None:
+    short, long = run(*command.split(), "-h"), run(*command.split(), "--help")
+    assert (short.exit_code, short.stdout) == (0, long.stdout)
+    assert f"Usage: fedchain {command}".strip() in short.stdout
+    assert "-h, --help" in short.stdout
+
+
+def test_each_command_has_a_summary_that_is_not_cut() -> None:
+    listed = run("--help").stdout
+    assert SUMMARIES.keys() == COMMANDS.keys()
+    for name, summary in SUMMARIES.items():
+        assert f"  {name} " in listed
+        assert f" {summary}\n" in listed
+
+
+def test_help_and_completion_of_names_import_no_command() -> None:
+    code = (
+        "import sys; from fedchain.__main__ import app\n"
+        "try: app(sys.argv[1:], prog_name='fedchain')\n"
+        "finally: print(*sorted(name for name in sys.modules if name.startswith('fedchain.')), file=sys.stderr)"
+    )
+    complete = {"_FEDCHAIN_COMPLETE": "complete_bash", "COMP_WORDS": "fedchain e", "COMP_CWORD": "1"}
+    for words, environment in ((["--help"], {}), ([], complete)):
+        command = [sys.executable, "-c", code, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | environment)
+        assert "explorer" in done.stdout
+        assert done.stderr.split() == ["fedchain.__main__"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("fedchain e", ["explorer"]),
+        ("fedchain explorer st", ["status"]),
+        ("fedchain plan --se", ["--search", "--seeds"]),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words: str, expected: list[str]) -> None:
+    count = str(len(words.split()) - 1)
+    given = {"_FEDCHAIN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
+    result = CliRunner().invoke(app, [], prog_name="fedchain", env=given)
+    assert result.stdout.split() == expected
+
+
+# --- what a shell does with commands
+
+
+@pytest.mark.parametrize("line", ["data", "reproduce", "explorer export --help", "explorer blocks RUN"])
+def test_a_closed_pipe_ends_a_command_quietly(line: str, folder: Path) -> None:
+    done = started(f"(sleep 0.2; fedchain {line.replace('RUN', str(folder / 'run'))}) | true; echo ${{PIPESTATUS[0]}}")
+    assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+def test_a_pipe_that_is_closed_after_a_line_is_no_error() -> None:
+    done = started("fedchain data | head -n 1")
+    assert (done.stdout[:7], done.stderr) == ("cifar10", "")
+
+
+def test_a_key_is_not_made_without_a_passphrase_or_a_terminal(tmp_path: Path) -> None:
+    done = started("fedchain keys new key.pem", cwd=tmp_path, env={"FEDCHAIN_PASSPHRASE": ""})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "fedchain: key.pem is not made: no terminal to ask for a passphrase; set FEDCHAIN_PASSPHRASE, or take --plain\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- modules of the current folder
+
+MINE = """
+from fedchain.learning.methods.fedavg import FedAvg
+
+class Mine(FedAvg):
+    pass
+"""
+
+
+def test_a_method_of_the_current_folder_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    (tmp_path / "statistics.py").write_text("raise RuntimeError('a file of the user in the library's place')\n")
+    done = started(f"fedchain genesis new there --member {MEMBER} --method mine:Mine", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert b'"mine:Mine"' in (tmp_path / "there").read_bytes()
+
+
+def test_the_explorer_imports_nothing_of_the_folder_in_which_it_looks_around(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4, learning=(("hyperparameters", "[]"), ("method", '"evil:Evil"'))))
+    chain.extend()
+    with Store.create(tmp_path / "chain", chain.genesis) as store:
+        write_chain(store, chain)
+    (tmp_path / "evil.py").write_text("open('was-here', 'w')\n", encoding="utf-8")
+    done = started("fedchain explorer verify .", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "there is no module 'evil' on Python's path, to which PYTHONPATH=. adds the current folder" in done.stderr
+    assert not (tmp_path / "was-here").exists()
+
+
+# --- wrong input
+
+
+WRONG = """
+nonsense
+--nonsense
+simulate --peers abc
+simulate --peers
+simulate --peers 0
+simulate --peers -1
+simulate --peers 20000
+simulate --peers 3.5
+simulate --rounds 0
+simulate --rounds 1e3
+simulate --peer 3 --nonsense
+simulate --seed x
+simulate --loss 2
+simulate --loss much
+simulate --method nonsense
+simulate --method no_such_module:Class
+simulate --method no_such_module.py:Class
+simulate --method os:Class
+simulate --dataset nonsense
+simulate --partition nonsense
+simulate --model nonsense
+simulate --set learning_rate
+simulate --set nonsense=3
+simulate --set learning_rate=fast
+simulate --set learning_rate=-1
+simulate --delay-min-ms 200 --delay-max-ms 100
+simulate --committee-size 99
+simulate --aggregator nobody
+simulate --encryption nonsense
+simulate --name a/b
+simulate --out {0}/empty
+simulate {0}/none.toml
+simulate {0}/x.toml
+simulate {0}/broken.toml
+simulate {0}/noise
+simulate {0}
+simulate a.toml b.toml
+reproduce nonsense
+reproduce {0}/x.toml
+reproduce {0}/broken.toml
+reproduce fig3 --jobs 0
+reproduce fig3 --jobs many
+reproduce dfpl-table1-fmnist --seeds 0
+data nonsense
+data --download
+data cifar10 --data-dir {0}/noise --nonsense
+plan --rounds-max 0
+plan --alpha x
+plan --chi 0
+plan --out {0}/plan
+plan --t-sum soon
+attack inversion --store {0}/run
+attack inversion --images 0
+attack inversion --informed
+attack inversion --method nonsense
+attack nonsense
+vectors more
+node nonsense
+node start {0}/none.toml
+node start {0}/broken.toml
+node start --genesis {0}/genesis
+node status {0}/empty
+node status {0}/none
+node testnet --peers 0
+node testnet --peers two
+node testnet --method nonsense
+node testnet --out {0}/empty --method nonsense
+node repair {0}/empty
+node repair {0}/none
+node bans {0}/none
+node unban {0}/none
+node privacy {0}/key.pem --genesis {0}/genesis
+keys new {0}/key.pem --plain
+keys new {0}/none/key.pem --plain
+keys new {0}/new.pem
+keys show {0}/none
+keys show {0}/noise
+keys show {0}
+keys protect {0}/none
+keys install-share {0}/key.pem {0}/noise --genesis {0}/genesis
+keys export-journal {0}/key.pem --genesis {0}/noise
+keys import-journal {0}/key.pem {0}/none --genesis {0}/genesis
+genesis new {0}/new --member nobody
+genesis new {0}/new
+genesis new {0}/genesis --member {1}
+genesis new {0}/none/new --member {1}
+genesis new {0}/new --member {1} --attempts 0
+genesis new {0}/new --member {1} --fault-model brave
+genesis new {0}/new --member {1} --mining-s -1
+genesis new {0}/new --member {1} --rounds -1
+genesis new {0}/new --member {1} --method nonsense
+genesis show {0}/none
+genesis show {0}/noise
+genesis show {0}
+explorer status {0}/none
+explorer status {0}/empty
+explorer status {0}/noise
+explorer block {0}/run 99
+explorer block {0}/run -1
+explorer block {0}/run xyz
+explorer block {0}/run
+explorer blocks {0}/run --limit 0
+explorer blocks {0}/run --limit all
+explorer tx {0}/run ffffffff
+explorer tx {0}/run zz
+explorer peer {0}/run nobody
+explorer peer {0}/run 17
+explorer round {0}/run 9
+explorer round {0}/run one
+explorer proof {0}/run ffffffff
+explorer export {0}/run
+explorer nonsense {0}/run
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.split("\n")[1:-1])
+def test_wrong_input_is_one_line_and_exit_code_2(
+    line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = _files(folder)
+    result = run(*line.format(folder, MEMBER).split(" "))
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    (said,) = result.stderr.splitlines()
+    assert said.startswith("fedchain")
+    assert "Traceback" not in said
+    assert _files(folder) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def _files(folder: Path) -> list[Path]:
+    """What is there; whoever reads a database makes two files beside it."""
+    return sorted(path for path in folder.rglob("*") if not path.name.startswith("chain.sqlite-"))
