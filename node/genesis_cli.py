@@ -113,31 +113,23 @@ def new_genesis(
 
 
 @genesis_app.command("show")
-def show_genesis(path: Annotated[Path, typer.Argument(help="Genesis document.")]) -> None:
+def show_genesis(
+    path: Annotated[Path, typer.Argument(help="Genesis document.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """Show a genesis document."""
     with clear_errors():
         import json
-        from dataclasses import fields
 
-        from fedchain.crypto.address import address
+        from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
         from fedchain.node.run import read_genesis
 
         genesis = read_genesis(path)
-        typer.echo(f"{'chain id':28}{genesis.chain_id.hex()}")
-        for item in fields(genesis):
-            value: Any = getattr(genesis, item.name)
-            if item.name == "members":
-                for member in value:
-                    typer.echo(f"{'member':28}{address(member)}")
-            elif item.name == "learning":
-                for field_name, text in value:
-                    if field_name == "material":
-                        text = ", ".join(f"{part} ({len(data) // 2} bytes)" for part, data in json.loads(text))
-                    typer.echo(f"{'learning ' + field_name:28}{text}")
-            elif item.name in ("setup", "phases"):
-                typer.echo(f"{item.name:28}{', '.join(f'{phase.name} ({phase.by.value})' for phase in value) or '-'}")
-            elif item.init:
-                typer.echo(f"{item.name:28}{getattr(value, 'value', value)}")
+        if as_json:
+            typer.echo(json.dumps(plain_genesis(genesis), indent=2))
+            return
+        for label, text in describe_genesis(genesis):
+            typer.echo(f"{label:28}{text}")
 
 
 def _write_new(path: Path, data: bytes) -> None:

@@ -349,7 +349,7 @@ class Service:
             "head height=%d hash=%s round=%d posts=%d finished=%s",
             head.height,
             head.block_hash.hex()[:16],
-            head.round,
+            self.genesis.rounds if head.finished else head.round,
             head.posts,
             str(head.finished).lower(),
         )

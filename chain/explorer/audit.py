@@ -50,6 +50,11 @@ class ChainAudit:
     """Height of the head."""
     blocks: tuple[BlockCheck, ...]
     """From the base to the head."""
+    records: int
+    """Stored records that were compared with their checksums: the genesis document, blocks with their certificates,
+    states, candidates, votes and posts, in blocks or not."""
+    contents: int
+    """Stored payloads and knowledge that were compared with their hashes, whether a block needs them or not."""
     damaged: tuple[str, ...]
     """Rows and files that are not as they were written."""
 
@@ -57,9 +62,9 @@ class ChainAudit:
 def audit_chain(store: Store, base: int, height: int, rules: Rules, content: ContentLookup) -> ChainAudit:
     """Judge the final blocks from ``base`` to ``height`` with the payloads that ``content`` holds."""
     checks = tuple(_Audit(store, rules, content).check_all(base, height))
-    damaged = tuple(store.damage())
+    (records, contents), damaged = store.counts(), tuple(store.damage())
     is_valid = not damaged and all(check.verdict != "invalid" for check in checks)
-    return ChainAudit(store.genesis.chain_id, is_valid, base, height, checks, damaged)
+    return ChainAudit(store.genesis.chain_id, is_valid, base, height, checks, records, contents, damaged)
 
 
 class _Audit:

@@ -11,9 +11,10 @@ import typer
 
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
+from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.views import is_proven
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.storage.database import chain_folder
+from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.exceptions import CryptoError
 
@@ -27,7 +28,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 def explorer_app(rules_of: RulesOf) -> typer.Typer:
     """The commands; ``rules_of`` is asked only by those that read knowledge."""
     app = typer.Typer(help="Inspect a chain: a run folder's or a node's.", no_args_is_help=True)
-    for command in (status, blocks, block, tx, peer, round_, proof):
+    for command in (status, blocks, block, tx, members, peer, round_, proof):
         app.command(command.__name__.rstrip("_"))(command)
 
     @app.command()
@@ -82,11 +83,17 @@ def blocks(
 
 def block(
     folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="HEIGHT|HASH", help="Height, or the beginning of a hash.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="HEIGHT|HASH", help="Height, or the beginning of a hash; 0 is the genesis document."),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """One block in full."""
     with _open(folder) as explorer:
+        if name == "0":
+            _show_genesis(explorer.genesis, as_json)
+            return
         _show(explorer.block(name), as_json, explorer)
 
 
@@ -100,9 +107,17 @@ def tx(
         _show(explorer.transaction(name), as_json, explorer)
 
 
+def members(folder: Folder, as_json: AsJson = False) -> None:
+    """All members: their numbers, their addresses, and what they did."""
+    with _open(folder) as explorer:
+        _show(explorer.members(), as_json, explorer)
+
+
 def peer(
     folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="ADDRESS", help="Address of a member, or the end of it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NUMBER|ADDRESS", help="Number of a member, its address, or the end of that.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """What one member did."""
@@ -139,6 +154,8 @@ def _open(folder: Path) -> Iterator[Explorer]:
     try:
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
+        if several := _chains_in(folder):
+            raise NotFound(f"{folder} holds {len(several)} chains; name one of {', '.join(map(str, several))}")
         with Store.open(chain_folder(folder), read_only=True) as store:
             yield Explorer(store)
     except BrokenPipeError:
@@ -147,6 +164,22 @@ def _open(folder: Path) -> Iterator[Explorer]:
     except (ChainError, CryptoError, OSError) as error:
         typer.echo(f"fedchain explorer: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from None
+
+
+def _chains_in(folder: Path) -> list[Path]:
+    """The folders in a test network's folder that hold a chain each; none where ``folder`` itself holds one."""
+    if (chain_folder(folder) / DATABASE).exists():
+        return []
+    found = [path for path in folder.iterdir() if path.is_dir() and (chain_folder(path) / DATABASE).exists()]
+    return sorted(found, key=lambda path: (len(path.name), path.name))
+
+
+def _show_genesis(genesis: Genesis, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(plain_genesis(genesis), indent=2))
+        return
+    for label, text in describe_genesis(genesis):
+        typer.echo(f"{label:28}{text}")
 
 
 def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path, ...]:
@@ -180,8 +213,8 @@ def _show(answer: Any, as_json: bool, explorer: Explorer) -> None:
 
     # What is printed came from others: none of it is markup.
     console = Console()
-    for part in render(answer, explorer.genesis.created_ms):
-        console.print(part)
+    for part in render(answer, explorer.genesis):
+        console.print(part, crop=False)
 
 
 def _plain(value: Any) -> Any:

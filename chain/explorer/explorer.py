@@ -4,6 +4,7 @@ It prints nothing and changes nothing. Members are named by their address and ha
 whole chain walks over it, and no answer holds more of it than it shows.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -30,6 +31,7 @@ from fedchain.chain.explorer.views import (
     ChainStatus,
     Conviction,
     KnowledgeView,
+    MemberSummary,
     PartsView,
     PeerView,
     Prototype,
@@ -164,7 +166,7 @@ class Explorer:
         return TransactionView(post, summarize(self.genesis, self._entry(place)), True)
 
     def peer(self, name: str) -> PeerView:
-        """A member by its address or the end of it.
+        """A member by its number, its address or the end of it.
 
         Raises:
             NotFound: no member, or several.
@@ -179,6 +181,7 @@ class Explorer:
                 offsets.append(block.clocks_ms[member] - _median(block.clocks_ms.values()))
         crimes = (crime for crime in self._convictions() if crime.member == address(member))
         return PeerView(
+            number=self.genesis.index[member],
             address=address(member),
             public_key=member,
             elector=member in state.electors,
@@ -191,6 +194,37 @@ class Explorer:
             votes=len(offsets),
             clock_offset_ms=_median(offsets) if offsets else None,
             conviction=next(crimes, None),
+        )
+
+    def members(self) -> tuple[MemberSummary, ...]:
+        """All members by their numbers, and what they did."""
+        members, state = self.genesis.members, self._state
+        posts, mined, last_rounds = Counter[PublicKey](), Counter[PublicKey](), dict[PublicKey, int]()
+        offsets: dict[PublicKey, list[int]] = {}
+        for block in skim(self._store, self._base, state.height):
+            mined[block.header.miner] += 1
+            for fields in block.posts:
+                post = Transaction.from_record(fields)
+                posts[post.sender] += 1
+                last_rounds[post.sender] = max(post.round, last_rounds.get(post.sender, 0))
+            median = _median(block.clocks_ms.values())
+            for voter, clock_ms in block.clocks_ms.items():
+                offsets.setdefault(voter, []).append(clock_ms - median)
+        crimes, expected = {crime.member: crime.crime for crime in self._convictions()}, expected_contributors(state)
+        return tuple(
+            MemberSummary(
+                number=number,
+                address=address(member),
+                posts=posts[member],
+                blocks_mined=mined[member],
+                votes=len(offsets.get(member, ())),
+                elector=member in state.electors,
+                expected=member in expected,
+                last_round=last_rounds.get(member),
+                clock_offset_ms=_median(offsets[member]) if member in offsets else None,
+                crime=crimes.get(address(member), ""),
+            )
+            for number, member in enumerate(members)
         )
 
     def round(self, number: int) -> RoundView:

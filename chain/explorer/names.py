@@ -1,4 +1,4 @@
-"""How hashes and members are named in a question: by the beginning of a hash, by the end of an address."""
+"""How hashes and members are named in a question: by the beginning of a hash, by a number or the end of an address."""
 
 from collections.abc import Iterable, Sequence
 
@@ -36,12 +36,16 @@ def begins_with(content_hash: Hash, prefix: str) -> bool:
 
 
 def find_member(name: str, members: Sequence[PublicKey]) -> PublicKey:
-    """The one of ``members`` whose address is, or ends in, ``name``.
+    """The one of ``members`` whose number is ``name``, or whose address is, or ends in, it.
 
     Raises:
         NotFound: no member, or several.
         InvalidAddress: not an address at all.
     """
+    if name.isdecimal() and int(name) < len(members):
+        return members[int(name)]
+    if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
+        raise NotFound(f"no member {name}: their numbers are 0 to {len(members) - 1}")
     ending = name.lstrip("….")
     found = [member for member in members if address(member).endswith(ending)]
     if len(ending) >= PREFIX_SIZE_MIN and len(found) == 1:

@@ -1,7 +1,7 @@
 """Answers of the explorer as tables for people."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from email.utils import formatdate
 from typing import Any
@@ -12,6 +12,9 @@ from rich.text import Text
 
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
+from fedchain.chain.genesis import Genesis
+from fedchain.crypto.address import address
+from fedchain.terminal import Facts, Fitted
 
 DATE_MS_MIN = 10**11
 """A chain founded before this, March 1973, was simulated: its times count from the start of the simulation."""
@@ -25,13 +28,21 @@ LONG_MS = 900_000
 MATRIX_SIZE_MAX = 12
 """Classes whose cosines fit beside each other on a screen."""
 
+_TOLD = ("contents", "records")
+"""Fields of which a sentence tells."""
+
 _INLINE = ("summary", "post")
 """Fields that are shown as if their own fields stood in their place."""
 
 _ONLY_TABLES = ("prototypes", "parts")
 """Fields of which nothing is shown where they are empty."""
 
+_MEMBERS = ("aggregator", "member", "miner", "reader", "sender")
+"""Fields that hold an address; the member's number is shown with it."""
+
 _COLUMNS = {
+    "blocks_mined": "mined",
+    "number": "peer",
     "clock_offset_ms": "clock ahead",
     "mining_time_ms": "mined",
     "payload_hash": "payload",
@@ -50,36 +61,40 @@ _LABELS = {
 _STYLES = {"invalid": "red"}
 
 
-def render(answer: Any, created_ms: int) -> Iterator[RenderableType]:
+def render(answer: Any, genesis: Genesis) -> Iterator[RenderableType]:
     """An answer as a line for each field, then a table for each field that holds several; or a tuple of answers.
 
-    Their chain was founded at ``created_ms``.
+    ``genesis`` founded their chain. Print it with ``crop=False``.
     """
-    show = _Format(created_ms)
+    show = _Format(genesis.created_ms, {address(member): number for member, number in genesis.index.items()})
     if isinstance(answer, tuple):
         yield _table(answer, show) if answer else "none"
         return
     shown = _rows(answer, show)
-    yield _grid(shown)
+    yield Facts(shown)
     for item in fields(answer):
         value = getattr(answer, item.name)
         if isinstance(answer, KnowledgeView) and item.name == "prototypes":
             yield from _prototypes(answer.prototypes)
         elif isinstance(answer, ChainAudit) and item.name == "blocks":
             yield from _verdicts(answer.blocks, show)
+            yield _what_was_read(answer)
         elif is_dataclass(value) and item.name not in _INLINE:
             yield _title(_label(item.name))
             rows = _rows(value, show)
             # A block's header repeats what its summary says.
-            yield _grid({k: v for k, v in rows.items() if k not in shown} if isinstance(answer, BlockView) else rows)
+            yield Facts({k: v for k, v in rows.items() if k not in shown} if isinstance(answer, BlockView) else rows)
         elif _is_table(value):
             yield _title(_label(item.name))
             yield _table(value, show)
 
 
 def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[RenderableType]:
-    counts = Counter(check.verdict for check in checks)
-    yield _title(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "no blocks")
+    counts = Counter("recomputed" if check.verdict == "ok" else check.verdict for check in checks)
+    blocks = f"{len(checks)} block{'s' if len(checks) != 1 else ''}"
+    if len(counts) > 1:
+        blocks += f": {', '.join(f'{count} {verdict}' for verdict, count in sorted(counts.items()))}"
+    yield _title(f"{blocks}, all {next(iter(counts))}" if len(counts) == 1 else blocks if checks else "no blocks")
     # Thousands of good blocks would hide the bad one, and so would those whose payloads nobody keeps.
     unchecked = [check for check in checks if check.verdict == "unchecked"]
     if lacking := [check.height for check in unchecked if check.missing]:
@@ -90,36 +105,32 @@ def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[Rendera
         yield _table(invalid, show)
 
 
+def _what_was_read(audit: ChainAudit) -> str:
+    read = f"{audit.records:,} stored records and {audit.contents:,} contents"
+    return f"{read}: {'all as they were written' if not audit.damaged else f'{len(audit.damaged)} damaged'}"
+
+
 def _rows(answer: Any, show: "_Format") -> dict[str, str]:
     rows: dict[str, str] = {}
     for item in fields(answer):
         value = getattr(answer, item.name)
         if item.name in _INLINE:
             rows |= _rows(value, show)
-        elif not is_dataclass(value) and not _is_table(value) and item.name not in _ONLY_TABLES:
+        elif not is_dataclass(value) and not _is_table(value) and item.name not in (*_ONLY_TABLES, *_TOLD):
             rows[_label(item.name)] = show(item.name, value)
     return rows
 
 
-def _grid(rows: dict[str, str]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, text in rows.items():
-        grid.add_row(label, text)
-    return grid
-
-
-def _table(rows: Sequence[Any], show: "_Format") -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _table(rows: Sequence[Any], show: "_Format") -> Fitted:
+    table = Table(header_style="dim")
     names = [item.name for item in fields(rows[0])]
     for name in names:
         is_number = isinstance(getattr(rows[0], name), int | float)
-        table.add_column(_COLUMNS.get(name, _label(name)), justify="right" if is_number else "left", overflow="fold")
+        table.add_column(_COLUMNS.get(name, _label(name)), justify="right" if is_number else "left")
     for row in rows:
         style = _STYLES.get(getattr(row, "verdict", ""), "")
         table.add_row(*(show(name, getattr(row, name), short=True) for name in names), style=style)
-    return table
+    return Fitted(table)
 
 
 def _prototypes(prototypes: tuple[Prototype, ...] | None) -> Iterator[RenderableType]:
@@ -127,14 +138,14 @@ def _prototypes(prototypes: tuple[Prototype, ...] | None) -> Iterator[Renderable
         yield "\nno class prototypes in this knowledge"
         return
     has_matrix = len(prototypes) <= MATRIX_SIZE_MAX
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table = Table(header_style="dim")
     for heading in ("class", "holders", "norm", *(f"{item.label}" for item in prototypes if has_matrix)):
         table.add_column(heading, justify="right")
     for item in prototypes:
         cosines = (f"{cosine:.2f}" for cosine in item.cosines if has_matrix)
         table.add_row(str(item.label), str(item.holders), f"{item.norm:.3f}", *cosines)
     yield _title("prototypes" + (", and the cosine of each with each" if has_matrix else "; --json has their cosines"))
-    yield table
+    yield Fitted(table)
 
 
 def _title(text: str) -> Text:
@@ -165,6 +176,8 @@ class _Format:
 
     created_ms: int
     """Founding of the chain, in milliseconds since the Unix epoch."""
+    numbers: Mapping[str, int]
+    """Number of each member, by its address."""
 
     def __call__(self, name: str, value: Any, *, short: bool = False) -> str:
         """The text for ``value`` of the field ``name``; ``short`` in a table."""
@@ -172,12 +185,16 @@ class _Format:
             return "–"
         if isinstance(value, bool):
             return "yes" if value else "no"
+        if isinstance(value, bytes) and name == "miner":
+            return self._member(address(value), short)
         if isinstance(value, bytes):
-            return f"{value.hex()[: 8 if short else 32]}…"
+            return f"{value.hex()[:8]}…" if short else value.hex()
         if isinstance(value, tuple):
             return self._several(name, value, short)
-        if name in ("miner", "sender", "member", "reader") and short:
-            return value if value in NAMED_READERS else f"…{value[-8:]}"
+        if name == "address":
+            return str(value)  # its number stands beside it
+        if name in _MEMBERS and value not in NAMED_READERS:
+            return self._member(value, short)
         if name == "bits":
             return f"{value:#010x}"
         if name in ("time_ms", "clock_ms", "created_ms"):
@@ -194,12 +211,19 @@ class _Format:
             return _size(value)
         return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(value))
 
+    def _member(self, value: str, short: bool) -> str:
+        """The number of a member, and its address, which ends otherwise than all others."""
+        number = str(self.numbers.get(value, "?"))
+        if not short:
+            return f"{value} (peer {number})"
+        return f"{number:>{len(str(len(self.numbers) - 1))}} …{value[-8:]}"
+
     def _several(self, name: str, values: tuple[Any, ...], short: bool) -> str:
         if not values:
             return "" if short else "–"
         shown = values[: 1 if short else 64]
         kind = "member" if name == "missing" and isinstance(shown[0], str) else name
-        text = (" " if kind == "member" else "\n").join(
+        text = (", " if kind == "member" else "\n").join(
             self(kind, value, short=short or kind == "member") for value in shown
         )
         return text + (f" and {len(values) - len(shown)} more" if len(values) > len(shown) else "")

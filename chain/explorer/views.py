@@ -187,9 +187,37 @@ class TransactionView:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberSummary:
+    """A member in a list."""
+
+    number: int
+    """Its place among the members of the genesis document, from 0: what a simulation and a testnet call it."""
+    address: str
+    """Its libp2p peer id."""
+    posts: int
+    """Posts of it that were counted, in the blocks that are held."""
+    blocks_mined: int
+    """Final blocks that it mined."""
+    votes: int
+    """Certificates that hold a precommit of it."""
+    elector: bool
+    """Whether its vote counts for the next block."""
+    expected: bool
+    """Whether posts of it are waited for."""
+    last_round: int | None
+    """Round of its last counted post; None if it never posted."""
+    clock_offset_ms: int | None
+    """By how much its clock was ahead of the medians, as the median of its precommits; None if it has none."""
+    crime: str
+    """What it was convicted of; empty if it was not."""
+
+
+@dataclass(frozen=True, slots=True)
 class PeerView:
     """What a member did in the blocks that are held."""
 
+    number: int
+    """Its place among the members of the genesis document, from 0."""
     address: str
     """Its libp2p peer id."""
     public_key: PublicKey

@@ -8,8 +8,17 @@ from fedchain.chain.exceptions import StoreCorrupt
 from fedchain.chain.storage.content_files import read_content
 from fedchain.chain.storage.database import snapshot
 from fedchain.chain.storage.recovery import head_height, is_whole
-from fedchain.chain.storage.rows import RECORD_TABLES, STATES
+from fedchain.chain.storage.rows import GENESIS, RECORD_TABLES, STATES
 from fedchain.crypto.hashing import sha256
+
+_TABLES = (GENESIS, *RECORD_TABLES, STATES)
+_NAMES = (*(table.name for table in _TABLES), "contents")
+
+
+def count_rows(connection: sqlite3.Connection) -> tuple[int, int]:
+    """How many records, and how many contents, :func:`find_damage` reads."""
+    sizes = [connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in _NAMES]
+    return sum(sizes[:-1]), sizes[-1]
 
 
 def find_damage(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
@@ -21,7 +30,7 @@ def find_damage(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
         is_broken = head_height(connection) > 0 and not is_whole(connection)
     if is_broken:
         yield "the head, or the state before it, is missing or damaged"
-    for table in (*RECORD_TABLES, STATES):
+    for table in _TABLES:
         for row in connection.execute(table.select):
             try:
                 table.read(row)

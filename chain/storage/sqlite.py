@@ -25,7 +25,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State
 from fedchain.chain.storage.content_files import make_folder, take_lock
 from fedchain.chain.storage.contents import ROW_SIZE_MAX, Contents
-from fedchain.chain.storage.damage import find_damage
+from fedchain.chain.storage.damage import count_rows, find_damage
 from fedchain.chain.storage.database import (
     DATABASE,
     REPAIRED,
@@ -279,6 +279,11 @@ class Store:
         """The same, if nothing has to be computed for it."""
         with disk_errors(self.folder):
             return stored_state(self._reader, self.genesis, height)
+
+    def counts(self) -> tuple[int, int]:
+        """How many records, and how many contents, :meth:`damage` looks at."""
+        with disk_errors(self.folder):
+            return count_rows(self._reader)
 
     def damage(self) -> Iterator[str]:
         """Read all that is here, and name what is not as it was written."""

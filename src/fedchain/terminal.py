@@ -1,11 +1,13 @@
 """How tables meet a terminal: nothing is markup, what is too wide goes on below, and a closed pipe is for others."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 
 from rich.cells import cell_len
 from rich.console import Console as RichConsole
 from rich.console import ConsoleOptions, RenderResult
 from rich.table import Column, Table
+from rich.text import Text
 
 GAP = 2
 """Blanks between columns."""
@@ -20,6 +22,28 @@ class Console(RichConsole):
     def on_broken_pipe(self) -> None:
         """Leave it to whoever runs the command: rich would exit with 1, which commands use for answers."""
         raise BrokenPipeError
+
+
+class Facts:
+    """Labels and texts, a line each; words that do not fit beside their labels go on below.
+
+    What has no blanks, such as a hash, is never broken, so that it can be copied: it has a line of its own.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        """Show each of ``texts`` beside its label."""
+        self._texts = texts
+
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines; print them with ``crop=False``."""
+        indent = max(map(cell_len, self._texts), default=0) + GAP
+        for label, text in self._texts.items():
+            lines, first = _words(text, options.max_width - indent), label
+            if any(cell_len(line) > options.max_width - indent for line in lines):
+                yield _line(label, "", 0)
+                lines, first = _words(text, options.max_width - GAP), ""
+            for place, line in enumerate(lines):
+                yield _line(first if place == 0 else "", line, indent if first else GAP)
 
 
 class Fitted:
@@ -39,7 +63,11 @@ class Fitted:
         for place, group in enumerate(groups):
             if place:
                 yield ""
-            yield self._part(group, is_first=place == 0, is_last=place == len(groups) - 1)
+            part = self._part(group, is_first=place == 0, is_last=place == len(groups) - 1)
+            keys, last = group[:-1], self._table.columns[group[-1]]
+            widest = sum(_width(self._table.columns[key]) for key in keys) + _width(last, by_words=True) - GAP
+            part.width = widest if widest > options.max_width else None
+            yield part
 
     def _part(self, places: Sequence[int], *, is_first: bool, is_last: bool) -> Table:
         whole = self._table
@@ -55,14 +83,31 @@ class Fitted:
         )
         columns = [whole.columns[place] for place in places]
         for column in columns:
-            part.add_column(column.header, justify=column.justify, style=column.style, no_wrap=True)
+            # A text that is wider than the terminal is the last of its part: it alone is broken, at blanks.
+            is_text = column is columns[-1] and column.justify == "left"
+            part.add_column(column.header, justify=column.justify, style=column.style, no_wrap=not is_text)
         for row, cells in zip(whole.rows, zip(*(column.cells for column in columns), strict=True), strict=True):
             part.add_row(*cells, style=row.style)
         return part
 
 
-def _width(column: Column) -> int:
-    lines = [line for text in (column.header, *column.cells) for line in str(text).splitlines()]
+def _words(text: str, width: int) -> list[str]:
+    """The lines of a text, broken at blanks where they are longer than ``width``; no word is broken."""
+    parts = text.splitlines() or [""]
+    width = max(1, width)
+    return [
+        line for part in parts for line in wrap(part, width, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
+
+
+def _line(label: str, text: str, indent: int) -> Text:
+    return Text.assemble((label, "dim"), " " * (indent - cell_len(label)), text, no_wrap=True, overflow="ignore")
+
+
+def _width(column: Column, *, by_words: bool = False) -> int:
+    """Room that a column takes as it is, or at least, so that no word in it is broken."""
+    texts = map(str, (column.header, *column.cells))
+    lines = (part for text in texts for part in (text.split() if by_words else text.splitlines()))
     return max(map(cell_len, lines), default=0) + GAP
 
 

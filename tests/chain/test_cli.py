@@ -3,7 +3,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedchain.chain.explorer.views import BlockView
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, double_vote, genesis
@@ -78,6 +79,9 @@ def test_every_command_speaks_json(run_folder: Path, chain: ChainBuilder) -> Non
     proof = explore_json("proof", run_folder, post.hash.hex()[:16])
     assert (proof["block_hash"], proof["merkle"]["leaf"]) == (head.hash.hex(), post.hash.hex())
     assert [check["verdict"] for check in explore_json("verify", run_folder)["blocks"]] == ["ok"] * 3
+    members = explore_json("members", run_folder)
+    assert [(row["number"], row["address"]) for row in members] == [*enumerate(map(address, GENESIS.members))]
+    assert sum(row["posts"] for row in members) == status["posts"]
 
 
 def test_the_tables_say_the_same_within_80_columns(run_folder: Path, chain: ChainBuilder) -> None:
@@ -85,25 +89,82 @@ def test_the_tables_say_the_same_within_80_columns(run_folder: Path, chain: Chai
     short, sender = f"{head.hash.hex()[:8]}…", address(post.sender)
     for arguments, expected in {
         ("status",): [
-            GENESIS.chain_id.hex()[:32],
+            GENESIS.chain_id.hex(),
             "Tue, 14 Nov 2023 22:13:50 GMT (+30.0 s)",
             "0x207fffff",
             "byzantine",
         ],
         ("blocks",): [short, "+30.0 s", "4.0 s", "…" + address(GENESIS.members[0])[-8:]],
-        ("block", "3"): [head.hash.hex()[:32], f"…{sender[-8:]}", "final        yes", "quorum        3", "+0.000 s"],
-        ("tx", post.hash.hex()): [post.payload_hash.hex()[:32], "32 B", sender, head.hash.hex()[:32]],
+        ("block", "3"): [
+            head.hash.hex(),
+            f"{GENESIS.index[post.sender]} …{sender[-8:]}",
+            "final        yes",
+            "quorum        3",
+            "+0.000 s",
+        ],
+        ("tx", post.hash.hex()): [post.payload_hash.hex(), "32 B", sender, head.hash.hex()],
         ("peer", sender): [sender, "blocks mined", "96 B"],
         ("round", "3"): [short, "missing", f"…{address(GENESIS.members[3])[-8:]}"],
         ("knowledge",): ["holders", "1.500", "0.25"],
-        ("proof", post.hash.hex()): ["The proof holds.", head.header.transactions_root.hex()[:32]],
-        ("verify",): ["3 ok", "valid     yes"],
+        ("proof", post.hash.hex()): ["The proof holds.", head.header.transactions_root.hex()],
+        ("verify",): ["3 blocks, all recomputed", "valid     yes", "15 contents: all as they were written"],
     }.items():
         result = explore(arguments[0], run_folder, *arguments[1:])
         assert (result.exit_code, result.stderr) == (0, "")
         for part in expected:
             assert part in result.stdout, arguments
         assert max(len(line) for line in result.stdout.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_loses_nothing(
+    run_folder: Path, chain: ChainBuilder, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, post = chain.blocks[chain.tip], chain.blocks[chain.tip].transactions[0]
+    monkeypatch.setenv("COLUMNS", str(width))
+    asked = [("status",), ("blocks",), ("block", 3), ("tx", post.hash.hex()), ("members",), ("peer", 0), ("round", 3)]
+    many = Summary(range(9), [1] * 9, [1.0] * 9, [[-0.125] * 9] * 9)
+    for command, *names in (*asked, ("knowledge",), ("proof", post.hash.hex()), ("verify",)):
+        narrow = explore(command, run_folder, *names, rules=FakeRules(many)).stdout
+        monkeypatch.setenv("COLUMNS", "200")
+        wide = explore(command, run_folder, *names, rules=FakeRules(many)).stdout
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert {*wide.split()} == {*narrow.split()}, command
+        # What is longer than a line ends in a word that is, which the terminal breaks, and joins when it is copied.
+        assert all(len(line.split()) <= 2 for line in narrow.splitlines() if len(line.rstrip()) > width), command
+    assert head.hash.hex() in explore("block", run_folder, 3).stdout
+
+
+def test_members_are_named_by_number_and_address_everywhere(run_folder: Path, chain: ChainBuilder) -> None:
+    post = chain.blocks[chain.tip].transactions[0]
+    number, sender = GENESIS.index[post.sender], address(post.sender)
+    for arguments in (("block", 3), ("round", 3)):
+        assert f" {number} …{sender[-8:]} " in explore(arguments[0], run_folder, *arguments[1:]).stdout
+    assert f"{sender} (peer {number})" in explore("tx", run_folder, post.hash.hex()).stdout
+    assert f"   {number}  {sender}  " in explore("members", run_folder).stdout
+    assert explore_json("peer", run_folder, number) == explore_json("peer", run_folder, sender)
+    assert_refused(explore("peer", run_folder, 4), "no member 4: their numbers are 0 to 3")
+
+
+def test_height_0_is_the_genesis_document(run_folder: Path) -> None:
+    shown = explore("block", run_folder, 0).stdout
+    assert f"{'chain id':28}{GENESIS.chain_id.hex()}\n" in shown
+    assert f"{'member 3':28}{address(GENESIS.members[3])}\n" in shown
+    answer = explore_json("block", run_folder, 0)
+    assert (answer["height"], answer["chain_id"], answer["name"]) == (0, GENESIS.chain_id.hex(), GENESIS.name)
+    assert answer["members"][3] == {"number": 3, "address": address(GENESIS.members[3])}
+    assert answer["learning"] == {name: json.loads(text) for name, text in GENESIS.learning}
+    assert answer.keys() >= {item.name for item in fields(Genesis) if item.init}
+
+
+def test_a_test_networks_folder_names_its_chains(tmp_path: Path, chain: ChainBuilder) -> None:
+    for name in ("node-10", "node-2"):
+        write(tmp_path / name / "chain", chain)
+    (tmp_path / "other").mkdir()
+    for command in (("status",), ("members",), ("block", 1)):
+        expected = f"{tmp_path} holds 2 chains; name one of {tmp_path / 'node-2'}, {tmp_path / 'node-10'}"
+        assert_refused(explore(command[0], tmp_path, *command[1:]), expected)
+    assert explore_json("status", tmp_path / "node-2")["height"] == 3
 
 
 def test_the_blocks_are_limited(run_folder: Path) -> None:
@@ -118,7 +179,7 @@ def test_times_of_a_simulated_chain_count_from_its_start(tmp_path: Path) -> None
     with Store.create(tmp_path, simulated.genesis) as store:
         store.append([simulated.final(block, certificate)])
     output = explore("status", tmp_path).stdout
-    assert "time            +1:02:03 " in output
+    assert "time            +1:02:03\n" in output
     assert "GMT" not in output
 
 
@@ -222,7 +283,7 @@ def test_verify_says_what_it_could_not_check(tmp_path: Path, chain: ChainBuilder
     write(tmp_path, chain, without=(dropped,))
     result = explore("verify", tmp_path)
     assert result.exit_code == 0
-    assert "2 ok, 1 unchecked" in result.stdout
+    assert "3 blocks: 2 recomputed, 1 unchecked" in result.stdout
     assert "unchecked: at height 3 contents are missing; every rule but the aggregate holds" in result.stdout
 
 
@@ -233,7 +294,7 @@ def test_verify_names_many_unchecked_blocks_by_ranges(tmp_path: Path, chain: Cha
     posts = [post for block in chain.blocks.values() if heights[block.hash] in dropped for post in block.transactions]
     write(tmp_path, chain, without=tuple(post.payload_hash for post in posts))
     result = explore("verify", tmp_path)
-    assert "3 ok, 6 unchecked" in result.stdout
+    assert "9 blocks: 3 recomputed, 6 unchecked" in result.stdout
     assert "unchecked: at heights 1–3, 5, 8–9 contents are missing" in " ".join(result.stdout.split())
 
 
@@ -243,7 +304,7 @@ def test_verify_says_which_blocks_no_state_leads_to(tmp_path: Path, chain: Chain
         write_chain(store, chain, base=3)
         store.append([replace(records[1], state=b"")])
     result = explore("verify", tmp_path)
-    assert (result.exit_code, "1 ok, 1 unchecked" in result.stdout) == (0, True)
+    assert (result.exit_code, "2 blocks: 1 recomputed, 1 unchecked" in result.stdout) == (0, True)
     assert "unchecked: at height 2 the state is not held that says who may vote" in result.stdout
 
 
@@ -253,7 +314,44 @@ def test_verify_names_what_is_damaged_and_exits_with_1(run_folder: Path) -> None
     result = explore("verify", run_folder)
     assert result.exit_code == 1
     assert "finals row with height 2 was altered" in result.stdout
-    assert "1 invalid, 2 ok" in result.stdout
+    assert "3 blocks: 1 invalid, 2 recomputed" in result.stdout
+
+
+RECORDS = {
+    "genesis": "data",
+    "finals": "block",
+    "states": "data",
+    "candidates": "data",
+    "votes": "data",
+    "posts": "data",
+    "contents": "data",
+}
+"""A column of each table that holds what was received or computed."""
+
+
+@pytest.mark.parametrize(("table", "column"), [*RECORDS.items(), ("finals", "certificate")])
+def test_verify_notices_one_bit_in_any_record_or_content(tmp_path: Path, table: str, column: str) -> None:
+    chain = ChainBuilder(GENESIS)
+    chain.extend_many(3)
+    with Store.create(tmp_path, GENESIS) as store:
+        write_chain(store, chain)
+        candidate = chain.extend()
+        store.append([Candidate(candidate, True), candidate.transactions[0], chain.vote(GENESIS.members[0], candidate)])
+    assert explore("verify", tmp_path).exit_code == 0
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection:
+        rows = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()
+    assert rows, table
+    for row, data in rows:
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
+            flipped = (int.from_bytes(data, "big") ^ 1 << 4 * len(data)).to_bytes(max(1, len(data)), "big")
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (flipped, row))
+        result = explore("verify", tmp_path)
+        assert result.exit_code in (1, 2), (table, row)
+        assert "altered" in result.output
+        assert "all as they were written" not in result.output
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (data, row))
+    assert explore("verify", tmp_path).exit_code == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
@@ -378,7 +476,7 @@ def test_importing_the_commands_is_cheap() -> None:
 
 
 def test_every_command_has_help() -> None:
-    names = ["status", "blocks", "block", "tx", "peer", "round", "knowledge", "proof", "verify", "export"]
+    names = ["status", "blocks", "block", "tx", "members", "peer", "round", "knowledge", "proof", "verify", "export"]
     app = typer.main.get_group(explorer_app(lambda genesis: FakeRules()))
     assert sorted(app.commands) == sorted(names)
     assert all(command.help for command in app.commands.values())

@@ -151,7 +151,7 @@ def test_an_empty_chain_has_a_status_and_no_blocks(explore: Explore) -> None:
     assert (status.height, status.head, status.round, status.time_ms) == (0, GENESIS.chain_id, 1, CREATED_MS)
     assert (status.votes, status.quorum) == (0, 3)
     assert explorer.blocks(10) == ()
-    assert explorer.verify(SumRules()) == ChainAudit(GENESIS.chain_id, True, 1, 0, (), ())
+    assert explorer.verify(SumRules()) == ChainAudit(GENESIS.chain_id, True, 1, 0, (), 1, 1, ())
 
 
 def test_the_fault_model_is_shown_with_its_quorum(explore: Explore) -> None:

@@ -1,5 +1,6 @@
 """``fedchain keys``, ``genesis`` and ``node``: what a user can mend is one line and exit code 2."""
 
+import json
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
@@ -107,6 +108,9 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
     shown = done("genesis", "show", path).splitlines()
     assert [line.split()[-1] for line in shown if line.startswith("member ")] == members
     assert [line.split()[-1] for line in shown if line.startswith("chain id")] == [chain_id]
+    answer = json.loads(done("genesis", "show", path, "--json"))
+    assert (answer["chain_id"], answer["rounds"], answer["learning"]["method"]) == (chain_id, 7, "dfpl")
+    assert answer["members"] == [{"number": place, "address": member} for place, member in enumerate(members)]
     assert any(line.startswith("learning hyperparameters") and '["local_steps", 3]' in line for line in shown)
     assert "exists already" in refused("genesis", "new", path, *words)
     assert path.read_bytes() == document.encode()

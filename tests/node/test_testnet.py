@@ -46,6 +46,9 @@ def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) ->
     for number in range(3):
         checked = CliRunner().invoke(app, ["explorer", "verify", str(folder / f"node-{number}")])
         assert checked.exit_code == 0, checked.output
+    log = (folder / "node-0" / "node.log").read_text(encoding="utf-8")
+    assert re.search(r"head height=2 hash=[0-9a-f]{16} round=2 posts=3 finished=true\n", log)
+    assert "round=3" not in log  # in a federation of two
     assert knowledge_of_processes(folder) == knowledge_of_simulation(folder)
     again = CliRunner().invoke(app, ["node", "testnet", *words])
     assert (again.exit_code, again.stderr) == (

@@ -1,0 +1,66 @@
+"""The genesis document as an answer: what a federation was founded on, height 0 of its chain."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from enum import Enum
+from typing import Any
+
+from fedchain.chain.genesis import Genesis
+from fedchain.crypto.address import address
+
+
+def describe_genesis(genesis: Genesis) -> Iterator[tuple[str, str]]:
+    """A label and a text for each thing that the document says; members come with their numbers."""
+    yield "chain id", genesis.chain_id.hex()
+    for name, value in _settings(genesis):
+        if name == "members":
+            for number, member in enumerate(value):
+                yield f"member {number}", address(member)
+        elif name == "learning":
+            for field_name, text in value:
+                yield f"learning {field_name}", _describe_material(text) if field_name == "material" else text
+        elif name in ("setup", "phases"):
+            yield name, ", ".join(f"{phase.name} ({phase.by.value})" for phase in value) or "-"
+        else:
+            yield name, _printable(str(value.value if isinstance(value, Enum) else value))
+
+
+def plain_genesis(genesis: Genesis) -> dict[str, Any]:
+    """The same for programs: plain values by the document's own names."""
+    found: dict[str, Any] = {"chain_id": genesis.chain_id.hex(), "height": 0}
+    for name, value in _settings(genesis):
+        if name == "members":
+            found[name] = [{"number": number, "address": address(member)} for number, member in enumerate(value)]
+        elif name == "learning":
+            found[name] = {field_name: _parse(text) for field_name, text in value}
+        elif name in ("setup", "phases"):
+            found[name] = [{"name": phase.name, "by": phase.by.value, "quorum": phase.quorum} for phase in value]
+        else:
+            found[name] = value.value if isinstance(value, Enum) else value
+    return found
+
+
+def _settings(genesis: Genesis) -> list[tuple[str, Any]]:
+    return [(item.name, getattr(genesis, item.name)) for item in fields(genesis) if item.init]
+
+
+def _describe_material(text: str) -> str:
+    """Public material by name and size: its bytes are of no use to a reader."""
+    parts = _parse(text)
+    try:
+        return ", ".join(f"{part} ({len(data) // 2} bytes)" for part, data in parts)
+    except (TypeError, ValueError):
+        return text
+
+
+def _parse(text: str) -> Any:
+    """A value of the learning task; the chain carries any text, also one that is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
