@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.encoding import decode, encode, expect_record
-from fedchain.chain.exceptions import InvalidGenesis
+from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey, is_valid_public_key
@@ -20,6 +20,9 @@ GENESIS_SIZE_MAX = 16 * 2**20
 
 KNOWLEDGE_SIZE_MAX = 2**28
 """Bytes of a knowledge that is fetched, unless a single payload may be larger."""
+
+LATER = "round_interval_ms"
+"""The last field, which came later: a document without it keeps its bytes, and its chain id."""
 
 PAYLOAD_SIZE_DEFAULT = 64 * 2**20
 """Bytes; room for a model of 16 million parameters."""
@@ -132,6 +135,9 @@ class Genesis:
     """
     omission_slack_ms: int = 2_000
     """A peer does not vote for a block that omits a post which it held for this long when the block came."""
+    round_interval_ms: int = 0
+    """How long a round begins after the one before it was closed at least, in milliseconds; 0: at once. It came later
+    than the others, and is not written where it is 0."""
 
     chain_id: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: hash of the document."""
@@ -173,7 +179,9 @@ class Genesis:
 
     def encode(self) -> bytes:
         """The document's one byte string."""
-        return encode([_to_record(getattr(self, item.name)) for item in fields(self) if item.init])
+        names = [item.name for item in fields(self) if item.init]
+        written = names if getattr(self, LATER) else names[:-1]
+        return encode([_to_record(getattr(self, name)) for name in written])
 
     @classmethod
     def decode(cls, data: bytes) -> "Genesis":
@@ -186,8 +194,12 @@ class Genesis:
         items = [item for item in fields(cls) if item.init]
         value = decode(data, GENESIS_SIZE_MAX)
         _expect_version(value)
+        if type(value) is list and len(value) < len(items):
+            items = items[:-1]
         kinds = [_record_kind(item.name) for item in items]
         record = expect_record(value, "genesis", kinds)
+        if items[-1].name == LATER and record[-1] == 0:
+            raise InvalidEncoding(LATER, "0 is not written")
         return cls(**{item.name: _from_record(item.name, entry) for item, entry in zip(items, record, strict=True)})
 
 
@@ -285,6 +297,7 @@ def _validate(genesis: Genesis) -> None:
     _expect_range(g, "inline_size_max", 0, min(g.payload_size_max, 2**18))
     _expect_range(g, "retention_blocks", 0, 2**32)
     _expect_range(g, "omission_slack_ms", 0, 2**32)
+    _expect_range(g, "round_interval_ms", 0, 2**40)
     _expect_range(g, "created_ms", 0, 2**48)
     _expect_range(g, "rounds", 0, 2**32)
 

@@ -29,12 +29,21 @@ def with_learning_options(command: Callable[..., None]) -> Callable[..., None]:
     texts, by_name = field_texts(LearningConfig), {item.name: item for item in fields(LearningConfig)}
     own = [item for item in inspect.signature(command).parameters.values() if item.name != "learning"]
     added = [
-        optional(name, type(by_name[name].default), typer.Option(help=help_text(by_name[name], texts)))
+        optional(
+            name,
+            type(by_name[name].default),
+            typer.Option(help=help_text(by_name[name], texts), rich_help_panel=panel_of(name)),
+        )
         for name in LEARNING_OPTIONS
     ]
     wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     wrapped.__doc__ = command.__doc__
     return wrapped
+
+
+def panel_of(name: str) -> str:
+    """The heading under which help shows a field of the task."""
+    return "Learning" if name == "model" else "Data"
 
 
 def optional(name: str, kind: Any, option: Any) -> inspect.Parameter:

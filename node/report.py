@@ -104,6 +104,8 @@ def waiting_for(service: "Service", missing: list[str]) -> str:
         return f"the blocks up to height {target}"
     if node.is_silent():
         return "the others, before it speaks"
+    if opens_in_ms := node.opens_in_ms():
+        return f"the next round, which begins in {opens_in_ms / 1000:.0f} s"
     if activity.training:
         return "its own training"
     if activity.failure:

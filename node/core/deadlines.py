@@ -8,6 +8,9 @@ from fedchain.chain.state import State
 DELAYS_MIN = 4
 """Rounds that say something; before them a phase waits for its whole timeout."""
 
+INTERVALS_FROM = 2
+"""The first round that another one came before."""
+
 DEVIATIONS = 4
 """A post is late after the median delay and so many median absolute deviations."""
 
@@ -21,20 +24,31 @@ MINING_TIMES = 8
 """An omission is forgiven after a timeout and so many times the mining time: bad luck is longer with one in 3,000."""
 
 
+def opens_after_ms(genesis: Genesis, state: State) -> int:
+    """How long after the head moved posts of the open phase are wanted, in milliseconds: rounds have an interval.
+
+    The setup and the first round, which nothing came before, begin at once.
+    """
+    return genesis.round_interval_ms if state.phase == 0 and state.round >= INTERVALS_FROM else 0
+
+
 def deadline_ms(genesis: Genesis, state: State) -> int:
     """How long the open phase waits for expected posts, in milliseconds since the head moved.
 
     The median of the last rounds' delays, four median absolute deviations and the slack of the network; never below
-    the floor nor above the phase's timeout. One slow member costs a little, not a whole timeout.
+    the floor nor above the phase's timeout, both counted from when the phase opens. One slow member costs a little, not
+    a whole timeout.
     """
-    floor_ms = min(genesis.phase_floor_ms, genesis.phase_timeout_ms)
+    opens_ms = opens_after_ms(genesis, state)
+    timeout_ms = opens_ms + genesis.phase_timeout_ms
+    floor_ms = opens_ms + min(genesis.phase_floor_ms, genesis.phase_timeout_ms)
     delays_ms = state.delays_ms[state.phase] if state.round else ()
     if len(delays_ms) < DELAYS_MIN:
-        return genesis.phase_timeout_ms
+        return timeout_ms
     middle_ms = median_low(delays_ms)
     deviation_ms = median_low(sorted(abs(delay_ms - middle_ms) for delay_ms in delays_ms))
     late_ms = middle_ms + DEVIATIONS * deviation_ms + genesis.omission_slack_ms
-    return min(max(late_ms, floor_ms), genesis.phase_timeout_ms)
+    return min(max(late_ms, floor_ms), timeout_ms)
 
 
 def forgiven_after_ms(genesis: Genesis) -> int:
@@ -62,4 +76,5 @@ def patience_ms(genesis: Genesis, state: State, quorum_after_ms: int | None) -> 
     due_ms = deadline_ms(genesis, state)
     if quorum_after_ms is None or quorum_after_ms <= due_ms:
         return due_ms
-    return quorum_after_ms + min(quorum_after_ms // GRACE, genesis.phase_timeout_ms)
+    took_ms = quorum_after_ms - opens_after_ms(genesis, state)
+    return quorum_after_ms + min(took_ms // GRACE, genesis.phase_timeout_ms)

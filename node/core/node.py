@@ -40,6 +40,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.content_cache import RECENT_SIZE_MAX, ContentCache, Intern
 from fedchain.node.core.context import Context, PhaseClock
 from fedchain.node.core.crimes import Crimes
+from fedchain.node.core.deadlines import opens_after_ms
 from fedchain.node.core.effects import Effect, Persist, Refuse, Retain, Send, Wake
 from fedchain.node.core.events import (
     Computed,
@@ -201,6 +202,10 @@ class Node:
         """Members, this one counted, that have to be connected before it begins; 0: it has begun."""
         return self._gathering.wanted
 
+    def opens_in_ms(self) -> int:
+        """Until the next round begins; 0: it has begun."""
+        return self._production.opens_in_ms()
+
     def lagging(self, height: int) -> list[PublicKey]:
         """Connected peers that have not said that they are at ``height`` or above."""
         there = set(self._context.catch_up.at_least(height))
@@ -280,7 +285,9 @@ class Node:
         said: tuple[Record, ...] = (*journal.votes, *journal.posts)
         if said:  # a crash may have come between journal and store
             self._context.emit(Persist(said))
-        self._context.clock = PhaseClock(self._context.now.ms)
+        # How long the head has stood is not known: a phase that opens later is taken to open now.
+        opened_ms = self._context.now.ms - opens_after_ms(self.genesis, self.head)
+        self._context.clock = PhaseClock(opened_ms)
         self._blocks.restore()
 
     def _on_message(self, peer: PublicKey, message: Message) -> bool:

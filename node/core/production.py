@@ -16,7 +16,7 @@ from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
-from fedchain.node.core.deadlines import patience_ms
+from fedchain.node.core.deadlines import opens_after_ms, patience_ms
 from fedchain.node.core.effects import Blame, Compute, Contribute, Mine, Persist, Publish
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.node.core.notices import TrainingFailed
@@ -136,6 +136,8 @@ class Production:
         own = context.journal.post(*context.phase)
         if own is not None:
             self._publish_again(own)
+        elif self.opens_in_ms():
+            return
         elif self._computed is not None:
             if self._computed.is_checked and not context.silent():
                 self._say(self._computed)
@@ -185,9 +187,16 @@ class Production:
         known = context.mempool.get(context.phase, context.me)
         return known is None or known == context.journal.post(*context.phase)
 
-    def wakes_at_ms(self) -> int | None:
-        """When waiting for missing posts ends; None: nobody is waited for."""
+    def opens_in_ms(self) -> int:
+        """Until posts of the open phase are wanted; 0: they are."""
         context = self._context
+        return max(0, opens_after_ms(context.genesis, context.head) - context.since_head_ms)
+
+    def wakes_at_ms(self) -> int | None:
+        """When the phase opens, or waiting for missing posts ends; None: nobody is waited for."""
+        context = self._context
+        if opens_in_ms := self.opens_in_ms():
+            return context.now.ms + opens_in_ms
         if not self._missing or context.clock.quorum_ms is None or is_patience_over(context):
             return None
         waited_ms = context.clock.quorum_ms - context.clock.since_ms

@@ -7,7 +7,7 @@ only. All times are of this peer's monotonic clock: what a miner writes cannot m
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.node.core.context import Context
-from fedchain.node.core.deadlines import forgiven_after_ms, parts_forgiven_after_ms, patience_ms
+from fedchain.node.core.deadlines import forgiven_after_ms, opens_after_ms, parts_forgiven_after_ms, patience_ms
 from fedchain.node.core.ledger import Entry
 
 
@@ -72,4 +72,4 @@ def is_time_to_close_empty(context: Context) -> bool:
     head, timeout_ms = context.head, context.genesis.phase_timeout_ms
     is_aggregators = phase_rule(context.genesis, head).by is Contributor.AGGREGATOR
     by_aggregator = is_aggregators and not context.mempool.posts(context.phase)
-    return context.since_head_ms >= timeout_ms * (1 if by_aggregator else 2)
+    return context.since_head_ms >= opens_after_ms(context.genesis, head) + timeout_ms * (1 if by_aggregator else 2)

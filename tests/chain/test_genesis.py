@@ -78,6 +78,7 @@ CHANGES: dict[str, Any] = {
     "inline_size_max": 2**10,
     "retention_blocks": 100,
     "omission_slack_ms": 2_001,
+    "round_interval_ms": 1,
 }
 
 
@@ -145,6 +146,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "inline_size_max": (0, 2**18),
     "retention_blocks": (0, 2**32),
     "omission_slack_ms": (0, 2**32),
+    "round_interval_ms": (0, 2**40),
     "created_ms": (0, 2**48),
     "rounds": (0, 2**32),
 }
@@ -335,3 +337,12 @@ def test_two_quorums_share_an_honest_elector_and_the_honest_are_one(count: int) 
     assert 3 * faulty < count <= 3 * faulty + 3
     majority = FaultModel.CRASH.quorum(count)
     assert 2 * majority > count >= majority
+
+
+def test_a_field_that_came_later_is_written_only_where_it_says_something() -> None:
+    without, with_it = (decode(genesis(4, **given).encode(), 2**20) for given in ({}, {"round_interval_ms": 5}))
+    assert with_it == [*without, 5]
+    assert Genesis.decode(encode(with_it)).round_interval_ms == 5
+    assert Genesis.decode(encode(without)).round_interval_ms == 0
+    with pytest.raises(InvalidEncoding, match="round_interval_ms: 0 is not written"):
+        Genesis.decode(encode([*without, 0]))

@@ -1,0 +1,169 @@
+"""Options of ``fedchain genesis new`` for everything that members agree on beside the task, in the units of people."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One option: how it is called, what it is by default, and which field of the document it becomes."""
+
+    name: str
+    """As a parameter; the option has dashes."""
+    field: str
+    """Of :class:`fedchain.chain.genesis.Genesis`."""
+    default: Any
+    """In the option's unit."""
+    panel: str
+    """Heading under which help shows it."""
+    text: str
+    """What help says."""
+    per_unit: int = 1
+    """What the option's unit is in the field's: 1,000 for seconds, 2^20 for mebibytes."""
+
+
+FAULT_MODEL_HELP = "What members may do wrong: byzantine (up to a third, anything) or crash (up to half)."
+
+SETTINGS = (
+    Setting("rounds", "rounds", 0, "Federation", "The federation ends after this many rounds; 0: never."),
+    Setting("fault_model", "fault_model", "byzantine", "Federation", FAULT_MODEL_HELP),
+    Setting(
+        "round_interval_s",
+        "round_interval_ms",
+        0.0,
+        "Federation",
+        "Seconds from the end of a round to the beginning of the next one, at least.",
+        1_000,
+    ),
+    Setting(
+        "contributors_per_round",
+        "contributors_per_round",
+        0,
+        "Federation",
+        "Members that contribute in a round, drawn by the chain; 0: all.",
+    ),
+    Setting(
+        "contribution_quorum",
+        "contribution_quorum",
+        0,
+        "Consensus",
+        "Fewest posts that close a phase; 0: a quorum of its contributors.",
+    ),
+    Setting("phase_timeout_s", "phase_timeout_ms", 60.0, "Consensus", "Seconds that a phase waits at most.", 1_000),
+    Setting("phase_floor_s", "phase_floor_ms", 5.0, "Consensus", "Seconds that a phase waits at least.", 1_000),
+    Setting(
+        "vote_timeout_s",
+        "vote_timeout_ms",
+        1.0,
+        "Consensus",
+        "Seconds that the first attempt to decide a block waits for votes.",
+        1_000,
+    ),
+    Setting(
+        "omission_slack_s",
+        "omission_slack_ms",
+        2.0,
+        "Consensus",
+        "Seconds for which a post must have been held before a block that leaves it out gets no vote.",
+        1_000,
+    ),
+    Setting(
+        "committee_size",
+        "committee_size",
+        0,
+        "Consensus",
+        "Members that vote on a block, drawn by the chain; 0: all.",
+    ),
+    Setting("mining_s", "target_mining_time_ms", 4.0, "Consensus", "Seconds that mining shall take.", 1_000),
+    Setting(
+        "attempts",
+        "initial_bits",
+        8_000,
+        "Consensus",
+        "Hashes behind the first block; later ones follow --mining-s.",
+    ),
+    Setting("proof_function", "proof_function", "scrypt", "Consensus", "Hash of the proof of work: scrypt or sha256d."),
+    Setting(
+        "payload_mib_max",
+        "payload_size_max",
+        0,
+        "Network",
+        "Mebibytes of one post at most; 0: as much as the model needs, at least 64.",
+        2**20,
+    ),
+    Setting(
+        "inline_kib_max",
+        "inline_size_max",
+        64,
+        "Network",
+        "Kibibytes up to which a post travels inside the message that announces it.",
+        2**10,
+    ),
+    Setting(
+        "retention_blocks",
+        "retention_blocks",
+        1_000,
+        "Network",
+        "Blocks whose payloads are kept; older ones are dropped. 0: keep all.",
+    ),
+)
+"""Every field of the document that can be chosen by itself, in the order of help."""
+
+
+def with_consensus_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command these options; it gets them as a mapping, ``consensus``."""
+
+    def wrapped(**given: Any) -> None:
+        chosen = {setting.name: given.pop(setting.name) for setting in SETTINGS}
+        command(**given, consensus=chosen)
+
+    own = [item for item in inspect.signature(command).parameters.values() if item.name != "consensus"]
+    learning = [item for item in own if item.name == "learning"]
+    added = [_parameter(setting) for setting in SETTINGS]
+    signature = inspect.Signature([*(item for item in own if item not in learning), *added, *learning])
+    wrapped.__signature__ = signature  # type: ignore[attr-defined]
+    wrapped.__doc__ = command.__doc__
+    return wrapped
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    option = typer.Option(help=setting.text, rich_help_panel=setting.panel)
+    annotation = Annotated[type(setting.default), option]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(setting.name, kind, default=setting.default, annotation=annotation)
+
+
+def consensus_fields(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The document's fields for these options.
+
+    Raises:
+        NodeConfigError: a value is not one of those that are known, or below what its unit can say.
+        ConfigurationError: a duration is none.
+    """
+    from fedchain.chain.difficulty import bits_from_attempts
+    from fedchain.chain.genesis import FaultModel
+    from fedchain.node.config import NodeConfigError
+    from fedchain.node.task import milliseconds
+
+    found: dict[str, Any] = {}
+    for setting in SETTINGS:
+        value = chosen[setting.name]
+        if setting.per_unit == 1_000:
+            may_be_zero = setting.name in ("round_interval_s", "phase_floor_s", "omission_slack_s")
+            found[setting.field] = 0 if may_be_zero and value == 0 else milliseconds(setting.name, value)
+        else:
+            found[setting.field] = value * setting.per_unit
+    if chosen["attempts"] < 1:
+        raise NodeConfigError(f"attempts is {chosen['attempts']}, must be at least 1")
+    found["initial_bits"] = bits_from_attempts(chosen["attempts"])
+    names = [model.value for model in FaultModel]
+    if chosen["fault_model"] not in names:
+        raise NodeConfigError(f"fault_model is {chosen['fault_model']!r}, it must be one of {', '.join(names)}")
+    found["fault_model"] = FaultModel(chosen["fault_model"])
+    if not chosen["payload_mib_max"]:
+        del found["payload_size_max"]
+    return found

@@ -1,0 +1,147 @@
+"""``fedchain genesis``: every field can be chosen in the units of people, and is shown to people and to programs."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedchain.__main__ import app
+from fedchain.chain.difficulty import bits_from_attempts
+from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
+from fedchain.crypto.address import address
+from fedchain.node.consensus_options import SETTINGS
+from fedchain.node.genesis_text import GROUPS, NAMES, ZERO_TEXTS, genesis_lines
+from tests.chain.builders import GLOBAL, UPDATE, genesis, keys
+
+MEMBERS = [word for key in keys(4) for word in ("--member", address(key.public_key))]
+
+OTHERWISE = {"version", "name", "created_ms", "members", "learning", "setup", "phases", "aggregator", "centralized"}
+"""Fields that options of their own say, or that follow from the method."""
+
+CHOSEN: dict[str, tuple[str, Any]] = {
+    "rounds": ("7", 7),
+    "fault_model": ("crash", FaultModel.CRASH),
+    "round_interval_ms": ("90", 90_000),
+    "contributors_per_round": ("3", 3),
+    "contribution_quorum": ("2", 2),
+    "phase_timeout_ms": ("0.5", 500),
+    "phase_floor_ms": ("0", 0),
+    "vote_timeout_ms": ("2.25", 2_250),
+    "omission_slack_ms": ("0", 0),
+    "committee_size": ("3", 3),
+    "target_mining_time_ms": ("1.5", 1_500),
+    "initial_bits": ("100", bits_from_attempts(100)),
+    "proof_function": ("sha256d", "sha256d"),
+    "payload_size_max": ("3", 3 * 2**20),
+    "inline_size_max": ("2", 2_048),
+    "retention_blocks": ("0", 0),
+}
+"""By field: what is typed, and what comes of it."""
+
+
+def found(path: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, ["genesis", "new", str(path), *MEMBERS, *words])
+
+
+def test_every_field_has_an_option_in_a_group() -> None:
+    assert {item.name for item in fields(Genesis) if item.init} == OTHERWISE | {setting.field for setting in SETTINGS}
+    assert {setting.panel for setting in SETTINGS} == {"Federation", "Consensus", "Network"}
+
+
+def test_what_is_chosen_stands_in_the_document(tmp_path: Path) -> None:
+    assert {setting.field for setting in SETTINGS} == CHOSEN.keys()
+    words = [word for setting in SETTINGS for word in (f"--{setting.name.replace('_', '-')}", CHOSEN[setting.field][0])]
+    result = found(tmp_path / "g", *words)
+    assert result.exit_code == 0, result.output
+    document = Genesis.decode((tmp_path / "g").read_bytes())
+    assert {name: getattr(document, name) for name in CHOSEN} == {name: value for name, (_, value) in CHOSEN.items()}
+
+
+def test_what_is_not_chosen_is_as_the_document_has_it(tmp_path: Path) -> None:
+    assert found(tmp_path / "g").exit_code == 0
+    document = Genesis.decode((tmp_path / "g").read_bytes())
+    by_name = {item.name: item.default for item in fields(Genesis)}
+    differ = {name for name in CHOSEN if getattr(document, name) != by_name[name]}
+    assert differ == {"initial_bits", "retention_blocks"}, "one has no default, the other is said in the protocol"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--round-interval-s", "-1"), "round_interval_s is -1.0, it must be above 0"),
+        (("--phase-floor-s", "nan"), "phase_floor_s is nan"),
+        (("--vote-timeout-s", "0"), "vote_timeout_s is 0.0, it must be above 0"),
+        (("--proof-function", "md5"), "proof_function is 'md5', not"),
+        (("--fault-model", "evil"), "fault_model is 'evil', it must be one of byzantine, crash"),
+        (("--committee-size", "9"), "committee_size is 9, it must be between 0 and 4"),
+        (("--payload-mib-max", "5000"), "payload_size_max is 5242880000"),
+        (("--inline-kib-max", "-1"), "inline_size_max is -1024"),
+        (("--attempts", "0"), "attempts is 0, must be at least 1"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_is_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    result = found(tmp_path / "g", *words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"fedchain: {said}")
+    assert len(result.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+# show
+
+
+def lines_of(document: Genesis) -> dict[str, str]:
+    """What is shown, by name; members have no name."""
+    return {line[:34].strip(): line[34:] for line in genesis_lines(document) if len(line) > 34}
+
+
+def test_a_document_is_shown_in_words_and_units() -> None:
+    shown = lines_of(
+        genesis(
+            4,
+            phases=(UPDATE, GLOBAL),
+            aggregator=AggregatorRule.FIXED,
+            learning=(("hyperparameters", '[["learning_rate", 0.1], ["shared_init", true]]'), ("method", '"fedavg"')),
+            phase_timeout_ms=1_500,
+            initial_bits=bits_from_attempts(100),
+        )
+    )
+    assert shown["method"] == "fedavg"
+    assert (shown["learning rate"], shown["shared init"]) == ("0.1", "yes")
+    assert shown["phases of a round"] == f"{GLOBAL.name}, by the aggregator"
+    assert (shown["rounds"], shown["round interval"]) == ("no last one", "none")
+    assert (shown["phase timeout"], shown["largest post"]) == ("1.5 s", "64 MiB")
+    assert shown["first difficulty"].endswith(" hashes")
+    assert shown["fewest posts"] == "a quorum of the phase's contributors"
+
+
+def test_every_field_is_shown_and_nothing_is_said_of_fields_that_are_not_there() -> None:
+    grouped = {name for names in GROUPS.values() for name in names}
+    names = {item.name for item in fields(Genesis) if item.init}
+    assert grouped == names - {"version", "name", "created_ms", "members", "learning", "setup", "phases"}
+    assert ZERO_TEXTS.keys() <= grouped
+    assert NAMES.keys() <= grouped
+    text = "\n".join(genesis_lines(genesis(4, setup=(UPDATE,))))
+    assert all(address(key.public_key) in text for key in keys(4))
+    assert "setup" in text
+
+
+def test_what_nobody_wrote_on_purpose_is_shown_all_the_same() -> None:
+    learning = (("hyperparameters", "[1]"), ("material", "{}"), ("method", "no JSON"), ("shapes", '"x\\u001b"'))
+    shown = lines_of(genesis(1, name="a\nb\x1b[31m", learning=learning))
+    assert (shown["method"], shown["shapes"]) == ("no JSON", "x\N{REPLACEMENT CHARACTER}")
+    assert shown["hyperparameters"] == "1 entries; all of them with --json"
+    assert "\x1b" not in shown["name"]
+    assert shown["name"].startswith("a\N{REPLACEMENT CHARACTER}b")
+
+
+def test_programs_get_every_field(tmp_path: Path) -> None:
+    assert found(tmp_path / "g", "--rounds", "3").exit_code == 0
+    result = CliRunner().invoke(app, ["genesis", "show", str(tmp_path / "g"), "--json"])
+    answer = json.loads(result.stdout)
+    assert answer.keys() == {"chain_id", "height"} | {item.name for item in fields(Genesis) if item.init}
+    assert (answer["rounds"], answer["fault_model"], answer["round_interval_ms"]) == (3, "byzantine", 0)
