@@ -70,6 +70,7 @@ def full_genesis() -> Genesis:
         inline_size_max=2**10,
         retention_blocks=1_000,
         omission_slack_ms=1_000,
+        round_interval_ms=60_000,
     )
 
 

@@ -132,9 +132,9 @@ def with_consensus_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameter(setting: Setting) -> inspect.Parameter:
     option = typer.Option(help=setting.text, rich_help_panel=setting.panel)
-    annotation = Annotated[type(setting.default), option]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(setting.name, kind, default=setting.default, annotation=annotation)
+    kind: Any = type(setting.default)
+    place = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(setting.name, place, default=setting.default, annotation=Annotated[kind, option])
 
 
 def consensus_fields(chosen: Mapping[str, Any]) -> dict[str, Any]:

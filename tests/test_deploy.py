@@ -206,7 +206,7 @@ class CountedNetwork:
 def selected(expression: Any) -> Iterator[str]:
     """Names of the metrics that an expression of PromQL selects."""
     if isinstance(expression, promql_parser.VectorSelector):
-        yield expression.name
+        yield expression.name or ""
     for name in ("lhs", "rhs", "expr", "vector_selector", "param"):
         if (part := getattr(expression, name, None)) is not None:
             yield from selected(part)
