@@ -64,7 +64,7 @@ def genesis_lines(genesis: Genesis) -> Iterator[str]:
 def _lines(genesis: Genesis) -> Iterator[str]:
     yield _line("chain id", genesis.chain_id.hex())
     yield _line("name", genesis.name)
-    yield _line("founded", datetime.fromtimestamp(genesis.created_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))
+    yield _line("founded", _date(genesis.created_ms))
     yield _line("format", genesis.version)
     yield from ("", f"members ({len(genesis.members)})")
     for place, member in enumerate(genesis.members):
@@ -82,6 +82,13 @@ def _lines(genesis: Genesis) -> Iterator[str]:
         yield from ("", group)
         for name in names:
             yield _line(NAMES.get(name, _words(name)), _shown(name, getattr(genesis, name)))
+
+
+def _date(unix_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):  # no calendar goes that far
+        return f"{unix_ms} ms after 1970"
 
 
 def _rank(name: str) -> int:

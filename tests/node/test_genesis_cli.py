@@ -132,7 +132,8 @@ def test_every_field_is_shown_and_nothing_is_said_of_fields_that_are_not_there()
 
 def test_what_nobody_wrote_on_purpose_is_shown_all_the_same() -> None:
     learning = (("hyperparameters", "[1]"), ("material", "{}"), ("method", "no JSON"), ("shapes", '"x\\u001b"'))
-    shown = lines_of(genesis(1, name="a\nb\x1b[31m", learning=learning))
+    shown = lines_of(genesis(1, name="a\nb\x1b[31m", learning=learning, created_ms=2**48))
+    assert shown["founded"] == f"{2**48} ms after 1970"
     assert (shown["method"], shown["shapes"]) == ("no JSON", "x\N{REPLACEMENT CHARACTER}")
     assert shown["hyperparameters"] == "1 entries; all of them with --json"
     assert "\x1b" not in shown["name"]
