@@ -66,7 +66,8 @@ class LearningConfig:
     """Folder with the data set's files, or its parent folder; empty means the variable FEDCHAIN_DATA."""
 
     task: str = ""
-    """For own data: the function that returns a client's (model, train set, test set), as module:function."""
+    """For own data: the function that returns a client's (model, train set, test set), as FILE.py:function or
+    module:function."""
 
     shapes: "ModelInfo | None" = None
     """The shapes of everybody's model, where they are known; for own data they must be."""
@@ -132,16 +133,17 @@ class LearningConfig:
             items = pairs.items() if isinstance(pairs, Mapping) else pairs
             object.__setattr__(self, name, tuple(sorted((key, value) for key, value in items)))
 
-    def validate(self) -> None:
+    def validate(self, *, is_described: bool = True) -> None:
         """Raise `ConfigurationError` for the first value that cannot work.
 
-        Whether the data set has enough examples is only known once it is loaded (`partition.split`).
+        Whether the data set has enough examples is only known once it is loaded (`partition.split`). A task on own data
+        lacks the shapes of its model until its function was called; before that it is not described.
         """
         for field in fields(self):
             if field.name not in ("hyperparameters", "material", "shapes", "more_shapes"):
                 _validate_type(field.name, getattr(self, field.name), type(field.default))
         if self.dataset == OWN:
-            self._validate_own()
+            self._validate_own(is_described)
         else:
             self._validate_built_in()
         _validate_choice("partition", self.partition, PARTITIONS)
@@ -204,8 +206,8 @@ class LearningConfig:
         if self.more_shapes and (self.shapes is None or stated != models):
             raise ConfigurationError(f"more_shapes are of {stated - 1} models beside the first, but there are {models}")
 
-    def _validate_own(self) -> None:
-        if self.shapes is None:
+    def _validate_own(self, is_described: bool) -> None:
+        if self.shapes is None and is_described:
             raise ConfigurationError(
                 f"data set '{OWN}' lacks the shapes of its model; found the federation with --task"
             )

@@ -251,13 +251,18 @@ class Learner:
         """Count the local steps that a client takes in a phase of a round; 0 where it does not train."""
         which = self._phases[phase]
         clients = range(self._config.clients) if which.by is Contributor.AGGREGATOR else (index,)
-        examples = sum(len(self._source.train_labels(client)) for client in clients)
+        examples = sum(len(self._train_labels(client)) for client in clients)
         return self._method.planned_steps(which, examples, round_number)
 
     def histogram(self) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""
-        of_clients = [self._source.train_labels(index) for index in range(self._config.clients)]
+        of_clients = [self._train_labels(index) for index in range(self._config.clients)]
         return np.stack([np.bincount(labels, minlength=self._info.classes) for labels in of_clients]).astype(np.int64)
+
+    @property
+    def config(self) -> LearningConfig:
+        """The task."""
+        return self._config
 
     @property
     def info(self) -> ModelInfo:
@@ -399,6 +404,15 @@ class Learner:
             return None, None
         return torch.from_numpy(found["prototypes"][chosen]), torch.from_numpy(found["labels"][chosen])
 
+    def _train_labels(self, index: int) -> NDArray[np.int64]:
+        """Return the labels (n,) of a client's training examples."""
+        return self._source.train_labels(index, self._share_seed(index))
+
+    def _share_seed(self, index: int) -> int:
+        """Return the seed of a client's initial model, and of whatever its examples are drawn with."""
+        draws_own = isinstance(self._method, LocalSgdMethod) and not self._method.shared_init
+        return derive(self._config.seed, "model", index if draws_own else "shared")
+
     def _architecture_of(self, index: int) -> int:
         """Return which of the stated models the client has."""
         return self._config.architecture_of(index, len(self._infos))
@@ -406,9 +420,7 @@ class Learner:
     def _build_client(self, index: int) -> Client:
         if not 0 <= index < self._members_count:
             raise ConfigurationError(f"client must be between 0 and {self._members_count - 1}, not {index}")
-        draws_own = isinstance(self._method, LocalSgdMethod) and not self._method.shared_init
-        owner = index if draws_own else "shared"
-        share = self._source.share(index, derive(self._config.seed, "model", owner))
+        share = self._source.share(index, self._share_seed(index))
         return Client(
             index=index,
             model=share.model,

@@ -5,6 +5,7 @@ offer is only looked up when a method is asked for.
 """
 
 import importlib
+import importlib.util
 import math
 import os
 import sys
@@ -12,6 +13,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache, lru_cache
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +57,10 @@ METHODS: Mapping[str, str] = MappingProxyType(
 
 ENTRY_POINTS = "fedchain.methods"
 """Group of entry points with which an installed package gives its methods names."""
+
+
+FILE_SUFFIX = ".py"
+"""What the name of a file with Python code ends with."""
 
 
 def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) -> "Method":
@@ -132,6 +138,34 @@ def import_module(what: str, name: str) -> ModuleType:
         raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
 
 
+def import_file(what: str, path: Path) -> ModuleType:
+    """Import a file by its place. Raises `ConfigurationError`, which begins with `what`, where it is impossible.
+
+    The module is called as it would be if its folder were the current one, unless another one is called so.
+    """
+    if not path.is_file():
+        raise ConfigurationError(f"{what}: there is no file {path}")
+    path = path.resolve()
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(path):
+            return module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # modules beside it are found, and no file there takes a library's place
+    name = f"{path.stem}_" if path.stem in sys.modules else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, f"{path} ends with {FILE_SUFFIX}"
+    assert spec.loader is not None, f"{path} ends with {FILE_SUFFIX}"
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, Exception | SystemExit):
+            raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
+        raise
+    return module
+
+
 def use_current_folder() -> None:
     """Let modules of the current folder be imported, after all others: no file there takes a library's place."""
     try:
@@ -155,6 +189,12 @@ def is_import_path(name: str) -> bool:
     """Whether the name has the form 'module:Name'."""
     module_name, _, attribute = name.partition(":")
     return attribute.isidentifier() and all(part.isidentifier() for part in module_name.split("."))
+
+
+def is_file_path(name: str) -> bool:
+    """Whether the name has the form 'FILE.py:name'."""
+    file_name, _, attribute = name.rpartition(":")
+    return attribute.isidentifier() and file_name.endswith(FILE_SUFFIX)
 
 
 def _installed_methods() -> dict[str, dict[str, str]]:

@@ -18,7 +18,7 @@ EXIT_INTERRUPTED = 130
 
 RUNS_FOLDER = Path("runs")
 
-TASK_HELP = "Members train on own data: MODULE:FUNCTION that returns (model, train set, test set)."
+TASK_HELP = "Members train on own data: FILE.py:FUNCTION that returns (model, train set, test set)."
 
 ENCRYPTION_HELP = "threshold: posts are encrypted, and only their sums opened. The same as --set encryption=threshold."
 

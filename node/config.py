@@ -39,7 +39,8 @@ class NodeConfig:
     data_dir: str = ""
     """Folder of the data set's files; default: the environment variable FEDCHAIN_DATA."""
     task: str = ""
-    """Where the members' data are their own: the function that loads this peer's, as module:function."""
+    """Where the members' data are their own: the function that loads this peer's, as FILE.py:function or
+    module:function."""
     listen: str = "/ip4/0.0.0.0/tcp/4001"
     """Address to listen on, as a multiaddr."""
     bootstrap: tuple[str, ...] = ()

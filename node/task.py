@@ -17,7 +17,7 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.registry import build_method, use_current_folder
-from fedchain.learning.task.choice import validate_choice
+from fedchain.learning.task.choice import TaskFunction, validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
 """What every peer chooses for itself; all else is agreed on."""
@@ -90,20 +90,24 @@ def learning_from_genesis(genesis: Genesis, data_dir: str = "", task: str = "") 
     return config
 
 
-def with_shapes(config: LearningConfig) -> LearningConfig:
+def with_shapes(config: LearningConfig, task: TaskFunction | None = None) -> LearningConfig:
     """For a task on own data: import its function, call it as the first member would, and add its model's shapes.
+
+    Args:
+        config: the task.
+        task: the function itself; without it, the one that the configuration names.
 
     Raises:
         ConfigurationError: the function fails, or the configuration does not ask for one.
     """
-    validate_choice(config, config.task)
+    validate_choice(config, task or config.task)
     if config.dataset != OWN:
         return config
     use_current_folder()
 
     from fedchain.learning.task.custom import describe_task, load_task
 
-    return describe_task(config, load_task(config.task))
+    return describe_task(config, task or load_task(config.task))
 
 
 def rules_of(genesis: Genesis) -> Application:

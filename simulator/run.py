@@ -1,5 +1,6 @@
 """Running a scenario: data, worker processes, simulation and run folder put together."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,8 +18,10 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
 from fedchain.learning.secrets import Secrets
+from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import free_folder
 from fedchain.node.dealing import deal_keys, share_bytes
+from fedchain.node.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner
 from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
@@ -43,7 +46,7 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
     console = Console()
     learner = load_learner(scenario)
     histogram = learner.histogram()
-    if simulated_dealing(scenario)[1]:
+    if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
     display = Display(console, scenario)
     folder = RunFolder(out or free_folder(scenario.name), scenario)
@@ -72,6 +75,7 @@ def simulate(
     chain_folder: Path | None = None,
     watch: Watch = lambda progress: nullcontext(),
     models_folder: Path | None = None,
+    stop: threading.Event | None = None,
 ) -> Outcome:
     """Simulate a scenario with real training.
 
@@ -82,10 +86,10 @@ def simulate(
         chain_folder: where peer 0 keeps its chain; None: in memory.
         watch: a context that is open while the simulation runs.
         models_folder: where each client's final model is written (:func:`model_path`); None: they are lost.
+        stop: set by another thread, it ends the run with Interrupted, as Ctrl-C would in this one.
     """
-    keys = simulation_keys(scenario)
-    config, shares = simulated_dealing(scenario)
-    if shares:
+    keys, config = simulation_keys(scenario), learner.config
+    if config.material:
         _validate_behaviours(scenario)
     rules = Application(config, [key.public_key for key in keys])
     genesis = found_federation(scenario, rules, keys, config)
@@ -95,12 +99,12 @@ def simulate(
     learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     workers = min(scenario.workers, len(keys))
-    pool = TrainingPool(learner, workers, clients_max, together=scenario.vectorize_clients)
+    pool = TrainingPool(learner, workers, clients_max, together=scenario.vectorize_clients, stop=stop)
     store: Storage | None = None
     try:
         if chain_folder is not None:
             store = Store.create(chain_folder, genesis)
-        simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round, pool.parts)
+        simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round, pool.parts, stop)
         with watch(simulation.progress):
             outcome = simulation.run()
         if models_folder is not None:
@@ -138,13 +142,14 @@ def simulated_secrets(scenario: Scenario, shares: Sequence[bytes], member: int) 
     return Secrets(member, sha256(name.encode()), {SHARE: shares[member]} if shares else {})
 
 
-def simulated_dealing(scenario: Scenario) -> tuple[LearningConfig, tuple[bytes, ...]]:
+def simulated_dealing(scenario: Scenario, task: TaskFunction | None = None) -> tuple[LearningConfig, tuple[bytes, ...]]:
     """Return the task with the public key that was dealt for it, and each peer's share, by peer; no shares if none was.
 
-    What the dealer draws follows from the seed, so that a run repeats: such a key keeps nothing from anybody.
+    Own data are described by calling their function, which is ``task`` or the one that the scenario names. What the
+    dealer draws follows from the seed, so that a run repeats: such a key keeps nothing from anybody.
     """
     keys = simulation_keys(scenario)
-    return _deal(scenario.learning_config(), tuple(keys), scenario.seed)
+    return _deal(with_shapes(scenario.learning_config(), task), tuple(keys), scenario.seed)
 
 
 @lru_cache(maxsize=2)
@@ -158,11 +163,17 @@ def _deal(config: LearningConfig, keys: tuple[PrivateKey, ...], seed: int) -> tu
     return config, tuple(share_bytes(share, public_key) for share in shares)
 
 
-def load_learner(scenario: Scenario) -> Learner:
-    """The scenario's data, read and spread over the peers; raises LearningError where that is impossible."""
-    config, shares = simulated_dealing(scenario)
+def load_learner(scenario: Scenario, task: TaskFunction | None = None) -> Learner:
+    """The scenario's data, read and spread over the peers; raises LearningError where that is impossible.
+
+    Args:
+        scenario: validated, but for a task that is given here and not named there.
+        task: for own data, the function itself; without it, the one that the scenario names.
+    """
+    config, shares = simulated_dealing(scenario, task)
     learner = Learner(
         config,
+        task,
         test_local=scenario.test_local,
         members=[key.public_key for key in simulation_keys(scenario)],
         secrets_of=partial(simulated_secrets, scenario, shares),

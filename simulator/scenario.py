@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
-from fedchain.learning.config import LearningConfig
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
 from fedchain.node.config import field_texts, read_toml
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
@@ -105,6 +106,7 @@ class Scenario:
     """Hyper-parameters of the method, as name=value; repeat the option for several."""
     dataset: str = _LEARNING["dataset"]
     data_dir: str = _LEARNING["data_dir"]
+    task: str = _LEARNING["task"]
     model: str = _LEARNING["model"]
     classes: int = _LEARNING["classes"]
     partition: str = _LEARNING["partition"]
@@ -183,8 +185,12 @@ class Scenario:
     adversaries: tuple[Traitors, ...] = ()
     """Peers that do not follow the protocol, as [[adversaries]] tables in the file."""
 
-    def validate(self) -> None:
-        """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value."""
+    def validate(self, task: TaskFunction | None = None) -> None:
+        """Raise ScenarioError, or the learning package's ConfigurationError, for the first impossible value.
+
+        Args:
+            task: for own data, the function itself, where the scenario names none.
+        """
         if not re.fullmatch(NAME, self.name):
             raise ScenarioError(f"name is {self.name!r}, it must be up to 64 letters, digits, spaces, -, _, . or +")
         _expect_range("peers", self.peers, 1, 10_000)
@@ -211,7 +217,9 @@ class Scenario:
         _expect_range("max_virtual_s", self.max_virtual_s, 1, 1e9)
         if self.idle_sleep and not (self.contributors_per_round and self.committee_size and self.degree == 0):
             raise ScenarioError("idle_sleep needs contributors_per_round and committee_size, and no degree")
-        self.learning_config().validate()
+        config = self.learning_config()
+        config.validate(is_described=False)
+        validate_choice(config, task or self.task)
         members = self.members
         _expect_range("committee_size", self.committee_size, 0, members)
         _expect_range("degree", self.degree, 0, max(0, members - 1))
@@ -236,7 +244,7 @@ class Scenario:
         return count_members(self.learning_config(), self.aggregator_rule)
 
     def learning_config(self) -> LearningConfig:
-        """The part that the learning package needs."""
+        """The part that the learning package needs; of own data, before the task's function was called."""
         shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(self)}
         values = {name: getattr(self, name) for name in shared}
         return LearningConfig(clients=self.peers, **values)
@@ -266,10 +274,15 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
 
 
 def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
-    """Build a scenario from plain values. Raises ScenarioError for unknown keys and values of the wrong type."""
+    """Build a scenario from plain values. Raises ScenarioError for unknown keys and values of the wrong type.
+
+    Where a task is named and no data set, the data are the members' own.
+    """
     for key, reason in REMOVED.items():
         if key in values:
             raise ScenarioError(f"scenario has no key {key!r} any more: {reason}")
+    if values.get("task") and "dataset" not in values:
+        values = {**values, "dataset": OWN}
     scenario: Scenario = build(Scenario, values, "scenario")
     return scenario
 

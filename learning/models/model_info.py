@@ -1,9 +1,11 @@
 """The shapes of a model: what payloads are judged by. As a genesis document has them: read, bounded, compared."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import zip_longest
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from fedchain.learning.exceptions import ConfigurationError
 
@@ -19,8 +21,24 @@ DIMENSIONS_MAX = 16
 NAME_SETS = ("trainable", "normalization")
 """Fields of :class:`ModelInfo` that a document holds as sorted lists."""
 
-OPTIONAL = "feature_shape"
-"""The field that a document holds only where there is something to say."""
+OPTIONAL: Mapping[str, Any] = MappingProxyType({"feature_shape": None, "input_type": "float32", "input_fields": ()})
+"""Fields that a document holds only where they say something else than this."""
+
+INPUT_TYPES = ("float32", "int64")
+"""Of what type inputs may be: numbers, or tokens and the like."""
+
+
+class InputField(NamedTuple):
+    """One of several inputs of a model that takes them by name. In `ModelInfo` they lie side by side."""
+
+    name: str
+    """Of the parameter of `forward`."""
+
+    shape: tuple[int, ...]
+    """Of one example."""
+
+    type: str
+    """One of `INPUT_TYPES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,12 @@ class ModelInfo:
     feature_shape: tuple[int, ...] | None = None
     """Shape of one example's features where the model can be split, see `Model.split`; None: it cannot."""
 
+    input_type: str = "float32"
+    """Type of one example's numbers, one of `INPUT_TYPES`."""
+
+    input_fields: tuple[InputField, ...] = ()
+    """Where a model takes several inputs by name: which, and how they lie side by side in `input_shape`."""
+
     @property
     def parameter_count(self) -> int:
         """Number of scalars that training moves, P."""
@@ -57,24 +81,29 @@ class ModelInfo:
 def write_model_info(info: ModelInfo) -> dict[str, Any]:
     """Return the shapes as plain values, as a genesis document has them."""
     values = {item.name: getattr(info, item.name) for item in fields(info)}
-    if info.feature_shape is None:
-        del values[OPTIONAL]
+    for name, unsaid in OPTIONAL.items():
+        if values[name] == unsaid:
+            del values[name]
     return values | {name: sorted(values[name]) for name in NAME_SETS}
 
 
 def read_model_info(value: Any) -> ModelInfo:
     """Read what a genesis document says about a model. Raises `ConfigurationError`, TypeError or ValueError."""
-    expected = [item.name for item in fields(ModelInfo) if item.name != OPTIONAL]
-    if not isinstance(value, dict) or sorted(value.keys() - {OPTIONAL}) != sorted(expected):
-        raise ConfigurationError(f"shapes must hold {', '.join(expected)}, and may hold {OPTIONAL}")
+    expected = [item.name for item in fields(ModelInfo) if item.name not in OPTIONAL]
+    if not isinstance(value, dict) or sorted(value.keys() - OPTIONAL.keys()) != sorted(expected):
+        raise ConfigurationError(f"shapes must hold {', '.join(expected)}, and may hold {', '.join(OPTIONAL)}")
     parameters = tuple((name, tuple(shape)) for name, shape in value["parameters"])
     names = {name: frozenset(value[name]) for name in NAME_SETS}
     if any(sorted(names[name]) != value[name] for name in NAME_SETS):
         raise ConfigurationError(f"{' and '.join(NAME_SETS)} must be sorted and without repetition")
     input_shape = None if value["input_shape"] is None else tuple(value["input_shape"])
-    shapes = {"parameters": parameters, "input_shape": input_shape}
-    if OPTIONAL in value:
-        shapes[OPTIONAL] = tuple(value[OPTIONAL])
+    shapes: dict[str, Any] = {"parameters": parameters, "input_shape": input_shape}
+    if "feature_shape" in value:
+        shapes["feature_shape"] = tuple(value["feature_shape"])
+    if "input_fields" in value:
+        shapes["input_fields"] = tuple(
+            InputField(name, tuple(shape), kind) for name, shape, kind in value["input_fields"]
+        )
     info = ModelInfo(**(value | names | shapes))
     validate_bounds(info)
     return info
@@ -89,7 +118,7 @@ def validate_same(info: ModelInfo, agreed: ModelInfo) -> None:
     for name in NAME_SETS:
         if different := getattr(info, name) ^ getattr(agreed, name):
             raise ConfigurationError(f"{min(different)} is {name} in the model or in the genesis, but not in both")
-    for name in ("embedding_size", "classes", "input_shape", "feature_shape"):
+    for name in ("embedding_size", "classes", "input_shape", "feature_shape", "input_type", "input_fields"):
         found, expected = getattr(info, name), getattr(agreed, name)
         if found != expected:
             raise ConfigurationError(f"{name} of the model is {found}, but in the genesis it is {expected}")
@@ -102,7 +131,8 @@ def validate_bounds(info: ModelInfo) -> None:
         raise ConfigurationError(f"a tensor's name must be text of at most {PARAMETER_NAME_BYTES_MAX} bytes")
     if len(set(names)) < len(names):
         raise ConfigurationError(f"{len(names)} tensors have {len(set(names))} different names")
-    shapes = (*(shape for _, shape in info.parameters), info.input_shape or (), info.feature_shape or ())
+    fields = (field.shape for field in info.input_fields)
+    shapes = (*(shape for _, shape in info.parameters), *fields, info.input_shape or (), info.feature_shape or ())
     if any(len(shape) > DIMENSIONS_MAX for shape in shapes):
         raise ConfigurationError(f"a tensor must have at most {DIMENSIONS_MAX} dimensions")
     sizes = (info.embedding_size, info.classes, *(size for shape in shapes for size in shape))
@@ -112,7 +142,24 @@ def validate_bounds(info: ModelInfo) -> None:
     largest = max(total, info.embedding_size * info.classes, math.prod(info.feature_shape or ()))
     if largest > PARAMETERS_MAX:
         raise ConfigurationError(f"the model has {largest:,} scalars, at most {PARAMETERS_MAX:,} can be exchanged")
+    _validate_inputs(info)
     if info.embedding_size < 1 or info.classes < 1:
         raise ConfigurationError(f"embedding_size is {info.embedding_size}, classes is {info.classes}, less than 1")
     if not (info.trainable | info.normalization) <= {*names}:
         raise ConfigurationError("a name is trainable or of normalization, but there is no such tensor")
+
+
+def _validate_inputs(info: ModelInfo) -> None:
+    kinds = {info.input_type, *(field.type for field in info.input_fields)}
+    if not kinds <= {*INPUT_TYPES}:
+        raise ConfigurationError(f"inputs must be {' or '.join(INPUT_TYPES)}, not {', '.join(sorted(map(str, kinds)))}")
+    if not info.input_fields:
+        return
+    names = [field.name for field in info.input_fields]
+    if len(set(names)) < len(names) or not all(
+        isinstance(name, str) and len(name.encode()) <= PARAMETER_NAME_BYTES_MAX for name in names
+    ):
+        raise ConfigurationError(f"inputs must have different names of at most {PARAMETER_NAME_BYTES_MAX} bytes")
+    size = sum(math.prod(field.shape) for field in info.input_fields)
+    if info.input_shape != (size,):
+        raise ConfigurationError(f"the inputs have {size} numbers together, but input_shape is {info.input_shape}")

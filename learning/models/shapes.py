@@ -35,7 +35,7 @@ def info_of(config: LearningConfig) -> ModelInfo:
 
 
 def _validate_together(config: LearningConfig, infos: dict[str, ModelInfo]) -> None:
-    for field in ("classes", "input_shape"):
+    for field in ("classes", "input_shape", "input_type", "input_fields"):
         if len({getattr(info, field) for info in infos.values()}) > 1:
             found = ", ".join(f"{name} {getattr(info, field)}" for name, info in infos.items())
             raise ConfigurationError(f"models of one federation need one {field}, but it is {found}")

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.registry import is_import_path
+from fedchain.learning.registry import is_file_path, is_import_path
 
 TaskFunction = Callable[..., Any]
 """The user's function. It is given `member` (place among the members, from 0), `members` (how many have data) and
@@ -15,11 +15,11 @@ alone, as `member` number `members`."""
 
 def validate_choice(config: LearningConfig, task: TaskFunction | str) -> None:
     """Raise `ConfigurationError` unless there is a function, or its name, exactly if each member has own data."""
-    if isinstance(task, str) and task and not is_import_path(task):
-        raise ConfigurationError(f"task must be of the form module:function, not '{task}'")
+    if isinstance(task, str) and task and not (is_import_path(task) or is_file_path(task)):
+        raise ConfigurationError(f"task must be of the form FILE.py:function or module:function, not '{task}'")
     if config.dataset == OWN and not task:
         raise ConfigurationError(
-            "the members train on data of their own: name your function with --task module:function"
+            "the members train on data of their own: name your function with --task FILE.py:function"
         )
     if config.dataset != OWN and task:
         raise ConfigurationError(f"the members train on {config.dataset}, not on data of their own; leave out the task")

@@ -1,4 +1,6 @@
-"""Training on data of one's own: a function that returns (model, train set, test set), named as `module:function`.
+"""Training on data of one's own: a function that returns (model, train set, test set).
+
+It is named as `FILE.py:function` or `module:function`, or given.
 
 The genesis document holds the shapes of its model, so that every peer, and whoever verifies a chain, can check payloads
 and recompute aggregates without anybody's code. A peer's training process calls the function, and the founder once.
@@ -9,7 +11,8 @@ B batch, C classes, D embedding.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -20,13 +23,14 @@ from torch import nn
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_name
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
-from fedchain.learning.models.model_info import ModelInfo, validate_bounds, validate_same
+from fedchain.learning.models.model_info import InputField, ModelInfo, validate_bounds, validate_same
 from fedchain.learning.models.shapes import infos_of
-from fedchain.learning.registry import import_module, load_method
+from fedchain.learning.registry import import_file, import_module, is_file_path, load_method
 from fedchain.learning.seeding import seeded
+from fedchain.learning.task.adapter import EMBEDDING_NAMES, Output, adapt
 from fedchain.learning.task.choice import TaskFunction, validate_choice
-from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share, share_without_examples
-from fedchain.learning.task.examples import read_examples, validate_labels
+from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share
+from fedchain.learning.task.examples import Examples, name_of_type, read_examples, type_named, validate_labels
 
 
 def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -> DataSource:
@@ -38,28 +42,57 @@ def open_data_source(config: LearningConfig, task: TaskFunction | None = None) -
 
 
 class CustomDataSource:
-    """Each client's model and examples come from the user's function."""
+    """Each client's model and examples come from the user's function. What was read of a client is kept."""
 
     def __init__(self, config: LearningConfig, task: TaskFunction) -> None:
         self._config, self._task = config, task
+        self._read: dict[tuple[int, int], Sets] = {}  # by client and seed
 
     def share(self, client: int, seed: int) -> Share:
         """See `DataSource`. Raises `ConfigurationError` if the function fails or its model is not the federation's."""
         config, infos = self._config, infos_of(self._config)
         agreed = infos[config.architecture_of(client, len(infos))]
-        share, info = call_task(
-            config, self._task, client, seed, agreed.input_shape if client == config.clients else None
-        )
+        like = agreed if client == config.clients else None
+        made = call_task(config, self._task, client, seed, like, self._read.get((client, seed)))
         with _named(self._task):
-            validate_same(info, agreed)
-        return share
+            validate_same(made.info, agreed)
+        self._read[client, seed] = made.sets
+        return made.share()
 
-    def train_labels(self, client: int) -> NDArray[np.int64]:
+    def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:
         """See `DataSource`."""
-        return self.share(client, seed=0).train_labels.numpy()
+        if (client, seed) not in self._read:
+            self.share(client, seed)
+        return self._read[client, seed].train.labels.numpy()
 
     def test_set(self) -> None:
         """See `DataSource`: nobody can be measured on everybody's data."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sets:
+    """A client's examples."""
+
+    train: Examples
+    test: Examples
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """What the function brings for a client."""
+
+    module: nn.Module
+    """Adapted: it returns (embedding, logits)."""
+
+    info: ModelInfo
+    """Its shapes."""
+
+    sets: Sets
+
+    def share(self) -> Share:
+        """What the client begins with."""
+        train, test = self.sets.train, self.sets.test
+        return Share(cast(Model, self.module), train.inputs, train.labels, test.inputs, test.labels)
 
 
 def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
@@ -69,7 +102,7 @@ def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
     may fail for members whose data are elsewhere: they are taken to have the first one's model, and if one of them has
     another, its own process says so when it starts.
     """
-    _, info = call_task(config, task, client=0, seed=0)
+    info = call_task(config, task, client=0, seed=0).info
     infos = [info]
     if load_method(config.method).mixes_models:
         infos += [_describe_other(config, task, client, info) for client in range(1, config.clients)]
@@ -79,52 +112,94 @@ def describe_task(config: LearningConfig, task: TaskFunction) -> LearningConfig:
 
 def _describe_other(config: LearningConfig, task: TaskFunction, client: int, first: ModelInfo) -> ModelInfo:
     try:
-        return call_task(config, task, client, seed=0, input_shape=first.input_shape)[1]
+        return call_task(config, task, client, seed=0, like=first).info
     except ConfigurationError:
         return first
 
 
 def load_task(name: str) -> TaskFunction:
-    """Import the function behind 'module:function'. Raises `ConfigurationError` where that is impossible."""
-    module_name, _, function_name = name.partition(":")
-    module = import_module(f"task {name}", module_name)
+    """Import the function behind 'FILE.py:function' or 'module:function'; raises `ConfigurationError` if it fails."""
+    module_name, _, function_name = name.rpartition(":")
+    what = f"task {name}"
+    module = import_file(what, Path(module_name)) if is_file_path(name) else import_module(what, module_name)
     found = getattr(module, function_name, None)
     if not callable(found):
-        own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name)
+        own = (key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__)
         known = [key for key in own if inspect.isfunction(getattr(module, key))]
         raise unknown_name(f"function of {module_name}", function_name, known)
     return cast(TaskFunction, found)
 
 
 def call_task(
-    config: LearningConfig, task: TaskFunction, client: int, seed: int, input_shape: tuple[int, ...] | None = None
-) -> tuple[Share, ModelInfo]:
+    config: LearningConfig,
+    task: TaskFunction,
+    client: int,
+    seed: int,
+    like: ModelInfo | None = None,
+    sets: Sets | None = None,
+) -> Made:
     """Return what the function brings for a client, and the shapes of its model.
 
-    Where the shape of an example is given, nobody looks at the sets, and the share has no examples. All that the
-    function draws from the generators of torch, numpy and Python depends on the seed alone. Raises
-    `ConfigurationError`, which begins with the function's name.
+    Where the shapes `like` which its model is are given, nobody looks at the sets, and there are no examples; where the
+    sets are given, they were read before. All that the function draws from the generators of torch, numpy and Python
+    depends on the seed alone. Raises `ConfigurationError`, which begins with the function's name.
     """
-    uses_embedding = load_method(config.method).uses_embedding
     with _named(task):
         with seeded(seed):
-            offered = {"member": client, "members": config.clients, "seed": config.seed}
-            model, train, test = _expect_three(_call(task, offered))
-            if input_shape is not None:
-                train = test = torch.zeros(1, *input_shape), torch.zeros(1, dtype=torch.int64)
-            train_images, train_labels = read_examples("train set", train)
-            test_images, test_labels = read_examples("test set", test)
-        if test_images.shape[1:] != train_images.shape[1:]:
-            shapes = tuple(train_images.shape[1:]), tuple(test_images.shape[1:])
-            raise ConfigurationError(f"inputs of the train set have shape {shapes[0]}, of the test set {shapes[1]}")
+            model, train, test = _call_function(config, task, client)
+            if like is not None:
+                sets = _no_examples(like)
+            elif sets is None:
+                sets = Sets(read_examples("train set", train), read_examples("test set", test))
+                _validate_alike(sets)
         with seeded(seed):  # afresh: what a class builds shall not depend on how much was drawn for the data
-            module = model if isinstance(model, nn.Module) else _call(model, {})
-            info = _adopt(module, train_images[:2], uses_embedding)
-        validate_labels("train set", train_labels, info.classes)
-        validate_labels("test set", test_labels, info.classes)
-    if input_shape is not None:
-        return share_without_examples(cast(Model, module), input_shape), info
-    return Share(cast(Model, module), train_images, train_labels, test_images, test_labels), info
+            module = _build(model)
+            inputs = sets.train.inputs[:2] if like is None else _zeros(like)
+            info = _adopt(module, inputs, sets.train.fields, load_method(config.method).uses_embedding)
+        validate_labels("train set", sets.train.labels, info.classes)
+        validate_labels("test set", sets.test.labels, info.classes)
+    return Made(module, info, sets)
+
+
+def build_own_module(config: LearningConfig, task: TaskFunction, client: int, seed: int = 0) -> nn.Module:
+    """Return the function's module for a client as the user made it: it returns what its own `forward` does."""
+    with _named(task), seeded(seed):
+        model, _, _ = _call_function(config, task, client)
+        return _build(model)
+
+
+def _call_function(config: LearningConfig, task: TaskFunction, client: int) -> tuple[Any, Any, Any]:
+    return _expect_three(_call(task, {"member": client, "members": config.clients, "seed": config.seed}))
+
+
+def _build(model: Any) -> nn.Module:
+    module = model if isinstance(model, nn.Module) else _call(model, {})
+    if not isinstance(module, nn.Module):
+        raise ConfigurationError(f"the model must be a torch Module, or what builds one, not {type(module).__name__}")
+    return module
+
+
+def _validate_alike(sets: Sets) -> None:
+    train, test = sets.train, sets.test
+    shapes = tuple(train.inputs.shape[1:]), tuple(test.inputs.shape[1:])
+    if train.fields != test.fields:
+        fields = [[tuple(field) for field in part.fields] for part in (train, test)]
+        raise ConfigurationError(f"inputs of the train set have the fields {fields[0]}, of the test set {fields[1]}")
+    if shapes[0] != shapes[1]:
+        raise ConfigurationError(f"inputs of the train set have shape {shapes[0]}, of the test set {shapes[1]}")
+    if train.inputs.dtype != test.inputs.dtype:
+        kinds = train.inputs.dtype, test.inputs.dtype
+        raise ConfigurationError(f"inputs of the train set are {kinds[0]}, of the test set {kinds[1]}")
+
+
+def _no_examples(like: ModelInfo) -> Sets:
+    nothing = Examples(_zeros(like)[:0], torch.empty(0, dtype=torch.int64), like.input_fields)
+    return Sets(nothing, nothing)
+
+
+def _zeros(like: ModelInfo) -> torch.Tensor:
+    """Return an input (1, ...) of this form."""
+    return torch.zeros(1, *(like.input_shape or ()), dtype=type_named(like.input_type))
 
 
 @contextmanager
@@ -157,31 +232,33 @@ def _expect_three(made: Any) -> tuple[Any, Any, Any]:
     return made
 
 
-def _adopt(module: Any, images: torch.Tensor, uses_embedding: bool) -> ModelInfo:
+def _adopt(module: nn.Module, inputs: torch.Tensor, fields: tuple[InputField, ...], uses_embedding: bool) -> ModelInfo:
     """Try the model on a few inputs (B, ...). From then on it returns (embedding, logits), whatever it did before."""
-    if not isinstance(module, nn.Module):
-        raise ConfigurationError(f"the model must be a torch Module, or what builds one, not {type(module).__name__}")
     try:
         module.cpu().eval()
-        with torch.no_grad():
-            output = module(images)
+        output = adapt(module, fields, inputs)
     except Exception as error:
-        shape = tuple(images.shape)
-        raise ConfigurationError(f"the model cannot take inputs of shape {shape}: {one_line(error)}") from error
-    if isinstance(output, torch.Tensor):
-        if uses_embedding:
-            raise ConfigurationError("the method needs a model that returns (embedding, logits), not one tensor")
-        module.register_forward_hook(_logits_twice)
-        output = output, output
-    parts = output if isinstance(output, tuple) else ()
-    sizes = [tuple(part.shape) if isinstance(part, torch.Tensor) else () for part in parts]
-    if len(sizes) != 2 or any(len(size) != 2 or size[0] != len(images) for size in sizes):
-        found = sizes if parts else type(output).__name__
+        shown = ", ".join(f"{field.name} {(len(inputs), *field.shape)}" for field in fields)
+        shape = tuple(inputs.shape)
+        what = shown or f"shape {shape}" + ("" if inputs.is_floating_point() else f" and type {inputs.dtype}")
+        raise ConfigurationError(f"the model cannot take inputs of {what}: {one_line(error)}") from error
+    if not isinstance(output, Output):
         raise ConfigurationError(
-            f"the model must return embedding (B, D) and logits (B, C), not {found} for B = {len(images)}"
+            f"the model must return embedding (B, D) and logits (B, C), not {output} for B = {len(inputs)}"
         )
-    info = _describe(module, sizes[0][1], sizes[1][1], tuple(images.shape[1:]))
-    return replace(info, feature_shape=_split_shape(module, images, info))
+    if output.embedding is None and uses_embedding:
+        raise ConfigurationError(
+            "the method needs a model that returns (embedding, logits), not one tensor; an object with logits needs "
+            f"beside them one of {', '.join(EMBEDDING_NAMES)}"
+        )
+    embedding = output.logits if output.embedding is None else output.embedding
+    sizes = [tuple(embedding.shape), tuple(output.logits.shape)]
+    if any(len(size) != 2 or size[0] != len(inputs) for size in sizes):
+        raise ConfigurationError(
+            f"the model must return embedding (B, D) and logits (B, C), not {sizes} for B = {len(inputs)}"
+        )
+    info = _describe(module, sizes[0][1], sizes[1][1], inputs, fields)
+    return info if fields else replace(info, feature_shape=_split_shape(module, inputs, info))
 
 
 def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tuple[int, ...] | None:
@@ -204,12 +281,9 @@ def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tu
     return sizes[0][1:]
 
 
-def _logits_twice(module: nn.Module, inputs: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A forward hook for a model that has no embedding: where nobody reads it, the logits stand in its place."""
-    return logits, logits
-
-
-def _describe(module: nn.Module, embedding_size: int, classes: int, input_shape: tuple[int, ...]) -> ModelInfo:
+def _describe(
+    module: nn.Module, embedding_size: int, classes: int, inputs: torch.Tensor, fields: tuple[InputField, ...]
+) -> ModelInfo:
     state = module.state_dict()
     for name, value in state.items():
         kind = value.dtype if isinstance(value, torch.Tensor) else None
@@ -224,7 +298,9 @@ def _describe(module: nn.Module, embedding_size: int, classes: int, input_shape:
         classes=classes,
         trainable=trainable_names(module),
         normalization=normalization_names(module),
-        input_shape=input_shape,
+        input_shape=tuple(inputs.shape[1:]),
+        input_type=name_of_type(inputs),
+        input_fields=fields,
     )
     validate_bounds(info)
     return info

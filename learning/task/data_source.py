@@ -50,8 +50,8 @@ class DataSource(Protocol):
     def share(self, client: int, seed: int) -> Share:
         """Read the client's examples, and build its model, whose parameters depend on the seed alone."""
 
-    def train_labels(self, client: int) -> NDArray[np.int64]:
-        """Return the labels (n,) of the client's training examples."""
+    def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:
+        """Return the labels (n,) of the client's training examples, as `share` with this seed gives them."""
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the images and labels that all clients can be measured on; None if they have none in common."""
@@ -83,7 +83,7 @@ class PartitionedDataSource:
             augmentation=CropFlip(dataset.black) if self._config.augmentation == "crop-flip" else None,
         )
 
-    def train_labels(self, client: int) -> NDArray[np.int64]:
+    def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:
         """See `DataSource`."""
         if client == self._config.clients:
             return np.empty(0, dtype=np.int64)

@@ -1,35 +1,72 @@
-"""A user's examples as tensors: from any torch data set, or from a pair of tensors. N examples."""
+"""A user's examples as tensors: from any torch data set, or from tensors; inputs may be dicts of several. N examples.
 
+Inputs of several fields become one tensor: each example's fields lie side by side in one row (`models/model_info.py`
+says which), and the model gets them back by name (`task/adapter.py`).
+"""
+
+import math
 import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fedchain.learning.exceptions import ConfigurationError, one_line
+from fedchain.learning.models.model_info import InputField
+from fedchain.learning.task.lazy_inputs import LazyInputs
+
+LABEL_NAMES = ("labels", "label")
+"""Under which of its keys an example that is a dict has its label."""
+
+LAZY_SIZE = 256 * 2**20
+"""Bytes of a data set's inputs from which on they are not held: each is read whenever it is needed."""
+
+INTEGER_MAX = 2**24
+"""Integers beside floats in one example are held as float32, which has all up to this one."""
+
+_FLOAT, _INTEGER = "float32", "int64"
+_TYPES = {_FLOAT: torch.float32, _INTEGER: torch.int64}
 
 
-def read_examples(name: str, data: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the inputs (N, ...), float32, and the labels (N,), int64, of the set that messages call `name`.
+@dataclass(frozen=True, slots=True, eq=False)
+class Examples:
+    """What a client trains or is measured on."""
 
-    `data` is a pair (x, y) of what `torch.as_tensor` takes, or has a length and items (x, y), each read once. Raises
-    `ConfigurationError` for anything else, and for no examples.
+    inputs: torch.Tensor
+    """(N, ...), float32 or int64; of several fields (N, F), the fields of each example side by side."""
+
+    labels: torch.Tensor
+    """(N,), int64."""
+
+    fields: tuple[InputField, ...] = ()
+    """Where the inputs are dicts: their fields, in the order in which they lie side by side."""
+
+
+def read_examples(name: str, data: Any) -> Examples:
+    """Read the set that messages call `name`.
+
+    `data` is a pair (x, y), where x is what `torch.as_tensor` takes, or a dict of such by name; or one dict that has
+    the labels beside the inputs (`LABEL_NAMES`); or it has a length and items (x, y) or such dicts, each read once,
+    unless they are large. Inputs are floating-point numbers or integers. Raises `ConfigurationError` for anything else,
+    and for no examples.
     """
-    inputs, labels = _as_tensors(name, data) if isinstance(data, tuple) else _collect(name, data)
+    if isinstance(data, tuple | Mapping):
+        examples = _read_whole(name, data)
+    elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        examples = _read_items(name, data)
+    else:
+        found = type(data).__name__
+        raise ConfigurationError(f"the {name} must be a torch Dataset with a length, or tensors (x, y), not {found}")
+    inputs, labels = examples.inputs, examples.labels
     if labels.shape != inputs.shape[:1]:
         raise ConfigurationError(
             f"the {name} must have one label for each input, not inputs of shape {tuple(inputs.shape)} and labels of "
             f"shape {tuple(labels.shape)}"
         )
-    if len(labels) == 0:
-        raise ConfigurationError(f"the {name} is empty")
-    if not inputs.is_floating_point():
-        raise ConfigurationError(f"the inputs of the {name} must be floating-point numbers, not {inputs.dtype}")
-    if labels.is_floating_point() or labels.is_complex():
-        raise ConfigurationError(f"the labels of the {name} must be integers, not {labels.dtype}")
-    inputs = inputs.detach().to("cpu", torch.float32).contiguous()
-    if not torch.isfinite(inputs).all():
-        raise ConfigurationError(f"the inputs of the {name} are not all finite numbers")
-    return inputs, labels.detach().to("cpu", torch.int64)
+    if not isinstance(inputs, LazyInputs):
+        _validate_finite(name, inputs)
+    return examples
 
 
 def validate_labels(name: str, labels: torch.Tensor, classes: int) -> None:
@@ -41,29 +78,160 @@ def validate_labels(name: str, labels: torch.Tensor, classes: int) -> None:
         )
 
 
-def _as_tensors(name: str, data: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-    if len(data) != 2:
+def type_named(name: str) -> torch.dtype:
+    """Return the type of inputs that a model's shapes state."""
+    return _TYPES[name]
+
+
+def name_of_type(inputs: torch.Tensor) -> str:
+    """Return what a model's shapes state as the type of these inputs."""
+    return _FLOAT if inputs.dtype == torch.float32 else _INTEGER
+
+
+def _read_whole(name: str, data: tuple[Any, ...] | Mapping[str, Any]) -> Examples:
+    """Read a pair of tensors, or a dict of them."""
+    if isinstance(data, Mapping):
+        x, y = _without_label(f"the {name}", data)
+    elif len(data) == 2:
+        x, y = data
+    else:
         raise ConfigurationError(f"the {name} must be a pair of tensors (x, y), not {len(data)} things")
     try:
-        return torch.as_tensor(data[0]), torch.as_tensor(data[1])
+        labels = torch.as_tensor(y).detach()
+        given = {key: torch.as_tensor(value) for key, value in x.items()} if isinstance(x, Mapping) else None
+        inputs = torch.as_tensor(x) if given is None else torch.empty(0)
     except Exception as error:
         raise ConfigurationError(f"the {name} cannot be made tensors: {one_line(error)}") from error
+    if labels.is_floating_point() or labels.is_complex():
+        raise ConfigurationError(f"the labels of the {name} must be integers, not {labels.dtype}")
+    if given is None:
+        inputs, fields = _as_numbers(f"the inputs of the {name}", inputs), ()
+    else:
+        sizes = {key: tuple(value.shape[:1]) for key, value in given.items()}
+        if len(set(sizes.values())) != 1 or () in sizes.values():
+            raise ConfigurationError(f"the fields of the {name} must have one row for each label, not {sizes}")
+        inputs, fields = _side_by_side(f"the {name}", given)
+    if inputs.ndim == 0 or len(inputs) == 0:
+        raise ConfigurationError(f"the {name} is empty")
+    return Examples(inputs.contiguous(), labels.to("cpu", torch.int64), fields)
 
 
-def _collect(name: str, data: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Read a map-style data set, item by item."""
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        found = type(data).__name__
-        raise ConfigurationError(f"the {name} must be a torch Dataset with a length, or tensors (x, y), not {found}")
-    inputs, labels = list[torch.Tensor](), list[int]()
-    for place in range(len(data)):
+def _read_items(name: str, data: Any) -> Examples:
+    """Read a map-style data set: at once, or, where that would take much memory, whenever an item is needed."""
+    count = len(data)
+    if count == 0:
+        raise ConfigurationError(f"the {name} is empty")
+    read = _reader(name, data)
+    row, label, fields = read(0)
+
+    def read_rows(places: Sequence[int]) -> torch.Tensor:
+        return _checked_rows(name, places, read, row)
+
+    if count * row.numel() * row.element_size() <= LAZY_SIZE:
+        inputs, labels = torch.empty((count, *row.shape), dtype=row.dtype), torch.empty(count, dtype=torch.int64)
+        for place in range(count):
+            here, labels[place], _ = (row, label, fields) if place == 0 else read(place)
+            inputs[place] = _validated_like(name, place, here, row)
+        return Examples(inputs, labels, fields)
+    known = _stated_labels(data)
+    if known is None:  # each item is read once for its label alone
+        known = [label, *(read(place)[1] for place in range(1, count))]
+    return Examples(LazyInputs(read_rows, range(count), row), torch.tensor(known, dtype=torch.int64), fields)
+
+
+def _reader(name: str, data: Any) -> Callable[[int], tuple[torch.Tensor, int, tuple[InputField, ...]]]:
+    """Return read(place) -> one example's inputs as one tensor, its label, and the fields of the inputs."""
+
+    def read(place: int) -> tuple[torch.Tensor, int, tuple[InputField, ...]]:
+        what = f"item {place} of the {name}"
         try:
-            x, y = data[place]
-            inputs.append(torch.as_tensor(x))
-            labels.append(operator.index(y))
+            item = data[place]
+            x, y = _without_label(what, item) if isinstance(item, Mapping) else item
+            label = operator.index(y)
+            if not isinstance(x, Mapping):
+                return _as_numbers(what, torch.as_tensor(x)), label, ()
+            given = {key: _as_tensor(f"field '{key}' of {what}", value)[None] for key, value in x.items()}
+        except ConfigurationError:
+            raise
         except Exception as error:  # whatever a user's data set raises
-            raise ConfigurationError(f"item {place} of the {name} is no (x, y): {one_line(error)}") from error
-        if inputs[place].shape != inputs[0].shape:
-            shapes = tuple(inputs[place].shape), tuple(inputs[0].shape)
-            raise ConfigurationError(f"item {place} of the {name} has shape {shapes[0]}, but item 0 has {shapes[1]}")
-    return (torch.stack(inputs) if inputs else torch.empty(0)), torch.tensor(labels, dtype=torch.int64)
+            raise ConfigurationError(f"{what} is no (x, y): {one_line(error)}") from error
+        row, fields = _side_by_side(what, given)
+        return row[0], label, fields
+
+    return read
+
+
+def _checked_rows(
+    name: str,
+    places: Sequence[int],
+    read: Callable[[int], tuple[torch.Tensor, int, tuple[InputField, ...]]],
+    first: torch.Tensor,
+) -> torch.Tensor:
+    """Read items of a large set now."""
+    rows = [_validated_like(name, place, read(place)[0], first) for place in places]
+    inputs = torch.stack(rows) if rows else first.new_empty((0, *first.shape))
+    _validate_finite(name, inputs)
+    return inputs
+
+
+def _validated_like(name: str, place: int, row: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+    if row.shape != first.shape:
+        shapes = tuple(row.shape), tuple(first.shape)
+        raise ConfigurationError(f"item {place} of the {name} has shape {shapes[0]}, but item 0 has {shapes[1]}")
+    if row.dtype != first.dtype:
+        raise ConfigurationError(f"item {place} of the {name} is {row.dtype}, but item 0 is {first.dtype}")
+    return row
+
+
+def _stated_labels(data: Any) -> list[int] | None:
+    """Return all labels where a data set tells them without its items: torchvision's `targets`, a Subset of such."""
+    if hasattr(data, "dataset") and hasattr(data, "indices"):  # torch.utils.data.Subset
+        of_all = _stated_labels(data.dataset)
+        return None if of_all is None else [of_all[place] for place in data.indices]
+    targets = getattr(data, "targets", None)
+    if targets is None or len(targets) != len(data):
+        return None
+    return [operator.index(label) for label in targets]
+
+
+def _without_label(what: str, item: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Take an example apart that is a dict."""
+    names = [name for name in LABEL_NAMES if name in item]
+    if len(names) != 1 or len(item) < 2:
+        found = ", ".join(map(str, item)) or "nothing"
+        raise ConfigurationError(f"{what} must have inputs by name and {' or '.join(LABEL_NAMES)}, not {found}")
+    return {key: value for key, value in item.items() if key != names[0]}, item[names[0]]
+
+
+def _side_by_side(what: str, given: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, tuple[InputField, ...]]:
+    """Return fields (N, ...) as one tensor (N, F); float32 if any field is."""
+    numbers = {key: _as_numbers(f"field '{key}' of {what}", value) for key, value in given.items()}
+    fields = tuple(InputField(key, tuple(value.shape[1:]), name_of_type(value)) for key, value in numbers.items())
+    kinds = {field.type for field in fields}
+    if kinds == {_FLOAT, _INTEGER}:
+        for key, value in numbers.items():
+            if value.dtype == torch.int64 and value.numel() and int(value.abs().max()) > INTEGER_MAX:
+                raise ConfigurationError(f"field '{key}' of {what} has integers above {INTEGER_MAX} beside floats")
+    kind = torch.float32 if _FLOAT in kinds else torch.int64
+    count = len(next(iter(numbers.values())))
+    flat = [value.reshape(count, math.prod(value.shape[1:])).to(kind) for value in numbers.values()]  # (N, …) each
+    return torch.cat(flat, dim=1), fields
+
+
+def _as_tensor(what: str, value: Any) -> torch.Tensor:
+    try:
+        return torch.as_tensor(value)
+    except Exception:
+        raise ConfigurationError(f"{what} is {type(value).__name__}, not numbers; leave it out") from None
+
+
+def _as_numbers(what: str, value: torch.Tensor) -> torch.Tensor:
+    """Return floating-point numbers as float32, and integers as int64."""
+    if value.is_complex():
+        raise ConfigurationError(f"{what} must be floating-point numbers or integers, not {value.dtype}")
+    return value.detach().to("cpu", torch.float32 if value.is_floating_point() else torch.int64)
+
+
+def _validate_finite(name: str, inputs: torch.Tensor) -> None:
+    if inputs.is_floating_point() and not torch.isfinite(inputs).all():
+        raise ConfigurationError(f"the inputs of the {name} are not all finite numbers")

@@ -162,9 +162,9 @@ class FlippedLabels:
             return share
         return replace(share, train_labels=self._classes - 1 - share.train_labels)
 
-    def train_labels(self, client: int) -> NDArray[np.int64]:
+    def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:
         """See :class:`DataSource`: the true ones."""
-        return self._source.train_labels(client)
+        return self._source.train_labels(client, seed)
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """See :class:`DataSource`."""

@@ -7,6 +7,7 @@ processes; ``Outcome.trace_hash`` is the proof.
 import asyncio
 import hashlib
 import random
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwo
 from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.sleeping import Shifts
-from fedchain.simulator.engine.training_pool import Compute
+from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 
 SETTLE_S = 60.0
@@ -88,12 +89,12 @@ class Outcome:
     """How many events the nodes took."""
     violations: list[str]
     """What the checker found; empty when all is well."""
-    knowledge: bytes = field(default=b"", repr=False)
-    """The final knowledge itself, as the learning method's rules read it."""
     totals: dict[str, Any] = field(default_factory=dict)
     """Blocks, attempts, bans, bytes and the like."""
     not_posted: list[str] = field(default_factory=list)
     """Why peers had nothing to post: one line for each peer and round, in order."""
+    knowledge: bytes = field(default=b"", repr=False)
+    """The final knowledge itself, as the learning method's rules read it."""
 
 
 def found_federation(
@@ -157,6 +158,7 @@ class Simulation:
         store: where peer 0 keeps its chain; the others keep theirs in memory.
         on_round: told about each round when it is closed.
         parts: folder with each peer's parts, in a folder of its number; None: posts are whole.
+        stop: set by another thread, it ends the run with Interrupted.
     """
 
     def __init__(
@@ -169,6 +171,7 @@ class Simulation:
         store: Storage | None = None,
         on_round: Callable[[RoundMetrics], None] = lambda row: None,
         parts: Path | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
@@ -177,7 +180,7 @@ class Simulation:
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
         self.recorder = Recorder(genesis, self.loop)
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
-        self._on_round = on_round
+        self._on_round, self._stop = on_round, stop
         self._trace = hashlib.sha256()
         self._events = 0
         self._is_stopped = False
@@ -288,6 +291,8 @@ class Simulation:
     def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
         """A node took an event: note it in the trace and in the timeline."""
         self._events += 1
+        if self._stop is not None and self._stop.is_set() and not self._done.done():
+            self._done.set_exception(Interrupted())
         if isinstance(event, Contributed):
             self._note(peer.number, "contributed", sha256(event.payload))
         elif isinstance(event, Mined):

@@ -45,6 +45,10 @@ class WorkerDiedError(LearningError):
     """A training or simulating process ended without being told to."""
 
 
+class Interrupted(Exception):
+    """Another thread has told a simulation to end."""
+
+
 class Job(Protocol[Result]):
     """Work under way."""
 
@@ -105,10 +109,17 @@ class TrainingPool:
         clients_max: how many clients each process holds; None: all that it serves.
         together: whether contributions wait until somebody waits for one, and are then computed as many at once as the
             learner can: the same results to rounding.
+        stop: set by another thread that waits for nothing any more: whoever waits for a result then gets Interrupted.
     """
 
     def __init__(
-        self, learner: Learner, workers: int, clients_max: int | None = None, *, together: bool = False
+        self,
+        learner: Learner,
+        workers: int,
+        clients_max: int | None = None,
+        *,
+        together: bool = False,
+        stop: threading.Event | None = None,
     ) -> None:
         torch.set_num_threads(1)  # before the fork: a child cannot use the parent's OpenMP threads
         fork = multiprocessing.get_context("fork")
@@ -130,7 +141,7 @@ class TrainingPool:
         ]
         self._outgoing = Outgoing(folder)
         self._handed: dict[int, bytes | Handed] = {}  # the knowledge of calls that are not answered
-        self._together = together
+        self._together, self._stop = together, stop
         self._held: list[list[_Call]] = [[] for _ in range(workers)]  # by process
         self._count = 0
         self._done: dict[int, _Answer] = {}
@@ -195,6 +206,8 @@ class TrainingPool:
             try:
                 answer: _Answer = self._answers.get(timeout=POLL_S)
             except Empty:
+                if self._stop is not None and self._stop.is_set():
+                    raise Interrupted from None
                 self._check_alive()
             else:
                 self._done[answer.number] = answer

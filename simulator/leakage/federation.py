@@ -146,9 +146,9 @@ class Handful:
         kept = torch.from_numpy(self._kept(client, share.train_labels.numpy()))
         return replace(share, train_images=share.train_images[kept], train_labels=share.train_labels[kept])
 
-    def train_labels(self, client: int) -> NDArray[np.int64]:
+    def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:
         """See :class:`DataSource`."""
-        labels = self._source.train_labels(client)
+        labels = self._source.train_labels(client, seed)
         return labels[self._kept(client, labels)]
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:

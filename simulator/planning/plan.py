@@ -31,6 +31,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.round import Round
+from fedchain.node.task import with_shapes
 from fedchain.simulator.scenario import Scenario
 
 Clock = Callable[[], float]
@@ -122,7 +123,7 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
     steps does not count.
     """
     settings = dict(scenario.hyperparameters) | {"local_steps": TIMED_STEPS, "local_epochs": 0}
-    learner = Learner(replace(scenario, hyperparameters=settings).learning_config())
+    learner = Learner(with_shapes(replace(scenario, hyperparameters=settings).learning_config()))
     seconds = []
     for number in range(1, REPEATS + 2):
         starts: list[float] = []
@@ -179,7 +180,7 @@ def apply_theory(scenario: Scenario, budget: Budget, planned: Sequence[PlannedRo
     Without a ``target``, Corollary 2 is asked about the mean squared gradient that was seen. Raises
     ConfigurationError unless the method is DFPL.
     """
-    learner = Learner(scenario.learning_config())
+    learner = Learner(with_shapes(scenario.learning_config()))
     constants = estimate_constants(learner, scenario.peers)
     assert isinstance(learner.method, Dfpl), "other methods have no constants"
     eta, weight = learner.method.learning_rate, learner.method.regularizer_weight

@@ -195,7 +195,7 @@ class Run:
         return key_of(self.scenario)
 
 
-_LATER = (("private_seed", 0), ("classes", 0), ("feature_shift", "none"))
+_LATER = (("private_seed", 0), ("classes", 0), ("feature_shift", "none"), ("task", ""))
 """Scenario values that older results were named without, and what they were then."""
 
 

@@ -58,7 +58,7 @@ def test_many_at_once_learn_what_they_learn_alone(
 ) -> None:
     monkeypatch.setattr("fedchain.learning.linear_training.SCALARS_MAX", scalars)
     rules, alone, together = Application(chosen), Learner(chosen), Learner(chosen)
-    assert len({len(alone._source.train_labels(client)) < 32 for client in CLIENTS}) == 2
+    assert len({len(alone._source.train_labels(client, 0)) < 32 for client in CLIENTS}) == 2
     knowledge = b""
     for number in (1, 2):
         expected = [alone.contribute(client, "update", number, knowledge) for client in CLIENTS]

@@ -11,7 +11,7 @@ import pytest
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN
 from fedchain.learning.learner import Learner
@@ -40,15 +40,39 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_three_nodes_train_on_their_own_data_and_anybody_can_verify(here: Path) -> None:
-    words = ["--peers", "3", "--rounds", "2", "--mining-s", "0.3", "--set", "local_steps=5", "--out", "net"]
-    shown = done("node", "testnet", "--task", "mytask:load", *words, env={"PYTHONSAFEPATH": "1"})
+TOKENS = """
+import torch
+from torch import nn
+
+class Bag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(32, 8), nn.Linear(8, 3)
+
+    def forward(self, tokens):  # (B, L) integers
+        embedding = self.words(tokens).mean(dim=1)
+        return embedding, self.head(embedding)
+
+def load(member):
+    draw = torch.Generator().manual_seed(member)
+    topics = torch.randint(3, (60,), generator=draw)
+    tokens = 10 * topics[:, None] + torch.randint(12, (60, 6), generator=draw)
+    return Bag, (tokens[:40], topics[:40]), (tokens[40:], topics[40:])
+"""
+"""A task over integers: words of three topics."""
+
+
+def test_nodes_and_a_simulation_of_one_recipe_know_the_same_and_anybody_can_verify(here: Path) -> None:
+    (here / "mytask.py").write_text(TOKENS, encoding="utf-8")
+    words = ["--task", "mytask.py:load", "--peers", "3", "--rounds", "2", "--set", "local_steps=5", "--out"]
+    done("simulate", *words, "run", "--mining-attempts", "8")
+    shown = done("node", "testnet", *words, "net", "--mining-s", "0.3", env={"PYTHONSAFEPATH": "1"})
     assert shown.splitlines()[-1] == "all nodes have the same head"
     knowledge = knowledge_of_learner(read_genesis(here / "net" / "genesis.fedchain"), rounds=2)
-    with Store.open(here / "net" / "node-0" / CHAIN_FOLDER, read_only=True) as store:
-        head = store.head()
-        assert head is not None
-        assert head.block.header.knowledge_root == sha256(knowledge)
+    roots = [knowledge_roots(folder) for folder in (here / "run", *sorted((here / "net").glob("node-*")))]
+    assert len(roots[0]) == 2
+    assert roots == [roots[0]] * 4
+    assert roots[0][-1] == sha256(knowledge)
 
     (here / "mytask.py").unlink()
     verify = [sys.executable, "-m", "fedchain", "explorer", "verify", "net/node-1"]
@@ -56,10 +80,19 @@ def test_three_nodes_train_on_their_own_data_and_anybody_can_verify(here: Path) 
     assert checked.returncode == 0, checked.stderr
 
 
+def knowledge_roots(folder: Path) -> list[Hash]:
+    """What a chain's members knew after each block."""
+    with Store.open(folder / CHAIN_FOLDER, read_only=True) as store:
+        roots: list[Hash] = []
+        while (found := store.final(len(roots) + 1)) is not None:
+            roots.append(found[0].header.knowledge_root)
+    return roots
+
+
 def knowledge_of_learner(genesis: Genesis, rounds: int) -> bytes:
     """What the same members learn in one process, all of them posting in every round."""
     config = learning_from_genesis(genesis)
-    rules, learner, knowledge = Application(config), Learner(config, load_task("mytask:load")), b""
+    rules, learner, knowledge = Application(config), Learner(config, load_task("mytask.py:load")), b""
     for number in range(1, rounds + 1):
         payloads = [learner.contribute(k, "update", number, knowledge).payload for k in range(config.clients)]
         posts = sorted(zip(genesis.members, payloads, strict=True))
@@ -92,13 +125,13 @@ def test_the_largest_payload_has_room_for_the_model(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--task", "mytask"), "task must be of the form module:function, not 'mytask'"),
+        (("--task", "mytask"), "task must be of the form FILE.py:function or module:function, not 'mytask'"),
         (("--task", "mytusk:load"), "task mytusk:load: there is no module 'mytusk' in the current folder"),
         (("--task", "mytask:laod"), "unknown function of mytask 'laod'; did you mean 'load'?"),
         (("--task", "mytask:Net"), "task mytask:Net: (model, train set, test set) must be returned, not Net"),
         (("--task", "mytask:load", "--dataset", "mnist"), "the members train on mnist, not on data of their own"),
         (("--task", "mytask:load", "--method", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
-        (("--dataset", "own"), "name your function with --task module:function"),
+        (("--dataset", "own"), "name your function with --task FILE.py:function"),
     ],
 )
 def test_a_federation_whose_function_cannot_be_used_is_not_founded(
@@ -106,6 +139,7 @@ def test_a_federation_whose_function_cannot_be_used_is_not_founded(
 ) -> None:
     assert said in refused("genesis", "new", "genesis", *words, *MEMBERS)
     assert said in refused("node", "testnet", "--out", "net", *words)
+    assert said in refused("simulate", "--out", "net", *words)
     assert not (here / "genesis").exists()
     assert not (here / "net").exists()
 
@@ -113,7 +147,7 @@ def test_a_federation_whose_function_cannot_be_used_is_not_founded(
 def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> None:
     done("genesis", "new", "own", "--task", "mytask:load", *MEMBERS)
     done("genesis", "new", "digits", *MEMBERS)
-    needed = "the members train on data of their own: name your function with --task module:function"
+    needed = "the members train on data of their own: name your function with --task FILE.py:function"
     assert start(genesis="own") == needed
     refusal = "the members train on digits, not on data of their own; leave out the task"
     assert start("--task", "mytask:load", genesis="digits") == refusal

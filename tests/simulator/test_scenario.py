@@ -42,7 +42,6 @@ def test_learning_is_chosen_as_everywhere_else() -> None:
         "material",
         "more_shapes",
         "shapes",
-        "task",
     }
     for name in shared - {"hyperparameters"}:
         assert getattr(Scenario(), name) == getattr(LearningConfig(), name)

@@ -1,5 +1,6 @@
 """A user's function brings model and data: clients learn from it, repeatably, and its faults are told in one line."""
 
+import json
 import random
 import sys
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
-from fedchain.learning.task.custom import describe_task, load_task, open_data_source
+from fedchain.learning.models.model_info import read_model_info, write_model_info
+from fedchain.learning.task.custom import build_own_module, describe_task, load_task, open_data_source
 from tests.learning.federation import check
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
@@ -209,6 +211,117 @@ def test_a_member_may_lack_classes_and_images_may_have_colours() -> None:
     assert learner.contribute(2, "update", 2, knowledge).trained.prototype_accuracy is None
 
 
+class Output:
+    """What a Hugging Face model returns, as far as it matters."""
+
+    def __init__(self, **named: Any) -> None:
+        self.__dict__.update(named)
+
+
+class Words(nn.Module):
+    """A model over tokens, called by name; it says its embedding in one of several ways."""
+
+    def __init__(self, way: str = "hidden_states") -> None:
+        super().__init__()
+        self.way, self.words, self.head = way, nn.Embedding(10, 6), nn.Linear(6, 3)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        states = self.words(input_ids)  # (B, L, D)
+        weights = attention_mask.unsqueeze(2) / attention_mask.sum(dim=1)[:, None, None]
+        pooled = (states * weights).sum(dim=1)
+        logits = self.head(pooled)
+        match self.way:
+            case "hidden_states":
+                return Output(logits=logits, loss=None, hidden_states=(states * 0, states))
+            case "last_hidden_state":
+                return {"logits": logits, "last_hidden_state": states}
+            case "embedding":
+                return {"logits": logits, "embedding": pooled}
+            case "pair":
+                return pooled, logits
+        return Output(logits=logits)
+
+
+def sentences(count: int, member: int = 0) -> dict[str, torch.Tensor]:
+    """Three topics with words of their own."""
+    generator = torch.Generator().manual_seed(member)
+    labels = torch.randint(3, (count,), generator=generator)
+    words = 1 + 3 * labels[:, None] + torch.randint(3, (count, 5), generator=generator)
+    mask = (torch.arange(5) < torch.randint(2, 6, (count, 1), generator=generator)).long()
+    return {"input_ids": words * mask, "attention_mask": mask, "labels": labels}
+
+
+def test_every_way_of_saying_an_embedding_means_the_same() -> None:
+    posts = []
+    for way in ("hidden_states", "last_hidden_state", "embedding", "pair"):
+
+        def task(member: int, way: str = way) -> Any:
+            return lambda: Words(way), sentences(40, member), sentences(20, 9)
+
+        chosen = describe_task(config(hyperparameters={"local_steps": 40, "learning_rate": 1.0}), task)
+        made = Learner(chosen, task).contribute(1, "update", 1, b"")
+        check(Application(chosen), made.payload)
+        posts.append((made.trained.local_accuracy, made.steps))
+    assert {steps for _, steps in posts} == {40}
+    assert {accuracy for accuracy, _ in posts} == {1.0}
+    assert chosen.shapes is not None
+    assert [field.name for field in chosen.shapes.input_fields] == ["input_ids", "attention_mask"]
+    assert (chosen.shapes.input_shape, chosen.shapes.input_type) == ((10,), "int64")
+    assert read_model_info(json.loads(json.dumps(write_model_info(chosen.shapes)))) == chosen.shapes
+
+
+def test_logits_without_an_embedding_are_for_methods_that_read_none() -> None:
+    def task() -> Any:
+        return lambda: Words("none"), sentences(40), sentences(20)
+
+    assert describe_task(config("fedavg"), task).shapes is not None
+    with pytest.raises(ConfigurationError, match="an object with logits needs beside them one of embedding, "):
+        describe_task(config("dfpl"), task)
+
+
+def test_a_dedicated_aggregator_needs_no_examples_to_know_the_inputs() -> None:
+    def task(member: int, members: int) -> Any:
+        return Words, None if member == members else sentences(20, member), None if member == members else sentences(9)
+
+    chosen = describe_task(config(), task)
+    share = open_data_source(chosen, task).share(3, seed=0)
+    assert (share.train_images.shape, share.train_images.dtype) == ((0, 10), torch.int64)
+
+
+def test_the_module_that_is_handed_back_is_the_user_s() -> None:
+    def task() -> Any:
+        return Words, sentences(20), sentences(9)
+
+    module = build_own_module(config(), task, client=0)
+    batch = sentences(4)
+    assert isinstance(module(batch["input_ids"], batch["attention_mask"]), Output)
+
+
+def test_a_large_set_is_learned_from_as_a_small_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def task(member: int) -> Any:
+        return Net, TensorDataset(*points(60 + member, member)), points(20, 9)
+
+    chosen = describe_task(config(), task)
+    made = Learner(chosen, task).contribute(1, "update", 1, b"")
+    monkeypatch.setattr("fedchain.learning.task.examples.LAZY_SIZE", 0)
+    assert Learner(chosen, task).contribute(1, "update", 1, b"") == made
+
+
+def test_a_file_is_imported_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    place = tmp_path / f"mytask_{tmp_path.name}.py"
+    (tmp_path / f"beside_{tmp_path.name}.py").write_text("answer = 42", encoding="utf-8")
+    place.write_text(f"from beside_{tmp_path.name} import answer\ndef load(): return answer", encoding="utf-8")
+    found = load_task(f"{place}:load")
+    assert found() == 42
+    assert load_task(f"{place}:load") is found
+    with pytest.raises(ConfigurationError, match=r"^task .*: there is no file .*/none\.py$"):
+        load_task(f"{tmp_path}/none.py:load")
+    (tmp_path / "json.py").write_text("def load(): return 1", encoding="utf-8")
+    assert load_task(f"{tmp_path}/json.py:load")() == 1
+    assert json.loads("1") == 1
+
+
 class Halves(Net):
     def __init__(self) -> None:
         super().__init__()
@@ -281,8 +394,8 @@ def test_a_model_of_other_shapes_is_refused_with_the_first_tensor_that_differs()
 @pytest.mark.parametrize(
     ("changes", "task", "message"),
     [
-        ({}, None, "the members train on data of their own: name your function with --task module:function"),
-        ({"task": "mytask"}, None, "task must be of the form module:function, not 'mytask'"),
+        ({}, None, "the members train on data of their own: name your function with --task FILE.py:function"),
+        ({"task": "mytask"}, None, "task must be of the form FILE.py:function or module:function, not 'mytask'"),
         ({"task": "no_such_module:load"}, None, "there is no module 'no_such_module' in the current folder"),
         ({"dataset": "digits", "shapes": None}, load, "the members train on digits, not on data of their own"),
         ({"dataset": "digits", "shapes": None, "task": "mytask:load"}, None, "leave out the task"),

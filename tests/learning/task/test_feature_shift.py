@@ -109,7 +109,7 @@ def test_classes_that_do_not_take_part_are_nowhere() -> None:
     source, digits = PartitionedDataSource(replace(PLAIN, classes=4, clients=2)), load_dataset("digits")
     _, labels = source.test_set()
     assert np.bincount(labels).tolist() == np.bincount(digits.test_labels)[:4].tolist()
-    trained = np.concatenate([source.train_labels(client) for client in range(2)])
+    trained = np.concatenate([source.train_labels(client, 0) for client in range(2)])
     assert np.bincount(trained).tolist() == np.bincount(digits.train_labels)[:4].tolist()
     assert source.share(0, 0).model.classes == 4
 
