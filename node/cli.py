@@ -11,6 +11,7 @@ from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, ch
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.check_cli import check
 from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
+from fedchain.node.folders_cli import list_nodes
 from fedchain.node.keys_cli import unlock_key
 from fedchain.node.learning_options import with_learning_options
 from fedchain.node.privacy_cli import privacy
@@ -141,6 +142,7 @@ def repair_chain(
         typer.echo(describe_repair(repair(chain, None if genesis is None else read_genesis(genesis))))
 
 
+node_app.command("list")(list_nodes)
 node_app.command("bans")(bans)
 node_app.command("unban")(unban)
 node_app.command("privacy")(privacy)

@@ -37,6 +37,12 @@ def _data() -> Callable[..., None]:
     return data
 
 
+def _runs() -> Callable[..., None]:
+    from fedchain.node.folders_cli import runs
+
+    return runs
+
+
 def _plan() -> Callable[..., None]:
     from fedchain.simulator.cli import plan
 
@@ -81,6 +87,7 @@ COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = Mappin
     {
         "simulate": _simulate,
         "reproduce": _reproduce,
+        "runs": _runs,
         "data": _data,
         "plan": _plan,
         "attack": _attack,
@@ -97,6 +104,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
     {
         "simulate": "Run a federation of many peers on this machine.",
         "reproduce": "Run a paper's experiment; print its table beside theirs.",
+        "runs": "List the runs in a folder.",
         "data": "Show the data sets, and fetch them.",
         "plan": "Divide a time budget between training and mining.",
         "attack": "Try what others could read in what members post.",
@@ -109,7 +117,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
 )
 """What ``fedchain --help`` says of each command, so that it imports none of them."""
 
-READERS = frozenset({"explorer"})
+READERS = frozenset({"explorer", "runs"})
 """Commands that read what strangers may have written: they import no module because it lies in the current folder."""
 
 EXIT_BAD_INPUT = 2

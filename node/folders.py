@@ -1,0 +1,214 @@
+"""What lies in folders: runs that were simulated or tried as a test network, and nodes, running or not.
+
+What cannot be read says so in its own row; it hides none of the others.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedchain.chain.exceptions import ChainError, InvalidGenesis
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.sqlite import Store
+from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.status import SOCKET, ask_status
+
+DEPTH_MAX = 4
+"""Levels of folders below the one that is named."""
+
+SCENARIO, RESULT, METRICS, GENESIS = "scenario.toml", "result.json", "metrics.jsonl", "genesis.fedchain"
+"""Files by which a run is known, and what it came to."""
+
+OF_NODES = (SOCKET, "addresses.json", "training.msgpack")
+"""Files beside a chain by which a node's data folder is known; a simulation has a chain, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run folder."""
+
+    folder: str
+    kind: str
+    """simulation or testnet."""
+    method: str
+    data: str
+    peers: int
+    rounds: int
+    """That are closed."""
+    of: int
+    """Rounds that were asked for; 0: no end."""
+    accuracy: float | None
+    """After the last round, of the peers' models on their own test sets; a fraction. A test network's is in its logs."""
+    state: str
+    """finished, open (interrupted, or still going on), broken (a promise did not hold) or why it cannot be read."""
+    modified_s: float
+    """When it last changed, in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node's data folder."""
+
+    folder: str
+    state: str
+    """running, stopped, or why it cannot be read."""
+    pid: int | None
+    """Of its process, where it runs."""
+    chain_id: str
+    address: str
+    """Its own, where it runs."""
+    height: int
+    round: int
+    peers: int | None
+    """Connected members, where it runs."""
+    waiting_for: str
+
+
+def find_runs(folder: Path) -> list[RunRow]:
+    """Runs in a folder and below, the newest first."""
+    found = [row for place in _folders(folder) if (row := _read_run(place)) is not None]
+    return sorted(found, key=lambda row: row.modified_s, reverse=True)
+
+
+def find_nodes(folder: Path) -> list[NodeRow]:
+    """Nodes' data folders in a folder and below, by name."""
+    return [_read_node(place) for place in _folders(folder) if _is_node(place)]
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """The folder and those below; hidden ones, links, and what may not be looked into are left out."""
+    base = len(folder.parts)
+    for root, names, _ in os.walk(folder):
+        yield Path(root)
+        deep = len(Path(root).parts) - base >= DEPTH_MAX
+        names[:] = [] if deep else sorted(name for name in names if not name.startswith(".") and name != CHAIN_FOLDER)
+
+
+# runs
+
+
+def _read_run(place: Path) -> RunRow | None:
+    """What a folder says of its run; None if it is none."""
+    if (place / SCENARIO).is_file():
+        return _read_simulation(place)
+    if (place / GENESIS).is_file() and any(place.glob(f"node-*/{CHAIN_FOLDER}")):
+        return _read_testnet(place)
+    return None
+
+
+def _read_simulation(place: Path) -> RunRow:
+    try:
+        scenario = tomllib.loads((place / SCENARIO).read_text(encoding="utf-8"))
+        rows = _read_rows(place / METRICS)
+        result = json.loads((place / RESULT).read_text(encoding="utf-8")) if (place / RESULT).exists() else None
+        state = "open" if result is None else "broken" if result.get("violations") else "finished"
+        return RunRow(
+            folder=str(place),
+            kind="simulation",
+            method=str(scenario.get("method", "")),
+            data=str(scenario.get("task") or scenario.get("dataset", "")),
+            peers=int(scenario.get("peers", 0)),
+            rounds=int(rows[-1].get("round", 0)) if rows else 0,
+            of=int(scenario.get("rounds", 0)),
+            accuracy=rows[-1].get("taa") if rows else None,
+            state=state,
+            modified_s=_modified_s(place, (RESULT, METRICS, SCENARIO)),
+        )
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return _unreadable(place, "simulation", error)
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    """Measurements of the rounds; a last line that is torn is not counted."""
+    rows: list[dict[str, Any]] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                break
+            rows.append(row)
+    return rows
+
+
+def _read_testnet(place: Path) -> RunRow:
+    try:
+        genesis = Genesis.decode((place / GENESIS).read_bytes())
+        learning = {name: json.loads(text) for name, text in genesis.learning}
+        chains = sorted(place.glob(f"node-*/{CHAIN_FOLDER}"))
+        ends = [_head_of(chain) for chain in chains]
+        rounds = max((closed for _, closed in ends), default=0)
+        return RunRow(
+            folder=str(place),
+            kind="testnet",
+            method=str(learning.get("method", "")),
+            data=str(learning.get("dataset", "")),
+            peers=len(genesis.members),
+            rounds=rounds,
+            of=genesis.rounds,
+            accuracy=None,
+            state="finished" if genesis.rounds and rounds >= genesis.rounds else "open",
+            modified_s=max(chain.stat().st_mtime for chain in chains),
+        )
+    except (OSError, ValueError, ChainError, AttributeError) as error:
+        return _unreadable(place, "testnet", error)
+
+
+def _head_of(chain: Path) -> tuple[int, int]:
+    """Height of a stored chain, and the round that its last block closed; a round counts with its last phase."""
+    with Store.open(chain, read_only=True) as store:
+        head, genesis = store.head(), store.genesis
+    if head is None:
+        return 0, 0
+    header = head.block.header
+    is_last = header.phase + 1 == len(genesis.phases_of(header.round))
+    return header.height, header.round if is_last else header.round - 1
+
+
+def _unreadable(place: Path, kind: str, error: Exception) -> RunRow:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return RunRow(str(place), kind, "", "", 0, 0, 0, None, f"cannot be read: {reason}", place.stat().st_mtime)
+
+
+def _modified_s(place: Path, names: tuple[str, ...]) -> float:
+    return max((place / name).stat().st_mtime for name in names if (place / name).exists())
+
+
+# nodes
+
+
+def _is_node(place: Path) -> bool:
+    return (place / CHAIN_FOLDER).is_dir() and any((place / name).exists() for name in OF_NODES)
+
+
+def _read_node(place: Path) -> NodeRow:
+    """How a node is: as itself says if it runs, otherwise as its chain does."""
+    if now := ask_status(place):
+        return NodeRow(
+            folder=str(place),
+            state="running",
+            pid=now.get("pid"),
+            chain_id=now["chain_id"],
+            address=now["address"],
+            height=now["height"],
+            round=now["round"],
+            peers=len(now["peers"]),
+            waiting_for=now["waiting_for"],
+        )
+    try:
+        with Store.open(place / CHAIN_FOLDER, read_only=True) as store:
+            chain_id = store.genesis.chain_id.hex()
+        height, closed = _head_of(place / CHAIN_FOLDER)
+    except (ChainError, InvalidGenesis, OSError) as error:
+        reason = " ".join(str(error).split())
+        return NodeRow(str(place), f"cannot be read: {reason}", None, "", "", 0, 0, None, "")
+    return NodeRow(str(place), "stopped", None, chain_id, "", height, closed + 1, None, "")
+
+
+def short_address(text: str) -> str:
+    """The end of an address, by which people know it."""
+    return f"…{text[-8:]}" if text else "-"

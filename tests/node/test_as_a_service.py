@@ -1,0 +1,87 @@
+"""A real node as systemd runs it: it takes its credential, says when it is ready and that it stops, and ends by itself."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedchain.node.testnet import free_ports
+from tests.chain.builders import keys
+from tests.node.shell import DIGITS, TIMEOUT_S, write_genesis
+
+
+def test_a_node_from_its_credential_to_its_end(tmp_path: Path) -> None:
+    write_genesis(tmp_path / "genesis", replace(DIGITS, clients=1), rounds=1, target_mining_time_ms=100)
+    keys(1)[0].save(tmp_path / "key.pem", "right")
+    (tmp_path / "credentials").mkdir()
+    (tmp_path / "credentials" / "passphrase").write_text("right\n")
+    (tmp_path / "credentials" / "passphrase").chmod(0o400)
+    (port,) = free_ports(1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(TIMEOUT_S)
+        given = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
+        words = ["node", "start", "--genesis", "genesis", "--key", "key.pem", "--data", "data", "--log-format", "json"]
+        words += ["--listen", "/ip4/127.0.0.1/tcp/0", "--metrics", f"127.0.0.1:{port}", "--exit-when-finished"]
+        node = subprocess.Popen(
+            [sys.executable, "-m", "fedchain", *words],
+            cwd=tmp_path,
+            env=os.environ | given,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert manager.recv(1_000) == b"READY=1"
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as answer:
+                assert "fedchain_head_height" in answer.read().decode()
+            said = []
+            while not said or said[-1] != b"STOPPING=1":
+                said.append(manager.recv(1_000))
+            _, errors = node.communicate(timeout=TIMEOUT_S)
+        finally:
+            node.kill()
+            node.wait()
+    assert node.returncode == 0, errors
+    assert re.fullmatch(rb"WATCHDOG=1\nSTATUS=height [01], round \d, 0 of 0 members connected; waiting for .+", said[0])
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert [line["message"] for line in lines if line["message"].startswith("ending")] == [
+        "ending: the last round is closed"
+    ]
+    (head,) = [line for line in lines if line["message"].startswith("head ")]
+    assert (head["height"], head["posts"], head["level"]) == (1, 1, "info")
+    assert 0 <= next(line["accuracy"] for line in lines if "accuracy" in line) <= 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--passphrase-file", "none", "none cannot be read: No such file or directory"),
+        ("--wait-for", "-1", "wait_for is -1, it must be at least 0"),
+        ("--stop-accuracy", "90", "stop_accuracy is 90.0, it must be a fraction between 0 and 1"),
+        ("--log-format", "xml", "log_format is 'xml', it must be one of text, json"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str, said: str
+) -> None:
+    from typer.testing import CliRunner
+
+    from fedchain.__main__ import app
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedchain.crypto.key_file.is_encrypted", lambda path: True)
+    write_genesis(tmp_path / "genesis")
+    words = ["--genesis", "genesis", "--key", "key.pem", "--data", "data", "--listen", "/ip4/127.0.0.1/tcp/0"]
+    result = CliRunner().invoke(app, ["node", "start", *words, option, value])
+    assert result.exit_code == 2
+    assert result.stderr == f"fedchain: {said}\n"
+    assert not (tmp_path / "data").exists()

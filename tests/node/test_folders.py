@@ -1,0 +1,169 @@
+"""``fedchain runs`` and ``node list``: what lies in folders, each in its row, whatever state the others are in."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from anyio import to_thread
+from typer.testing import CliRunner, Result
+
+from fedchain.__main__ import app
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.sqlite import DATABASE, Store
+from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.folders import GENESIS, find_nodes, find_runs
+from fedchain.node.service import Service
+from fedchain.node.status import SOCKET, answer_status
+from tests.chain.builders import UPDATE, ChainBuilder, genesis
+from tests.node.shell import on_trio, until
+
+LEARNING = (("dataset", '"digits"'), ("method", '"dfpl"'))
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def simulated(place: Path, *, closed: int = 2, result: str | None = '{"violations": []}', tail: str = "") -> Path:
+    """A folder as a simulation leaves it."""
+    place.mkdir(parents=True)
+    (place / "scenario.toml").write_text('method = "fedavg"\ndataset = "digits"\npeers = 4\nrounds = 2\n')
+    rows = [json.dumps({"round": number, "taa": number / 4}) for number in range(1, closed + 1)]
+    (place / "metrics.jsonl").write_text("\n".join(rows) + "\n" + tail)
+    if result is not None:
+        (place / "result.json").write_text(result)
+    return place
+
+
+def chained(place: Path, document: Genesis, blocks: int) -> Path:
+    """A node's data folder with so many blocks."""
+    builder = ChainBuilder(document)
+    with Store.create(place / CHAIN_FOLDER, document) as store:
+        for block in builder.extend_many(blocks):
+            store.append([builder.final(block)])
+    (place / "addresses.json").write_text("{}")
+    return place
+
+
+# runs
+
+
+def test_a_run_says_what_it_was_and_how_far_it_came(tmp_path: Path) -> None:
+    simulated(tmp_path / "one")
+    (row,) = find_runs(tmp_path)
+    assert (row.folder, row.kind, row.state) == (str(tmp_path / "one"), "simulation", "finished")
+    assert (row.method, row.data, row.peers, row.rounds, row.of, row.accuracy) == ("fedavg", "digits", 4, 2, 2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "rounds"),
+    [
+        ({"result": None, "closed": 1}, "open", 1),
+        ({"result": None, "closed": 1, "tail": '{"round": 2, "ta'}, "open", 1),
+        ({"result": None, "closed": 0}, "open", 0),
+        ({"result": '{"violations": ["two heads"]}'}, "broken", 2),
+    ],
+)
+def test_a_run_that_was_interrupted_or_broke_a_promise(
+    tmp_path: Path, given: dict[str, Any], state: str, rounds: int
+) -> None:
+    simulated(tmp_path / "one", **given)
+    (row,) = find_runs(tmp_path)
+    assert (row.state, row.rounds) == (state, rounds)
+
+
+def test_a_damaged_run_hides_no_other_and_the_newest_is_first(tmp_path: Path) -> None:
+    for age, name in enumerate(("new", "old")):
+        place = simulated(tmp_path / "deep" / name)
+        for file in place.iterdir():
+            os.utime(file, (1_000_000 - age, 1_000_000 - age))
+    damaged = simulated(tmp_path / "damaged", result="{")
+    (damaged / "scenario.toml").write_text("=")
+    rows = find_runs(tmp_path)
+    assert [Path(row.folder).name for row in rows] == ["damaged", "new", "old"]
+    assert rows[0].state.startswith("cannot be read: ")
+    assert "\n" not in rows[0].state
+
+
+def test_what_is_hidden_linked_or_too_deep_is_not_looked_at(tmp_path: Path) -> None:
+    simulated(tmp_path / ".hidden")
+    simulated(tmp_path / "a" / "b" / "c" / "d" / "e")
+    (tmp_path / "link").symlink_to(tmp_path / ".hidden")
+    assert find_runs(tmp_path) == []
+
+
+@pytest.mark.parametrize(("blocks", "rounds", "state"), [(3, 1, "open"), (4, 2, "finished"), (0, 0, "open")])
+def test_a_test_network_is_a_run_with_the_rounds_of_its_chain(
+    tmp_path: Path, blocks: int, rounds: int, state: str
+) -> None:
+    document = genesis(4, phases=(UPDATE, UPDATE), rounds=2, learning=LEARNING)
+    (tmp_path / GENESIS).write_bytes(document.encode())
+    chained(tmp_path / "node-0", document, blocks)
+    chained(tmp_path / "node-1", document, 0)
+    (row,) = find_runs(tmp_path)
+    assert (row.kind, row.method, row.data, row.peers) == ("testnet", "dfpl", "digits", 4)
+    assert (row.rounds, row.of, row.state) == (rounds, 2, state)
+
+
+def test_the_command_lists_runs_in_words_and_for_programs(tmp_path: Path) -> None:
+    simulated(tmp_path / "one")
+    answer = json.loads(run("runs", tmp_path, "--json").stdout)
+    assert [(row["method"], row["accuracy"]) for row in answer] == [("fedavg", 0.5)]
+    text = run("runs", tmp_path).stdout
+    assert all(word in text for word in ("fedavg", "2 of 2", "50.0 %", "finished"))
+    assert run("runs", tmp_path / "one" / "nothing").exit_code == 2
+    (tmp_path / "empty").mkdir()
+    assert run("runs", tmp_path / "empty").stdout == f"no run in {tmp_path / 'empty'}\n"
+
+
+# nodes
+
+
+class Running:
+    """A node that answers."""
+
+    def status(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"pid": 7, "chain_id": "ab" * 32, "address": "12D3KooWabcdefgh"}
+        return facts | {"height": 5, "round": 6, "peers": ["x", "y"], "waiting_for": "a nonce"}
+
+
+def test_nodes_that_run_have_stopped_or_cannot_be_read(tmp_path: Path) -> None:
+    document = genesis(4)
+    running, stopped, damaged = (chained(tmp_path / name, document, 2) for name in ("running", "stopped", "damaged"))
+    (damaged / CHAIN_FOLDER / DATABASE).write_bytes(b"not a database")
+    simulated(tmp_path / "run")
+    Store.create(tmp_path / "run" / CHAIN_FOLDER, document).close()
+    rows: list[Any] = []
+
+    @on_trio
+    async def ask() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_status, running, cast(Service, Running()))
+            await until(lambda: (running / SOCKET).exists(), "a socket")
+            rows.extend(await to_thread.run_sync(find_nodes, tmp_path))
+            tasks.cancel_scope.cancel()
+
+    ask()
+    by_name = {Path(row.folder).name: row for row in rows}
+    assert by_name.keys() == {"running", "stopped", "damaged"}, "a simulation's chain is no node"
+    now = by_name["running"]
+    assert (now.state, now.pid, now.height, now.peers, now.waiting_for) == ("running", 7, 5, 2, "a nonce")
+    before = by_name["stopped"]
+    assert (before.state, before.pid, before.height, before.round) == ("stopped", None, 2, 3)
+    assert before.chain_id == document.chain_id.hex()
+    assert stopped.name in before.folder
+    assert by_name["damaged"].state.startswith("cannot be read: ")
+
+
+def test_the_command_lists_nodes_in_words_and_for_programs(tmp_path: Path) -> None:
+    chained(tmp_path / "node", genesis(4), 1)
+    (answer,) = json.loads(run("node", "list", tmp_path, "--json").stdout)
+    assert (answer["state"], answer["height"]) == ("stopped", 1)
+    assert "stopped" in run("node", "list", tmp_path).stdout
+    (tmp_path / "empty").mkdir()
+    assert run("node", "list", tmp_path / "empty").stdout.startswith("no node's data folder in ")
+    refused = run("node", "list", tmp_path / "none")
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
