@@ -42,7 +42,7 @@ class RunRow:
     of: int
     """Rounds that were asked for; 0: no end."""
     accuracy: float | None
-    """After the last round, of the peers' models on their own test sets; a fraction. A test network's is in its logs."""
+    """Fraction that the peers' models get right after the last round; that of a test network is in its logs."""
     state: str
     """finished, open (interrupted, or still going on), broken (a promise did not hold) or why it cannot be read."""
     modified_s: float

@@ -24,9 +24,8 @@ def runs(
             rows,
             as_json,
             f"no run in {folder}",
-            ("folder", "kind", "method", "data", "peers", "rounds", "accuracy", "changed", "state"),
+            ("kind", "method", "data", "peers", "rounds", "accuracy", "changed", "state", "folder"),
             lambda row: (
-                row.folder,
                 row.kind,
                 row.method,
                 row.data,
@@ -35,6 +34,7 @@ def runs(
                 percent(row.accuracy),
                 _date(row.modified_s),
                 row.state,
+                row.folder,
             ),
         )
 
@@ -51,9 +51,8 @@ def list_nodes(
             rows,
             as_json,
             f"no node's data folder in {folder}",
-            ("folder", "state", "pid", "chain", "address", "height", "round", "peers", "waiting for"),
+            ("state", "pid", "chain", "address", "height", "round", "peers", "waiting for", "folder"),
             lambda row: (
-                row.folder,
                 row.state,
                 _shown(row.pid),
                 row.chain_id[:8],
@@ -61,7 +60,8 @@ def list_nodes(
                 str(row.height),
                 str(row.round),
                 _shown(row.peers),
-                row.waiting_for,
+                row.waiting_for or "-",
+                row.folder,
             ),
         )
 
@@ -83,17 +83,10 @@ def _print(
     if not rows:
         typer.echo(nothing)
         return
-
-    from rich.table import Table
-
-    from fedchain.terminal import Console, Fitted
-
-    table = Table()
-    for name in names:
-        table.add_column(name, justify="right" if name in ("pid", "height", "round", "peers", "accuracy") else "left")
-    for row in rows:
-        table.add_row(*cells(row))
-    Console().print(Fitted(table))
+    lines = [tuple(names), *(cells(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:  # the last column, a path, is as long as it is: it may be copied
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _existing(folder: Path) -> Path:

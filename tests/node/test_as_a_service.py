@@ -1,4 +1,4 @@
-"""A real node as systemd runs it: it takes its credential, says when it is ready and that it stops, and ends by itself."""
+"""A real node as systemd runs it: it takes its credential, says when it is ready and that it stops, and ends."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_a_node_from_its_credential_to_its_end(tmp_path: Path) -> None:
             assert manager.recv(1_000) == b"READY=1"
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as answer:
                 assert "fedchain_head_height" in answer.read().decode()
-            said = []
+            said: list[bytes] = []
             while not said or said[-1] != b"STOPPING=1":
                 said.append(manager.recv(1_000))
             _, errors = node.communicate(timeout=TIMEOUT_S)

@@ -112,8 +112,9 @@ def test_the_command_lists_runs_in_words_and_for_programs(tmp_path: Path) -> Non
     simulated(tmp_path / "one")
     answer = json.loads(run("runs", tmp_path, "--json").stdout)
     assert [(row["method"], row["accuracy"]) for row in answer] == [("fedavg", 0.5)]
-    text = run("runs", tmp_path).stdout
-    assert all(word in text for word in ("fedavg", "2 of 2", "50.0 %", "finished"))
+    _, line = run("runs", tmp_path).stdout.splitlines()
+    assert all(word in line for word in ("fedavg", "2 of 2", "50.0 %", "finished"))
+    assert line.endswith(str(tmp_path / "one"))
     assert run("runs", tmp_path / "one" / "nothing").exit_code == 2
     (tmp_path / "empty").mkdir()
     assert run("runs", tmp_path / "empty").stdout == f"no run in {tmp_path / 'empty'}\n"
@@ -162,7 +163,8 @@ def test_the_command_lists_nodes_in_words_and_for_programs(tmp_path: Path) -> No
     chained(tmp_path / "node", genesis(4), 1)
     (answer,) = json.loads(run("node", "list", tmp_path, "--json").stdout)
     assert (answer["state"], answer["height"]) == ("stopped", 1)
-    assert "stopped" in run("node", "list", tmp_path).stdout
+    _, line = run("node", "list", tmp_path).stdout.splitlines()
+    assert line.split() == ["stopped", "-", answer["chain_id"][:8], "-", "1", "2", "-", "-", str(tmp_path / "node")]
     (tmp_path / "empty").mkdir()
     assert run("node", "list", tmp_path / "empty").stdout.startswith("no node's data folder in ")
     refused = run("node", "list", tmp_path / "none")
