@@ -10,7 +10,7 @@ import typer
 from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.check_cli import check
-from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, clear_errors, free_folder
+from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, GroupedCommand, clear_errors, free_folder
 from fedchain.node.folders_cli import list_nodes
 from fedchain.node.keys_cli import unlock_key
 from fedchain.node.learning_options import with_learning_options
@@ -20,7 +20,7 @@ from fedchain.node.start_options import with_node_options
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
 
 
-@node_app.command("start")
+@node_app.command("start", cls=GroupedCommand)
 @with_node_options
 def start(
     file: Path | None,
@@ -45,7 +45,7 @@ def start(
         run_node(settings, private_key, watch, passphrase=passphrase)
 
 
-node_app.command("check")(check)
+node_app.command("check", cls=GroupedCommand)(check)
 
 
 @node_app.command("status")
@@ -71,23 +71,37 @@ def status(
             typer.echo(line)
 
 
-@node_app.command("testnet")
+@node_app.command("testnet", cls=GroupedCommand)
 @with_learning_options
 def run_local(
-    peers: Annotated[int, typer.Option(min=1, help="Nodes with data; a dedicated aggregator is one more.")] = 5,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
-    method: Annotated[str, typer.Option(help="Learning method.")] = "dfpl",
-    dataset: Annotated[str, typer.Option(help="Data set [default: digits].")] = "",
-    task: Annotated[str, typer.Option(help=TASK_HELP)] = "",
-    data_dir: Annotated[str, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.")] = "",
-    setting: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter.")] = None,
-    encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP)] = "",
-    seed: Annotated[int, typer.Option(help="Root of the randomness of learning.")] = 0,
-    aggregator: Annotated[str, typer.Option(help=AGGREGATOR_HELP)] = AUTO,
-    centralized: Annotated[bool, typer.Option("--centralized", help=CENTRALIZED_HELP)] = False,
-    mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.")] = 2.0,
-    timeout_s: Annotated[float, typer.Option(help="The run fails if it has not ended by then.")] = 600.0,
-    out: Annotated[Path | None, typer.Option(help="Folder to create; default: runs/testnet.")] = None,
+    peers: Annotated[
+        int,
+        typer.Option(min=1, help="Nodes with data; a dedicated aggregator is one more.", rich_help_panel="Federation"),
+    ] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds.", rich_help_panel="Federation")] = 5,
+    aggregator: Annotated[str, typer.Option(help=AGGREGATOR_HELP, rich_help_panel="Federation")] = AUTO,
+    centralized: Annotated[
+        bool, typer.Option("--centralized", help=CENTRALIZED_HELP, rich_help_panel="Federation")
+    ] = False,
+    method: Annotated[str, typer.Option(help="Learning method.", rich_help_panel="Learning")] = "dfpl",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter.", rich_help_panel="Learning"),
+    ] = None,
+    encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP, rich_help_panel="Learning")] = "",
+    seed: Annotated[int, typer.Option(help="Root of the randomness of learning.", rich_help_panel="Learning")] = 0,
+    dataset: Annotated[str, typer.Option(help="Data set [default: digits].", rich_help_panel="Data")] = "",
+    task: Annotated[str, typer.Option(help=TASK_HELP, rich_help_panel="Data")] = "",
+    data_dir: Annotated[
+        str, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.", rich_help_panel="Data")
+    ] = "",
+    mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.", rich_help_panel="Consensus")] = 2.0,
+    timeout_s: Annotated[
+        float, typer.Option(help="The run fails if it has not ended by then.", rich_help_panel="Output")
+    ] = 600.0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to create; default: runs/testnet.", rich_help_panel="Output")
+    ] = None,
     *,
     learning: Mapping[str, Any],
 ) -> None:

@@ -4,8 +4,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 EXIT_DIFFERENT = 1
 """The command ran, and what it looked for does not hold."""
@@ -21,6 +23,29 @@ RUNS_FOLDER = Path("runs")
 TASK_HELP = "Members train on own data: FILE.py:FUNCTION that returns (model, train set, test set)."
 
 ENCRYPTION_HELP = "threshold: posts are encrypted, and only their sums opened. The same as --set encryption=threshold."
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help shows options under headings, their ``rich_help_panel``, in the order in which they come."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then the groups, then options without one."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        alone: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            if parameter.param_type_name == "argument":
+                groups["Arguments"].append(record)
+            elif heading := getattr(parameter, "rich_help_panel", None):
+                groups.setdefault(heading, []).append(record)
+            else:
+                alone.append(record)
+        for heading, records in (groups | {"Options": alone}).items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
-from fedchain.node.command import ENCRYPTION_HELP, TASK_HELP, clear_errors
+from fedchain.node.command import ENCRYPTION_HELP, TASK_HELP, GroupedCommand, clear_errors
 from fedchain.node.consensus_options import with_consensus_options
 from fedchain.node.learning_options import with_learning_options
 
@@ -16,7 +16,7 @@ MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and
 genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 
 
-@genesis_app.command("new")
+@genesis_app.command("new", cls=GroupedCommand)
 @with_learning_options
 @with_consensus_options
 def new_genesis(

@@ -155,7 +155,9 @@ class CommandTable(TyperGroup):
         if isinstance(command, typer.Typer):
             table.add_typer(command, name=cmd_name)
         else:
-            table.command(cmd_name)(command)
+            from fedchain.node.command import GroupedCommand
+
+            table.command(cmd_name, cls=GroupedCommand)(command)
         return typer.main.get_group(table).commands[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

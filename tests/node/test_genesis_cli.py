@@ -91,6 +91,26 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, words: tuple[str, ...], said
     assert list(tmp_path.iterdir()) == []
 
 
+# help
+
+
+@pytest.mark.parametrize(
+    ("command", "headings"),
+    [
+        ("genesis new", ["Federation", "Learning", "Data", "Consensus", "Network"]),
+        ("node start", ["Federation", "Data", "Network", "Start and end", "Output", "Resources"]),
+        ("node check", ["Federation", "Data", "Network", "Start and end", "Output", "Resources"]),
+        ("node testnet", ["Federation", "Learning", "Data", "Consensus", "Output"]),
+    ],
+)
+def test_help_shows_options_under_headings_and_none_beside(command: str, headings: list[str]) -> None:
+    text = CliRunner().invoke(app, [*command.split(), "--help"]).stdout
+    found = [line.removesuffix(":") for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert [heading for heading in found if heading != "Arguments"] == [*headings, "Options"]
+    (alone,) = [line.split() for line in text.split("\nOptions:\n")[1].splitlines()]
+    assert alone[:2] == ["-h,", "--help"]
+
+
 # show
 
 
