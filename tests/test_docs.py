@@ -205,3 +205,16 @@ def test_every_experiment_has_its_line_of_results_and_no_other_has() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_messages_that_are_explained_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[1] for row in text.splitlines() if row.startswith("| `")]
+    messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+    assert len(messages) > 12
+    folders = ("chain", "crypto", "learning", "network", "node", "simulator")
+    code = "".join(path.read_text(encoding="utf-8") for folder in folders for path in (ROOT / folder).glob("**/*.py"))
+    code = re.sub(r'"\s+f?"', "", code)  # texts over several lines
+    for message in messages:
+        for part in message.split("…"):
+            assert part.strip() in code, f"{message}: {part}"

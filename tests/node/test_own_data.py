@@ -1,4 +1,4 @@
-"""``--task``: real nodes train what the guide's function returns, and every fault is one line and exit code 2."""
+"""``--task``: real nodes train what the tutorial's function returns, and every fault is one line and exit code 2."""
 
 import re
 import subprocess
@@ -22,14 +22,14 @@ from fedchain.node.task import learning_from_genesis, learning_to_genesis
 from tests.chain.builders import keys
 from tests.node.test_node_cli import done, refused, start
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "data.md"
+TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "own-data.md"
 MEMBERS = [word for key in keys(2) for word in ("--member", address(key.public_key))]
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the guide's ``mytask.py`` and the key of a member; it is the current one."""
-    section = GUIDE.read_text(encoding="utf-8").split("## Train on your own data")[1]
+    """A folder with the tutorial's ``mytask.py`` and the key of a member; it is the current one."""
+    section = TUTORIAL.read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", section.split("\n### ")[0], re.DOTALL)
     (tmp_path / "mytask.py").write_text(code, encoding="utf-8")
     keys(2)[0].save(tmp_path / "key.pem")

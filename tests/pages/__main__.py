@@ -1,0 +1,49 @@
+"""Walk through all pages, or those that are named: ``python -m tests.pages [--write] [docs/tutorials/audit.md …]``.
+
+``--write`` puts what commands print into the pages where it is something else than what they say.
+"""
+
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.pages.blocks import PAGES, ROOT
+from tests.pages.walk import Difference, arithmetic, walk
+
+
+def main() -> int:
+    """Print what differs; the exit code says whether anything does."""
+    print(f"arithmetic {arithmetic()}")
+    names = [name for name in sys.argv[1:] if name != "--write"]
+    differ = False
+    for page in [ROOT / name for name in names] or PAGES:
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "page").mkdir()
+            found = walk(page, Path(folder) / "page", slow=True)
+        print(f"{page.relative_to(ROOT)}: {len(found)} differ, {time.perf_counter() - start:.0f} s", flush=True)
+        for difference in found:
+            print(difference, flush=True)
+        if "--write" in sys.argv:
+            write(page, found)
+        differ = differ or bool(found)
+    return int(differ)
+
+
+def write(page: Path, found: list[Difference]) -> None:
+    """Put what was printed into a page, from its end to its beginning."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for difference in sorted(found, key=lambda item: -item.first):
+        lines[difference.first : difference.last] = _lasting(difference.printed).splitlines()
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _lasting(printed: str) -> str:
+    """Without what is another time or folder at the next try."""
+    return re.sub(r"/tmp/\S+/page/", ".../", re.sub(r"(virtual s in )[\d.]+ s", r"\1... s", printed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The blocks of code of a page, and what the page's comments say of each.
+
+A comment before a block is for the tests alone; readers do not see it::
+
+    <!-- file: NAME -->      the block is what the page's folder has under this name from here on
+    <!-- slow -->            this block and those after it run by `make tutorials` and not with the tests
+    <!-- not run: WHY -->    nothing is run: commands and their options must exist, Python and TOML must parse
+
+A ``console`` block has commands behind ``$``, the lines that a trailing backslash continues, and what they print.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
+"""All pages, the README first."""
+
+_COMMENT = re.compile(r"<!-- (file|slow|not run)(?:: (.*?))? -->")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as a reader types it, and what the page says that it prints."""
+
+    text: str
+    """One or more lines."""
+
+    printed: str
+    """Standard output and error, without trailing blanks; ``...`` stands for anything."""
+
+    first: int
+    """Line of the page on which what is printed begins, from 0."""
+
+    last: int
+    """Line behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of code."""
+
+    page: Path
+    language: str
+    text: str
+    line: int
+    """Line of the fence, from 0."""
+    said: dict[str, str] = field(default_factory=dict)
+    """What comments say of it: file, slow, not run."""
+
+    @property
+    def name(self) -> str:
+        """Page and line, as an editor opens them."""
+        shown = self.page.relative_to(ROOT) if self.page.is_relative_to(ROOT) else self.page
+        return f"{shown}:{self.line + 1}"
+
+    @property
+    def commands(self) -> list[Command]:
+        """The commands of a console block."""
+        lines = self.text.splitlines()
+        starts = [place for place, line in enumerate(lines) if line.startswith("$ ")]
+        found = []
+        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+            behind = start + 1
+            while lines[behind - 1].endswith("\\"):
+                behind += 1
+            typed = "\n".join([lines[start][2:], *lines[start + 1 : behind]])
+            printed = "\n".join(line.rstrip() for line in lines[behind:end])
+            found.append(Command(typed, printed, self.line + 1 + behind, self.line + 1 + end))
+        return found
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """Read a page; a block knows what the comments since the last one say."""
+    said: dict[str, str] = {}
+    slow = False
+    for token in MarkdownIt("commonmark").parse(page.read_text(encoding="utf-8")):
+        if token.type == "html_block":
+            said |= {name: value or "" for name, value in _COMMENT.findall(token.content)}
+        elif token.type in ("fence", "code_block"):
+            assert token.map is not None
+            slow = slow or "slow" in said
+            known = said | {"slow": ""} if slow else said
+            language = (token.info.split() or [""])[0] if token.type == "fence" else "indented"
+            yield Block(page, language, token.content, token.map[0], known)
+            said = {}

@@ -1,0 +1,84 @@
+"""Every block of the documentation is of a kind that is checked; what is quick to run is run here."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pages.blocks import PAGES, ROOT, Block, blocks_of
+from tests.pages.walk import command_faults, commands_in, faults, is_as_stated, walk
+
+RUN = [
+    page
+    for page in PAGES
+    if any(
+        block.language == "console" and not {"slow", "not run", "file"} & block.said.keys() for block in blocks_of(page)
+    )
+]
+
+
+def name(item: Path | Block) -> str:
+    return item.name if isinstance(item, Block) else str(item.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("block", [block for page in PAGES for block in blocks_of(page)], ids=name)
+def test_every_block_can_be_believed(block: Block) -> None:
+    assert faults(block) == [], block.name
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_what_is_quick_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    found = walk(page, tmp_path / "page", slow=False)
+    assert not found, "\n\n".join(map(str, found))
+
+
+@pytest.mark.parametrize(
+    ("typed", "fault"),
+    [
+        ("fedchain simulate --peers 4 --out run", None),
+        ("A=$(fedchain keys show a.pem)", None),
+        ("fedchain simulat --peers 4", "fedchain simulat is no command"),
+        ("fedchain keys nwe a.pem", "fedchain keys nwe is no command"),
+        ("cd x && fedchain simulate --pears 4", "fedchain simulate --pears has no option --pears"),
+        ("fedchain keys new \\\n --plane a.pem", "fedchain keys new has no option --plane"),
+        ("make dock", "make has no target dock"),
+        ("make docs  # all of them", None),
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(typed: str, fault: str | None) -> None:
+    assert command_faults(typed) == ([] if fault is None else [fault])
+
+
+def test_commands_are_found_behind_each_other() -> None:
+    assert commands_in("A=1 B=2; for x in 1; do fedchain x | tail -1; done") == [
+        ["x", "in", "1"],
+        ["fedchain", "x"],
+        ["tail", "-1"],
+        ["done"],
+    ]
+
+
+def test_a_page_is_walked_through(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- file: words -->\n```text\nHello\n```\n\n```console\n$ cat words\nHello\n$ A=3; false\n$ echo $?\n1\n"
+        "$ echo $A \\\n  more\n3 ...\n$ echo four\nfive\n```\n\n<!-- not run: of no use -->\n```console\n$ exit 1\n```\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "folder").mkdir()
+    [found] = walk(page, tmp_path / "folder", slow=False)
+    assert (found.typed, found.printed, found.stated) == ("echo four", "four", "five")
+    assert page.read_text(encoding="utf-8").splitlines()[found.first : found.last] == ["five"]
+
+
+def test_a_command_that_fails_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ false\n```\n", encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(AssertionError, match="exit code 1"):
+        walk(page, tmp_path / "folder", slow=False)
+
+
+def test_three_dots_stand_for_anything() -> None:
+    assert is_as_stated("a ... c\n...\nend", "a b c\n1\n2\nend")
+    assert not is_as_stated("a ... c", "a b d")
