@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate testnet test check format docs bench fuzz soak reproduce clean
+.PHONY: help install simulate testnet test check format docs tutorials bench fuzz soak reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ format: install ## rewrite the files as `make check` wants them
 
 docs: install ## build the pages of docs/ into build/docs (index.html), without a network
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
+tutorials: install ## type all that the pages say and compare what is printed (minutes; one page: ARGS=docs/tutorials/audit.md)
+	$(BIN)/python -m tests.pages $(ARGS)
 
 bench: install ## measure cost against bare loops and FedAvg (minutes; ARGS='memory --data-dir …' for one part)
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -37,7 +37,7 @@ class Shell:
         self._typed.write_text(command + "\n", encoding="utf-8")
         over = f"status=$?; printf '\\n%s %d\\n' '{_MARK}' $status; (exit $status)"
         print(f". {self._typed} < /dev/null; {over}", file=self._process.stdin, flush=True)
-        lines = []
+        lines: list[str] = []
         for line in self._process.stdout:
             if line.startswith(_MARK):
                 return "\n".join(lines).rstrip("\n"), int(line.split()[-1])

@@ -62,7 +62,8 @@ def test_a_page_is_walked_through(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "<!-- file: words -->\n```text\nHello\n```\n\n```console\n$ cat words\nHello\n$ A=3; false\n$ echo $?\n1\n"
-        "$ echo $A \\\n  more\n3 ...\n$ echo four\nfive\n```\n\n<!-- not run: of no use -->\n```console\n$ exit 1\n```\n",
+        "$ echo $A \\\n  more\n3 ...\n$ echo four\nfive\n```\n\n"
+        "<!-- not run: of no use -->\n```console\n$ exit 1\n```\n",
         encoding="utf-8",
     )
     (tmp_path / "folder").mkdir()

@@ -73,9 +73,9 @@ def type_all(block: Block, shell: Shell) -> list[Difference]:
 def is_as_stated(stated: str, printed: str) -> bool:
     """Whether a page says what was printed; on a machine that trains to other bits, but for digits and hashes.
 
-    Three dots alone say nothing.
+    Three dots alone say nothing of more than one line.
     """
-    if stated == "...":
+    if stated == "..." and "\n" in printed:
         return False
     if OutputChecker().check_output(stated + "\n", printed + "\n", ELLIPSIS):
         return True
