@@ -29,8 +29,7 @@ MEMBERS = [word for key in keys(2) for word in ("--member", address(key.public_k
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the tutorial's ``mytask.py`` and the key of a member; it is the current one."""
-    section = TUTORIAL.read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", section.split("\n### ")[0], re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "mytask.py").write_text(code, encoding="utf-8")
     keys(2)[0].save(tmp_path / "key.pem")
     monkeypatch.chdir(tmp_path)
