@@ -27,7 +27,7 @@ from fedchain.node.console import percent
 from fedchain.node.dealing import deal_keys, install_share
 from fedchain.node.status import ask_status
 from fedchain.node.task import found_federation, milliseconds
-from fedchain.terminal import Console
+from fedchain.terminal import Console, Fitted
 
 BOOTSTRAP_PEERS = 3
 """Nodes that a new one is told of; it learns of the others from them."""
@@ -213,9 +213,9 @@ def stop_all(nodes: Sequence[LocalNode]) -> None:
             process.wait()
 
 
-def status_table(nodes: Sequence[LocalNode]) -> Table:
+def status_table(nodes: Sequence[LocalNode]) -> Fitted:
     """How each node is; it fits a terminal of 80 columns."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, collapse_padding=True, header_style="bold")
+    table = Table(header_style="bold")
     for name in ("node", "height", "round", "peers", "accuracy"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("head", no_wrap=True)
@@ -227,7 +227,7 @@ def status_table(nodes: Sequence[LocalNode]) -> Table:
             continue
         numbers = (node.number, now["height"], now["round"], len(now["peers"]), percent(now["accuracy"]))
         table.add_row(*map(str, numbers), now["head"][:12], now["waiting_for"])
-    return table
+    return Fitted(table, gap=1)
 
 
 def _last_line(path: Path) -> str:

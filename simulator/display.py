@@ -14,7 +14,21 @@ from rich.text import Text
 
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome, Progress
+from fedchain.simulator.palette import title_of
 from fedchain.simulator.scenario import Scenario
+from fedchain.terminal import Facts, Fitted
+
+LEGEND = {
+    "TAA": "TAA: mean accuracy in % on the peers' own test sets",
+    "TAL": "TAL: mean loss there",
+    "test": "test set: accuracy in % on the whole test set",
+    "aggr.": "aggr.: of the aggregated model",
+    "epsilon": "epsilon: the largest of the peers'",
+    "sent": "sent: by one peer",
+    "taken": "not taken: blocks that lost",
+    "train": "times in virtual s",
+}
+"""What words in the headings of a table of rounds mean."""
 
 
 class Display:
@@ -50,7 +64,7 @@ class Display:
             self._console.print(
                 f"round {row.round}/{self._scenario.rounds}  TAA {percent(row.taa)} %  TAL {number(row.tal)}  "
                 f"height {row.height}  not taken {row.not_taken}  virtual {row.virtual_s:.1f} s",
-                highlight=False,
+                soft_wrap=True,
             )
 
     def _render(self) -> Panel:
@@ -65,18 +79,12 @@ class Display:
             f"{now.peers_up}/{self._members}",
         )
         title = f"{self._scenario.method} on {self._scenario.dataset}, {self._scenario.peers} peers"
-        return Panel(Group(self._bar.get_renderable(), facts), title=title, border_style="blue", width=78)
+        width = min(78, self._console.width)
+        return Panel(Group(self._bar.get_renderable(), facts), title=title, border_style="blue", width=width)
 
 
-def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Table:
-    """One line per round; columns that were never measured are left out."""
-    table = Table(
-        title=f"{scenario.method} on {scenario.dataset}: {scenario.peers} peers, seed {scenario.seed}",
-        caption="accuracies in %, aggr.: of the aggregated model; sent: by one peer; times in virtual s",
-        box=None,
-        padding=(0, 1),
-        header_style="bold",
-    )
+def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Fitted:
+    """One line per round; columns that were never measured are left out, of the legend, too."""
     columns: list[tuple[str, Callable[[RoundMetrics], str]]] = [
         ("R", lambda row: str(row.round)),
         ("TAA", lambda row: percent(row.taa)),
@@ -93,29 +101,29 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Table:
         ("mine", lambda row: f"{row.mining_s:.2f}"),
     ]
     shown = [(name, cell) for name, cell in columns if any(cell(row) != "-" for row in rows)]
+    words = {word for name, _ in shown for word in name.split()}
+    table = Table(
+        title=title_of(scenario),
+        caption="; ".join(text for word, text in LEGEND.items() if word in words),
+        header_style="bold",
+    )
     for name, _ in shown:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*(cell(row) for _, cell in shown))
-    return table
+    return Fitted(table)
 
 
-def summary(outcome: Outcome, folder: str, started: float) -> Table:
-    """What identifies the run, and where it is."""
-    table = Table.grid(padding=(0, 2))
-    table.add_row("tip", outcome.tip)
-    table.add_row("knowledge", outcome.knowledge_root)
-    table.add_row("trace", outcome.trace_hash)
-    table.add_row(
-        "time",
-        f"{outcome.virtual_s:.1f} virtual s in {time.perf_counter() - started:.1f} s, {outcome.events:,} events",
-    )
+def summary(outcome: Outcome, folder: str, started: float) -> Facts:
+    """What identifies the run, and where it is; print it with ``crop=False``."""
+    facts = {"tip": outcome.tip, "knowledge": outcome.knowledge_root, "trace": outcome.trace_hash}
+    wall_s = time.perf_counter() - started
+    facts["time"] = f"{outcome.virtual_s:.1f} virtual s in {wall_s:.1f} s, {outcome.events:,} events"
     if outcome.not_posted:
-        table.add_row("not posted", Text(f"{len(outcome.not_posted)} times, the last: {outcome.not_posted[-1]}"))
-    checks = "all hold" if not outcome.violations else "; ".join(outcome.violations)
-    table.add_row("checks", Text(checks, style="green" if not outcome.violations else "bold red"))
-    table.add_row("folder", folder)
-    return table
+        facts["not posted"] = f"{len(outcome.not_posted)} times, the last: {outcome.not_posted[-1]}"
+    facts["checks"] = "all hold" if not outcome.violations else "; ".join(outcome.violations)
+    facts["folder"] = folder
+    return Facts(facts, {"checks": "bold red" if outcome.violations else "green"})
 
 
 def percent(value: float | None) -> str:

@@ -1,7 +1,7 @@
 """The run folder: what was run, what was measured, the chain, and pictures of it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import fedchain
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.palette import colour, line_style, title_of
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 CHAIN_FOLDER = "chain"
@@ -21,7 +22,7 @@ CHAIN_FOLDER = "chain"
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
 """What a result says of the noise in it."""
 
-PHASE_COLOURS = {"training": "#4c72b0", "exchange": "#ccb974", "mining": "#c44e52", "voting": "#55a868"}
+PHASE_COLOURS = {"training": colour(0), "exchange": colour(5), "mining": colour(4), "voting": colour(2)}
 
 
 class RunFolder:
@@ -35,6 +36,7 @@ class RunFolder:
         except OSError as error:
             raise ScenarioError(f"{path} cannot be made: {error.strerror}") from None
         self.path = path
+        self._title = title_of(scenario)
         (path / "scenario.toml").write_text(tomli_w.dumps(scenario.to_dict()), encoding="utf-8")
 
     @property
@@ -51,9 +53,9 @@ class RunFolder:
         """Write everything that is known at the end."""
         self.write_rows(outcome.rows)
         self._write_json("result.json", result_of(outcome) | {"wall_s": round(wall_s, 3)})
-        draw_curves(outcome.rows, self.path / "curves.png")
-        draw_heat_map(histogram, self.path / "classes.png")
-        draw_timeline(outcome.timeline, self.path / "timeline.png")
+        draw_curves(outcome.rows, self._title, self.path / "curves.png")
+        draw_heat_map(histogram, self._title, self.path / "classes.png")
+        draw_timeline(outcome.timeline, self._title, self.path / "timeline.png")
 
     def _write_json(self, name: str, value: Any) -> None:
         (self.path / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
@@ -76,37 +78,45 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def draw_curves(rows: Sequence[RoundMetrics], path: Path) -> None:
+def draw_curves(rows: Sequence[RoundMetrics], title: str, path: Path) -> None:
     """Accuracy and loss over the rounds."""
-    figure, (left, right) = _subplots(2, (9.0, 3.6))
-    rounds = [row.round for row in rows]
-    for name, label in (
+    figure, (left, right) = _subplots(2, (9.0, 3.8), title)
+    accuracies = (
         ("taa", "local models, own test sets (TAA)"),
         ("taa_received", "aggregated model, own test sets"),
         ("taa_prototype", "nearest prototype, own test sets"),
         ("test_accuracy", "local models, whole test set"),
         ("test_accuracy_received", "aggregated model, whole test set"),
-    ):
-        points = [(number, getattr(row, name)) for number, row in zip(rounds, rows, strict=True)]
-        known = [(number, 100 * value) for number, value in points if value is not None]
-        if known:
-            left.plot(*zip(*known, strict=True), marker="o", markersize=3, label=label)
+    )
+    _draw_lines(left, rows, accuracies, 100)
     left.set(xlabel="round", ylabel="accuracy (%)", ylim=(0, 102))
-    left.legend(fontsize=7, loc="best")
-    for name, label in (("tal", "local models (TAL)"), ("tal_received", "aggregated model")):
-        known = [(row.round, value) for row in rows if (value := getattr(row, name)) is not None]
-        if known:
-            right.plot(*zip(*known, strict=True), marker="o", markersize=3, label=label)
+    _draw_lines(right, rows, (("tal", "local models (TAL)"), ("tal_received", "aggregated model")), 1)
     right.set(xlabel="round", ylabel="test loss (nats)")
     right.set_ylim(bottom=0)
-    right.legend(fontsize=7)
     _save(figure, path)
 
 
-def draw_heat_map(histogram: NDArray[np.int64], path: Path) -> None:
+def _draw_lines(axes: Any, rows: Sequence[RoundMetrics], lines: Sequence[tuple[str, str]], scale: float) -> None:
+    """A line for each metric that was measured; a metric has the same colour in every picture."""
+    from matplotlib.ticker import MaxNLocator
+
+    known = [
+        (place, label, points)
+        for place, (name, label) in enumerate(lines)
+        if (points := [(row.round, scale * value) for row in rows if (value := getattr(row, name)) is not None])
+    ]
+    for rank, (place, label, points) in enumerate(known):
+        axes.plot(*zip(*points, strict=True), label=label, **line_style(place, len(known), rank))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend(fontsize=7, loc="best")
+
+
+def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
     """Training images of each class at each peer, as in DFPL Fig. 3."""
     peers, classes = histogram.shape
-    figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.0))
+    figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.2), title)
     image = axes.imshow(histogram.T, aspect="auto", cmap="Blues", origin="lower", vmin=0)
     axes.set(xlabel="peer", ylabel="class", title="training images")
     if peers <= 40:
@@ -129,21 +139,37 @@ def draw_heat_map(histogram: NDArray[np.int64], path: Path) -> None:
     _save(figure, path)
 
 
-def draw_timeline(timeline: dict[tuple[int, int], Span], path: Path) -> None:
-    """Who did what when: training, exchange, mining, voting; the first 40 peers and 20 rounds."""
+def draw_timeline(timeline: dict[tuple[int, int], Span], title: str, path: Path) -> None:
+    """Who did what when: training, exchange, mining, voting; the first 40 peers and 20 rounds.
+
+    A dotted line with a number is the beginning of a round; a star is where a block was mined that became final.
+    """
     shown = {key: span for key, span in timeline.items() if key[0] < 40 and 0 < key[1] <= 20}
     peers = 1 + max((peer for peer, _ in shown), default=0)
-    figure, (axes,) = _subplots(1, (10.0, max(2.0, 0.2 * peers + 1.2)))
-    for phase, colour in PHASE_COLOURS.items():
+    figure, (axes,) = _subplots(1, (10.0, max(2.4, 0.2 * peers + 1.6)), title)
+    for phase, shade in PHASE_COLOURS.items():
         bars = [(peer, *part) for (peer, _), span in shown.items() if (part := _part(span, phase))]
         if bars:
-            axes.barh([b[0] for b in bars], [b[2] for b in bars], left=[b[1] for b in bars], color=colour, label=phase)
-    axes.set(xlabel="virtual seconds", ylabel="peer")
+            axes.barh([b[0] for b in bars], [b[2] for b in bars], left=[b[1] for b in bars], color=shade, label=phase)
+    sealed = [(span.sealed, peer) for (peer, _), span in shown.items() if span.sealed is not None]
+    if sealed:
+        star = {"marker": "*", "s": 90, "color": "black", "edgecolors": "white", "linewidths": 0.6, "zorder": 3}
+        axes.scatter(*zip(*sealed, strict=True), label="mined the block", **star)
+    for round_number in sorted({number for _, number in shown}):
+        begins = [span.started for (_, n), span in shown.items() if n == round_number and span.started is not None]
+        if begins:
+            axes.axvline(min(begins), color="black", linewidth=0.7, linestyle=":")
+            axes.annotate(str(round_number), (min(begins), 1.0), (2, 2), xycoords=("data", "axes fraction"), **_NUMBER)
+    axes.set(xlabel="virtual seconds (numbers above: rounds)", ylabel="peer")
     axes.set_yticks(range(0, peers, max(1, peers // 20)))
-    axes.invert_yaxis()
+    axes.set_ylim(peers - 0.4, -0.6)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(ncols=4, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+        figure.legend(ncols=5, fontsize=7, loc="outside lower center", frameon=False)
     _save(figure, path)
+
+
+_NUMBER: Mapping[str, Any] = {"textcoords": "offset points", "fontsize": 7, "annotation_clip": False}
+"""How the number of a round is written above the picture."""
 
 
 def _part(span: Span, phase: str) -> tuple[float, float] | None:
@@ -158,10 +184,11 @@ def _part(span: Span, phase: str) -> tuple[float, float] | None:
     return None if begin is None or end is None or end < begin else (begin, end - begin)
 
 
-def _subplots(columns: int, size: tuple[float, float]) -> tuple[Any, Sequence[Any]]:
+def _subplots(columns: int, size: tuple[float, float], title: str) -> tuple[Any, Sequence[Any]]:
     from matplotlib.figure import Figure  # slow to import, and only needed at the end of a run
 
     figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(title, fontsize=10)
     return figure, list(np.atleast_1d(figure.subplots(1, columns)))
 
 

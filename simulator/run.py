@@ -31,7 +31,7 @@ from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, 
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from fedchain.terminal import Console
+from fedchain.terminal import Console, step
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
 
@@ -44,12 +44,14 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
     """
     started = time.perf_counter()
     console = Console()
-    learner = load_learner(scenario)
-    histogram = learner.histogram()
+    with step(console, f"preparing {scenario.dataset} for {scenario.peers} peers"):
+        learner = load_learner(scenario)
+        histogram = learner.histogram()
     if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
     display = Display(console, scenario)
     folder = RunFolder(out or free_folder(scenario.name), scenario)
+    console.print(f"{scenario.method}, {scenario.rounds} rounds; the run folder is {folder.path}")
     rows: list[RoundMetrics] = []
 
     def on_round(row: RoundMetrics) -> None:
@@ -62,9 +64,10 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
     except (KeyboardInterrupt, LearningError, ScenarioError):
         console.print(f"stopped after {len(rows)} rounds; what was measured so far is in {folder.path}")
         raise
-    folder.write_outcome(outcome, histogram, time.perf_counter() - started)
+    with step(console, "writing results and pictures"):
+        folder.write_outcome(outcome, histogram, time.perf_counter() - started)
     console.print(round_table(outcome.rows, scenario))
-    console.print(summary(outcome, str(folder.path), started))
+    console.print(summary(outcome, str(folder.path), started), crop=False)
     return bool(outcome.violations)
 
 

@@ -92,6 +92,8 @@ class Span:
     """The peer voted for a block."""
     closed: float | None = None
     """The round's last block was final."""
+    sealed: float | None = None
+    """The peer found the nonce of a block that became final; of several, the last."""
     up_since: float = 0.0
     """When the peer was started: who was down or asleep at the seal hears of the block much later."""
 

@@ -89,6 +89,8 @@ class Recorder:
         below = self.rows[row.round - 2].height if row.round > 1 else 0
         found = (ledger.final(height) for height in range(below + 1, row.height + 1))
         decided = [item for item in found if item is not None and item[0].header.round == row.round]
+        for block, _ in decided:
+            self.span(self._genesis.index[block.header.miner], row.round).sealed = self._sealed_s.get(block.hash)
         if decided:
             self._fill_blocks(row, decided)
         of_round = {number: span for (number, round_number), span in self.timeline.items() if round_number == row.round}

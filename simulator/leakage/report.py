@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fedchain.simulator.leakage.attack import Finding
 from fedchain.simulator.scenario import ScenarioError
+from fedchain.terminal import Fitted
 
 TARGETS = ("parameters", "prototypes", "encrypted")
 """What can be attacked, see :attr:`Finding.target`; each has a picture of its own."""
@@ -33,8 +34,8 @@ class Row:
     """Number of images that were looked for."""
     psnr: float
     """dB."""
-    psnr_deviation: float
-    """Standard deviation over the images (n - 1); 0 of one."""
+    psnr_deviation: float | None
+    """Standard deviation over the images (n - 1); None of one, which has none."""
     ssim: float
     """At most 1."""
     psnr_class_mean: float
@@ -54,7 +55,7 @@ def row_of(finding: Finding) -> Row:
         attack=finding.attack,
         images=len(values),
         psnr=statistics.mean(values),
-        psnr_deviation=statistics.stdev(values) if len(values) > 1 else 0.0,
+        psnr_deviation=statistics.stdev(values) if len(values) > 1 else None,
         ssim=statistics.mean(scores.ssim.tolist()),
         psnr_class_mean=statistics.mean(scores.psnr_baseline.tolist()),
         ssim_class_mean=statistics.mean(scores.ssim_baseline.tolist()),
@@ -64,13 +65,13 @@ def row_of(finding: Finding) -> Row:
 
 def show(console: Console, title: str, rows: Sequence[Row]) -> None:
     """Print the table."""
-    table = Table(title=title, box=None, padding=(0, 1, 0, 0), header_style="bold", title_justify="left")
+    table = Table(title=title, header_style="bold")
     for name in HEAD:
         is_text = name in HEAD[:2]
         table.add_column(name.replace(" ", "\n"), justify="left" if is_text else "right", no_wrap=True)
     for row in rows:
         table.add_row(*_cells(row))
-    console.print(table)
+    console.print(Fitted(table, keys=2))
 
 
 HEAD = ("posts", "attack", "N", "PSNR", "±", "SSIM", "labels", "mean's PSNR", "mean's SSIM")
@@ -84,7 +85,8 @@ def to_markdown(title: str, rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    scores = (f"{row.psnr:.1f}", f"{row.psnr_deviation:.1f}", f"{row.ssim:.2f}", f"{100 * row.labels_recovered:.0f} %")
+    deviation = "–" if row.psnr_deviation is None else f"{row.psnr_deviation:.1f}"
+    scores = (f"{row.psnr:.1f}", deviation, f"{row.ssim:.2f}", f"{100 * row.labels_recovered:.0f} %")
     return (
         row.posts,
         row.attack,
@@ -116,10 +118,10 @@ def write_folder(folder: Path, title: str, findings: Sequence[Finding]) -> None:
     (folder / "inversion.md").write_text(to_markdown(title, rows), encoding="utf-8")
     for target in TARGETS:
         if shown := [finding for finding in findings if finding.target == target]:
-            draw(shown, folder / f"{target}.png")
+            draw(shown, title, folder / f"{target}.png")
 
 
-def draw(findings: Sequence[Finding], path: Path) -> None:
+def draw(findings: Sequence[Finding], title: str, path: Path) -> None:
     """Originals and class means above what each attack on them found, with its PSNR in dB below.
 
     Of prototypes the originals are those that suit the first attack best. Images of one channel are drawn in grey.
@@ -135,6 +137,7 @@ def draw(findings: Sequence[Finding], path: Path) -> None:
         lines.append((f"{finding.name}\n{finding.attack}", scores.found, scores.psnr.tolist()))
     columns = min(COLUMNS_MAX, max(len(images) for _, images, _ in lines))
     figure = Figure(figsize=(2.4 + 0.9 * columns, 1.1 * len(lines)), layout="constrained")
+    figure.suptitle(title, fontsize=9, wrap=True)
     grid = figure.subplots(len(lines), columns, squeeze=False)
     for axes, (name, images, values) in zip(grid, lines, strict=True):
         axes[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=7)

@@ -24,7 +24,7 @@ from fedchain.simulator.planning.plan import (
 )
 from fedchain.simulator.planning.search import Trial, best_trial, search, write_trials
 from fedchain.simulator.scenario import Scenario, field_help
-from fedchain.terminal import Console
+from fedchain.terminal import Console, Fitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ def _show_budget(
     for row in planned:
         times = (f"{value:.4g}" for value in (row.mined_s, row.trained_s, row.left_s))
         table.add_row(str(row.rounds), str(row.local_steps), *times)
-    console.print(table)
+    console.print(Fitted(table))
     if left_out:
         console.print(f"left out: R = {_list(left_out)}, which leave no local step (E < 1)")
 
@@ -213,7 +213,7 @@ def _apply_theory(
         limits = (row.weight_max, row.weight_max_first, row.learning_rate_max, row.learning_rate_max_first)
         needed = f"{row.rounds_needed:.3g}" if math.isfinite(row.rounds_needed) else "none"
         table.add_row(str(row.rounds), *map(_limit, limits), f"{row.variation:.3g}", needed)
-    console.print(table)
+    console.print(Fitted(table))
     for line in verdicts(theory):
         console.print(line)
     if method.regularizer != "norm" or method.momentum > 0:
@@ -234,10 +234,11 @@ def _search(
     best = best_trial(trials)
     table = _table("after the last round", "R", "E", "β·R", "loss", "±", "accuracy", "")
     for trial in trials:
-        measured = (f"{trial.loss:.4f}", f"{trial.loss_deviation:.4f}", f"{100 * trial.accuracy:.2f} %")
+        deviation = "–" if trial.loss_deviation is None else f"{trial.loss_deviation:.4f}"
+        measured = (f"{trial.loss:.4f}", deviation, f"{100 * trial.accuracy:.2f} %")
         mark = "lowest loss" if trial is best else ""
         table.add_row(str(trial.rounds), str(trial.local_steps), f"{trial.mined_s:.4g}", *measured, mark)
-    console.print(table)
+    console.print(Fitted(table))
     if options.out is not None:
         write_trials(options.out, trials, f"α = {budget.iteration_s:g} s, β = {budget.mining_s:g} s")
         console.print(f"written to {options.out}")
@@ -245,7 +246,7 @@ def _search(
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, box=None, padding=(0, 1), header_style="bold", title_justify="left")
+    table = Table(title=title, header_style="bold")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     return table

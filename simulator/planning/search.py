@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.learning.convergence.theory import Budget
+from fedchain.simulator.palette import colour, line_style
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.reproduction.parallel import run_all, write_result
 from fedchain.simulator.reproduction.table import read_result
@@ -55,9 +56,9 @@ class Trial:
         return statistics.mean(self.losses)
 
     @property
-    def loss_deviation(self) -> float:
-        """Standard deviation of the loss over the seeds (n − 1); 0 for one seed."""
-        return statistics.stdev(self.losses) if len(self.losses) > 1 else 0.0
+    def loss_deviation(self) -> float | None:
+        """Standard deviation of the loss over the seeds (n − 1); None for one seed, which has none."""
+        return statistics.stdev(self.losses) if len(self.losses) > 1 else None
 
     @property
     def objective(self) -> float:
@@ -162,7 +163,8 @@ def write_trials(folder: Path, trials: Sequence[Trial], title: str) -> None:
         for trial in trials:
             measured = [trial.loss, trial.loss_deviation, trial.objective, trial.accuracy, *trial.losses]
             times = [f"{value:g}" for value in (trial.mined_s, trial.trained_s)]
-            writer.writerow([trial.rounds, trial.local_steps, *times, *(f"{value:.6f}" for value in measured)])
+            shown = ("" if value is None else f"{value:.6f}" for value in measured)
+            writer.writerow([trial.rounds, trial.local_steps, *times, *shown])
     draw_trials({title: trials}, folder / "search.png")
 
 
@@ -178,12 +180,13 @@ def draw_trials(curves: Mapping[str, Sequence[Trial]], path: Path) -> None:
     shown = CRITERIA if has_objective else CRITERIA[:1]
     figure = Figure(figsize=(6.0 * len(shown), 4.0), layout="constrained")
     for axes, criterion in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        for label, trials in curves.items():
+        for place, (label, trials) in enumerate(curves.items()):
             at, values = ([getattr(trial, name) for trial in trials] for name in ("rounds", criterion))
-            (line,) = axes.plot(at, values, marker="o", markersize=3, label=label)
+            axes.plot(at, values, label=label, **line_style(place, len(curves)))
             best = best_trial(trials, criterion)
-            axes.plot([best.rounds], [getattr(best, criterion)], marker="*", markersize=13, color=line.get_color())
+            axes.plot([best.rounds], [getattr(best, criterion)], marker="*", markersize=13, color=colour(place))
         axes.set(xlabel="rounds R", ylabel=f"test {criterion} after the last round (nats)")
+        axes.set_title("best number of rounds: star", fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize=7)
     figure.savefig(path, dpi=130)

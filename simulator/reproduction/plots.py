@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedchain.simulator.palette import bar_style, line_style
 from fedchain.simulator.reproduction.experiment import Cell, Experiment, Variant, key_of
 from fedchain.simulator.reproduction.table import PERCENT, Entry, read_result, scale_of
 
@@ -27,6 +28,7 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
 
     panels, cells = len(experiment.columns), [cell.name for cell in experiment.cells]
     figure = Figure(figsize=(max(5.0, 2.2 + 1.3 * len(cells)), 4.2 * panels), layout="constrained")
+    figure.suptitle(_heading(experiment), fontsize=10, wrap=True)
     for axes, column in zip(figure.subplots(panels, squeeze=False)[:, 0], experiment.columns, strict=True):
         shown = [entry for entry in entries if entry.column == column.name and entry.known]
         axes.set_title(column.name, fontsize=9)
@@ -53,16 +55,19 @@ def _draw_variant(
     width = 0.8 / variants
     offset = 0.0 if plot == "lines" else (place + 0.5) * width - 0.4
     at = [cells.index(entry.cell) + offset for entry in own]
-    means, deviations = [statistics.mean(entry.known) for entry in own], [entry.deviation for entry in own]
-    colour = f"C{place % 10}"
+    means = [statistics.mean(entry.known) for entry in own]
     if plot == "lines":
-        axes.errorbar(at, means, yerr=deviations, marker="o", markersize=3, capsize=2, color=colour, label=name)
+        axes.plot(at, means, label=name, **line_style(place, variants))
     elif plot == "boxes":
-        face = {"facecolor": colour}
+        face = bar_style(place)
         axes.boxplot([entry.known for entry in own], positions=at, widths=0.8 * width, patch_artist=True, boxprops=face)
-        axes.bar([], [], color=colour, label=name)
+        axes.bar([], [], label=name, **bar_style(place))
     else:
-        axes.bar(at, means, 0.9 * width, yerr=deviations, capsize=2, color=colour, label=name)
+        axes.bar(at, means, 0.9 * width, label=name, **bar_style(place))
+    if plot != "boxes":
+        several = [(x, mean, e.deviation) for x, mean, e in zip(at, means, own, strict=True) if e.deviation is not None]
+        for x, mean, deviation in several:  # one seed has no deviation
+            axes.errorbar(x, mean, yerr=deviation, capsize=2, color="black", linewidth=0.8)
     known = [(x, entry.paper) for x, entry in zip(at, own, strict=True) if entry.paper is not None]
     axes.scatter([x for x, _ in known], [paper for _, paper in known], marker="_", s=160, color="black", zorder=3)
 
@@ -76,9 +81,11 @@ def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[En
     image = axes.imshow(grid, cmap="Blues", aspect="auto")
     axes.set_xticks(range(len(cells)), cells)
     axes.set_yticks(range(len(variants)), variants)
+    low, high = image.get_clim()
     for row, values in enumerate(grid):
         for place, value in enumerate(values):
-            axes.text(place, row, f"{value:.2f}", ha="center", va="center", fontsize=7)
+            ink = "white" if value > (low + high) / 2 else "black"
+            axes.text(place, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink)
     figure.colorbar(image, ax=axes)
 
 
@@ -103,11 +110,12 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
     if not cells:
         return
     figure = Figure(figsize=(4.2 * len(cells), 3.4 * len(metrics)), layout="constrained")
+    figure.suptitle(_heading(experiment), fontsize=10, wrap=True)
     for panels, metric in zip(figure.subplots(len(metrics), len(cells), squeeze=False), metrics, strict=True):
         for axes, cell in zip(panels, cells, strict=True):
             for place, variant in enumerate(experiment.variants):
                 if curve := curves[metric, cell, variant.name]:
-                    _draw_curve(axes, variant.name, curve, f"C{place % 10}")
+                    _draw_curve(axes, variant.name, curve, line_style(place, len(experiment.variants)))
             names = {metric} if metric else {variant.metric for variant in experiment.variants}
             axes.set(title=cell, xlabel="round", ylabel=_label(names))
             if axes.lines:
@@ -115,11 +123,11 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
     figure.savefig(path, dpi=130)
 
 
-def _draw_curve(axes: Any, name: str, curve: Sequence[tuple[int, float, float]], colour: str) -> None:
+def _draw_curve(axes: Any, name: str, curve: Sequence[tuple[int, float, float]], style: Mapping[str, Any]) -> None:
     rounds = [number for number, _, _ in curve]
-    axes.plot(rounds, [mean for _, mean, _ in curve], label=name, color=colour)
+    axes.plot(rounds, [mean for _, mean, _ in curve], label=name, **style, markevery=max(1, len(rounds) // 12))
     low, high = [mean - sd for _, mean, sd in curve], [mean + sd for _, mean, sd in curve]
-    axes.fill_between(rounds, low, high, alpha=0.2, linewidth=0, color=colour)
+    axes.fill_between(rounds, low, high, alpha=0.2, linewidth=0, color=style["color"])
 
 
 def curve_of(
@@ -137,6 +145,12 @@ def curve_of(
         (number, statistics.mean(known), statistics.stdev(known) if len(known) > 1 else 0.0)
         for number, known in sorted(values.items())
     ]
+
+
+def _heading(experiment: Experiment) -> str:
+    """What was run, and with how many seeds."""
+    count = len(experiment.seeds)
+    return f"{experiment.title}; {f'{count} seeds' if count != 1 else f'seed {experiment.seeds[0]}'}"
 
 
 def _label(metrics: set[str]) -> str:

@@ -66,9 +66,9 @@ class Entry:
         return statistics.mean(self.known) if self.known else None
 
     @property
-    def deviation(self) -> float:
-        """Standard deviation over the seeds (n − 1); 0 for one seed."""
-        return statistics.stdev(self.known) if len(self.known) > 1 else 0.0
+    def deviation(self) -> float | None:
+        """Standard deviation over the seeds (n − 1); None for one seed, which has none."""
+        return statistics.stdev(self.known) if len(self.known) > 1 else None
 
     @property
     def difference(self) -> float | None:
@@ -208,7 +208,8 @@ def to_markdown(experiment: Experiment, entries: Sequence[Entry], changed: Mappi
     lines = [
         f"# {experiment.title}",
         "",
-        f"Paper: {experiment.source}. Ours: mean ± standard deviation of {seeds} seed{'s' if seeds != 1 else ''}.",
+        f"Paper: {experiment.source}. Ours: "
+        + (f"mean ± standard deviation of {seeds} seeds." if seeds != 1 else "one seed."),
         *([f"Reduced: {experiment.scale}."] if experiment.scale else []),
         *([f"Not as in the file: {', '.join(f'{name} = {changed[name]}' for name in changed)}."] if changed else []),
         "",
@@ -278,7 +279,7 @@ def _mean(entry: Entry) -> str:
 def _ours(entry: Entry) -> str:
     missing = len(entry.values) - len(entry.known)
     some = f" ({len(entry.known)} of {len(entry.values)})" if missing else ""
-    deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.mean is not None else ""
+    deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.deviation is not None else ""
     diverged = f" ({entry.diverged} diverged)" if entry.diverged else ""
     return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}{diverged}"
 

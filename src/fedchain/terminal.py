@@ -1,7 +1,9 @@
 """How tables meet a terminal: nothing is markup, what is too wide goes on below, and a closed pipe is for others."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from textwrap import wrap
+from types import MappingProxyType
 
 from rich.cells import cell_len
 from rich.console import Console as RichConsole
@@ -24,26 +26,39 @@ class Console(RichConsole):
         raise BrokenPipeError
 
 
+@contextmanager
+def step(console: RichConsole, text: str) -> Iterator[None]:
+    """Say what is done inside: beside something that moves on a terminal, in a line elsewhere."""
+    if not console.is_terminal:
+        console.print(text)
+        yield
+        return
+    with console.status(text):
+        yield
+
+
 class Facts:
     """Labels and texts, a line each; words that do not fit beside their labels go on below.
 
     What has no blanks, such as a hash, is never broken, so that it can be copied: it has a line of its own.
     """
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        """Show each of ``texts`` beside its label."""
+    def __init__(self, texts: Mapping[str, str], styles: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Show each of ``texts`` beside its label; those that have one of ``styles`` in it."""
         self._texts = texts
+        self._styles = styles
 
     def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
         """Yield the lines; print them with ``crop=False``."""
         indent = max(map(cell_len, self._texts), default=0) + GAP
         for label, text in self._texts.items():
             lines, first = _words(text, options.max_width - indent), label
+            style = self._styles.get(label, "")
             if any(cell_len(line) > options.max_width - indent for line in lines):
                 yield _line(label, "", 0)
                 lines, first = _words(text, options.max_width - GAP), ""
             for place, line in enumerate(lines):
-                yield _line(first if place == 0 else "", line, indent if first else GAP)
+                yield _line(first if place == 0 else "", line, indent if first else GAP, style)
 
 
 class Fitted:
@@ -52,35 +67,45 @@ class Fitted:
     Where rich makes a table fit, numbers are cut, or broken in the middle.
     """
 
-    def __init__(self, table: Table, keys: int = 1) -> None:
-        """Fit ``table``, whose first ``keys`` columns say which row it is; they are repeated in each part."""
+    def __init__(self, table: Table, keys: int = 1, gap: int = GAP) -> None:
+        """Fit ``table``, whose first ``keys`` columns say which row it is; they are repeated in each part.
+
+        Of the table's own looks its title, caption, headings, cells and styles are kept; ``gap`` blanks part columns.
+        """
         self._table = table
         self._keys = keys
+        self._gap = gap
 
     def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
         """Yield the table, or several that show it."""
-        groups = list(_groups([_width(column) for column in self._table.columns], self._keys, options.max_width))
-        for place, group in enumerate(groups):
+        if self._table.title:
+            yield Text(str(self._table.title), style="bold")
+        for place, group in enumerate(self._groups(options.max_width)):
             if place:
                 yield ""
-            part = self._part(group, is_first=place == 0, is_last=place == len(groups) - 1)
+            part = self._part(group)
             keys, last = group[:-1], self._table.columns[group[-1]]
-            widest = sum(_width(self._table.columns[key]) for key in keys) + _width(last, by_words=True) - GAP
-            part.width = widest if widest > options.max_width else None
+            needed = sum(_width(self._table.columns[key]) + self._gap for key in keys) + _width(last, by_words=True)
+            part.width = needed if needed > options.max_width else None
             yield part
+        if self._table.caption:
+            yield Text(str(self._table.caption), style="dim")
 
-    def _part(self, places: Sequence[int], *, is_first: bool, is_last: bool) -> Table:
+    def _groups(self, width: int) -> Iterator[list[int]]:
+        """Columns of each part: those that say which row it is, and as many others as fit, but at least one."""
+        widths = [_width(column) + self._gap for column in self._table.columns]
+        first = [*range(min(self._keys, len(widths)))]
+        group = first
+        for place in range(len(first), len(widths)):
+            if len(group) > len(first) and sum(widths[column] for column in (*group, place)) - self._gap > width:
+                yield group
+                group = first
+            group = [*group, place]
+        yield group
+
+    def _part(self, places: Sequence[int]) -> Table:
         whole = self._table
-        part = Table(
-            title=whole.title if is_first else None,
-            caption=whole.caption if is_last else None,
-            title_justify="left",
-            caption_justify="left",
-            box=None,
-            pad_edge=False,
-            padding=(0, GAP, 0, 0),
-            header_style=whole.header_style,
-        )
+        part = Table(box=None, pad_edge=False, padding=(0, self._gap, 0, 0), header_style=whole.header_style)
         columns = [whole.columns[place] for place in places]
         for column in columns:
             # A text that is wider than the terminal is the last of its part: it alone is broken, at blanks.
@@ -100,24 +125,13 @@ def _words(text: str, width: int) -> list[str]:
     ]
 
 
-def _line(label: str, text: str, indent: int) -> Text:
-    return Text.assemble((label, "dim"), " " * (indent - cell_len(label)), text, no_wrap=True, overflow="ignore")
+def _line(label: str, text: str, indent: int, style: str = "") -> Text:
+    blanks = " " * (indent - cell_len(label))
+    return Text.assemble((label, "dim"), blanks, (text, style), no_wrap=True, overflow="ignore")
 
 
 def _width(column: Column, *, by_words: bool = False) -> int:
     """Room that a column takes as it is, or at least, so that no word in it is broken."""
     texts = map(str, (column.header, *column.cells))
     lines = (part for text in texts for part in (text.split() if by_words else text.splitlines()))
-    return max(map(cell_len, lines), default=0) + GAP
-
-
-def _groups(widths: Sequence[int], keys: int, width: int) -> Iterator[list[int]]:
-    """Columns of each part: the first ``keys``, and as many of the others as fit beside them, but at least one."""
-    first = [*range(min(keys, len(widths)))]
-    group = first
-    for place in range(len(first), len(widths)):
-        if len(group) > len(first) and sum(widths[column] for column in (*group, place)) - GAP > width:
-            yield group
-            group = first
-        group = [*group, place]
-    yield group
+    return max(map(cell_len, lines), default=0)

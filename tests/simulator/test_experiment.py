@@ -1,5 +1,6 @@
 """An experiment runs each distinct simulation once, resumes where it was, and sets ours beside the paper's."""
 
+import csv
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,9 +20,9 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.experiment import Experiment, first_seeds, key_of, load_experiment
 from fedchain.simulator.reproduction.library import experiment_files, find_experiment, list_experiments
-from fedchain.simulator.reproduction.plots import draw_curves
+from fedchain.simulator.reproduction.plots import draw, draw_curves
 from fedchain.simulator.reproduction.reproduce import reproduce, run_or_diverge
-from fedchain.simulator.reproduction.table import tabulate, to_markdown
+from fedchain.simulator.reproduction.table import tabulate, to_markdown, write_csv
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 TABLE = """
@@ -115,6 +116,20 @@ def test_the_table_has_mean_deviation_and_difference(tmp_path: Path) -> None:
     assert "| FedAvg, after | more | – | 55.00 ± 7.07 | – |" in text
     assert "| FedAvg, before |  | – | 55.00 | – |" in text, "the mean over the cells"
     assert text.endswith("\nHow to read it.\n")
+
+
+def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
+    experiment = _load(tmp_path, TABLE.replace("seeds = [0, 1]", "seeds = [0]"))
+    _fake_results(experiment, tmp_path / "results")
+    entries = tabulate(experiment, tmp_path / "results", {})
+    text = to_markdown(experiment, entries)
+    assert "Ours: one seed." in text
+    assert "±" not in text
+    write_csv(tmp_path / "table.csv", experiment, entries)
+    with (tmp_path / "table.csv").open(encoding="utf-8") as file:
+        assert {row["sd"] for row in csv.DictReader(file)} == {""}
+    draw(experiment, entries, tmp_path / "results", {}, tmp_path)
+    assert (tmp_path / "table.png").stat().st_size > 1_000
 
 
 def test_the_means_count_the_cells_near_the_paper(tmp_path: Path) -> None:

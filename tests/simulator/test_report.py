@@ -1,7 +1,9 @@
 """A run folder holds what was run and what was measured, and its pictures show something."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from PIL import Image
 from fedchain.node.command import free_folder
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.palette import COLOURS, bar_style, line_style, title_of
 from fedchain.simulator.report import RunFolder, draw_curves, draw_heat_map, draw_timeline, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.simulator.trivial import trivial_scenario
@@ -67,13 +70,70 @@ def test_the_result_leaves_out_what_the_wall_clock_says() -> None:
 
 
 def test_the_pictures_show_something(tmp_path: Path) -> None:
-    draw_curves(ROWS, tmp_path / "curves.png")
-    draw_heat_map(np.arange(30).reshape(3, 10), tmp_path / "classes.png")
-    draw_timeline(TIMELINE, tmp_path / "timeline.png")
+    draw_curves(ROWS, "a title", tmp_path / "curves.png")
+    draw_heat_map(np.arange(30).reshape(3, 10), "a title", tmp_path / "classes.png")
+    draw_timeline(TIMELINE, "a title", tmp_path / "timeline.png")
     for name in ("curves.png", "classes.png", "timeline.png"):
         assert _colours(tmp_path / name) > 10, name
 
 
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are drawn, instead of files."""
+    drawn: list[Any] = []
+    monkeypatch.setattr("fedchain.simulator.report._save", lambda figure, path: drawn.append(figure))
+    return drawn
+
+
+def test_pictures_say_method_data_and_seed(figures: list[Any]) -> None:
+    title = title_of(trivial_scenario(peers=3))
+    draw_curves(ROWS, title, Path("curves.png"))
+    draw_heat_map(np.arange(30).reshape(3, 10), title, Path("classes.png"))
+    draw_timeline(TIMELINE, title, Path("timeline.png"))
+    assert [figure.get_suptitle() for figure in figures] == ["dfpl on digits: 3 peers, seed 0"] * 3
+
+
+def test_lines_that_coincide_show_each_other(figures: list[Any]) -> None:
+    same = [replace(row, taa_received=row.taa, tal_received=row.tal) for row in ROWS]
+    draw_curves(same, "a title", Path("curves.png"))
+    for axes in figures[0].axes:
+        below, above = axes.get_lines()
+        assert below.get_xydata().tolist() == above.get_xydata().tolist()
+        assert below.get_linewidth() > above.get_linewidth() + 1
+        assert below.get_color() != above.get_color()
+        assert below.get_linestyle() != above.get_linestyle()
+
+
+def test_the_timeline_has_round_numbers_and_marks_who_mined(figures: list[Any]) -> None:
+    timeline = dict(TIMELINE)
+    timeline[1, 2] = replace(timeline[1, 2], sealed=14.1)
+    timeline[0, 3] = replace(timeline[0, 3], sealed=19.0)
+    draw_timeline(timeline, "a title", Path("timeline.png"))
+    (axes,) = figures[0].axes
+    assert [(text.get_text(), text.xy[0]) for text in axes.texts] == [("1", 5.0), ("2", 10.0), ("3", 15.0)]
+    (stars,) = [points for points in axes.collections if points.get_label() == "mined the block"]
+    assert sorted(stars.get_offsets().tolist()) == [[14.1, 1.0], [19.0, 0.0]]
+
+
+def test_no_two_lines_or_bars_are_alike() -> None:
+    lines = [line_style(place, 49) for place in range(49)]
+    assert len({(str(line["color"]), str(line["linestyle"]), line["marker"]) for line in lines}) == 49
+    assert len({(bar["facecolor"], bar["hatch"]) for bar in map(bar_style, range(49))}) == 49
+
+
+def test_colours_are_told_apart_by_colour_blind_readers() -> None:
+    """Each pair of the first six differs clearly as a deuteranope or a protanope sees it (Viénot et al., 1999)."""
+    colours = [[int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)] for text in COLOURS[:6]]
+    linear = np.array(colours) ** 2.2
+    for matrix in (
+        [[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]],
+        [[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]],
+    ):
+        seen = np.clip(linear @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
+        distances = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(len(seen), 1)]
+        assert distances.min() > 0.12, distances
+
+
 def test_peers_that_did_nothing_leave_the_timeline_empty(tmp_path: Path) -> None:
-    draw_timeline({(0, 1): Span()}, tmp_path / "timeline.png")
+    draw_timeline({(0, 1): Span()}, "a title", tmp_path / "timeline.png")
     assert (tmp_path / "timeline.png").stat().st_size > 1_000

@@ -1,0 +1,54 @@
+"""How pictures tell things apart: colours for colour-blind readers, and lines that show each other where they coincide.
+
+Colours: Okabe and Ito, "Color Universal Design", 2008, without its yellow, which is faint on white, and with grey for
+its black, which is for the numbers of papers.
+"""
+
+from typing import Any
+
+from fedchain.simulator.scenario import Scenario
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666")
+"""Of lines, bars and boxes, in this order."""
+
+LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\", "---", "+++")
+
+WIDTHS = (1.2, 3.4)
+"""Of the last and of the first line, in points: a line that lies on another one leaves its edges free."""
+
+
+def line_style(place: int, count: int, rank: int | None = None) -> dict[str, Any]:
+    """What matplotlib is told of a line: no two of the first 49 are alike.
+
+    Args:
+        place: which one it is, wherever it is drawn.
+        count: lines in the picture.
+        rank: which of them it is, from the lowest; ``place`` unless it is given.
+    """
+    rank = place if rank is None else rank
+    thin, thick = WIDTHS
+    return {
+        "color": colour(place),
+        "linestyle": LINES[(place + place // len(COLOURS)) % len(LINES)],
+        "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
+        "markersize": 4,
+        "linewidth": thin if count < 2 else thick - (thick - thin) * rank / (count - 1),
+    }
+
+
+def bar_style(place: int) -> dict[str, Any]:
+    """The same of a bar or box."""
+    hatch = HATCHES[(place + place // len(COLOURS)) % len(HATCHES)]
+    return {"facecolor": colour(place), "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+
+
+def colour(place: int) -> str:
+    """The colour of the thing at ``place``."""
+    return COLOURS[place % len(COLOURS)]
+
+
+def title_of(scenario: Scenario) -> str:
+    """What a picture of one run says above all: method, data, peers and seed."""
+    return f"{scenario.method} on {scenario.dataset}: {scenario.peers} peers, seed {scenario.seed}"
