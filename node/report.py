@@ -23,6 +23,7 @@ from fedchain.node.core.notices import (
 from fedchain.node.core.observations import CLOCK_OFF_MS
 
 if TYPE_CHECKING:
+    from fedchain.node.core.node import Node
     from fedchain.node.service import Service
 
 log = logging.getLogger("fedchain.node")
@@ -89,6 +90,34 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
         "epsilon": activity.epsilon,
         "waiting_for": waiting_for(service, missing),
         "refused": dict(activity.refused),
+        "open": open_height(node),
+    }
+
+
+def open_height(node: "Node") -> dict[str, Any]:
+    """What came for the next block so far: posts, candidates, and the votes of the attempt that goes on."""
+    agreement = node.voting.agreement
+    votes = {
+        kind.name.lower(): {
+            address(voter): vote.block_hash.hex()
+            for voter, vote in sorted(agreement.ballots.ballot(agreement.attempt, kind).first.items())
+        }
+        for kind in VoteKind
+    }
+    return {
+        "posts": {address(post.sender): post.payload_size for post in node.open_posts()},
+        "candidates": [
+            {
+                "hash": entry.hash.hex(),
+                "miner": address(entry.block.header.miner),
+                "posts": entry.posts,
+                "knowledge_root": entry.block.header.knowledge_root.hex(),
+                "checked": entry.is_valid or entry.is_refuted,
+                "recomputed": entry.recomputed.hex(),
+            }
+            for entry in node.ledger.entries.values()
+        ],
+        "votes": votes,
     }
 
 

@@ -1,9 +1,8 @@
 """``fedchain explorer``: the chain explorer's answers as tables for people and as JSON for programs."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
+from fedchain.chain.explorer.plain import plain
 from fedchain.chain.explorer.views import is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE, chain_folder
@@ -21,12 +21,18 @@ from fedchain.crypto.exceptions import CryptoError
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
 
+Serve = Callable[[Sequence[Path], RulesOf, str, int, Sequence[str]], None]
+"""Serves the chains in folders on a host and a port, under further names, until Ctrl-C."""
+
+PORT = 8420
+"""Where ``serve`` listens unless it is told otherwise."""
+
 Folder = Annotated[Path, typer.Argument(help="A run's folder, or the folder of the chain in it.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def explorer_app(rules_of: RulesOf) -> typer.Typer:
-    """The commands; ``rules_of`` is asked only by those that read knowledge."""
+def explorer_app(rules_of: RulesOf, serve_web: Serve) -> typer.Typer:
+    """The commands; ``rules_of`` is asked only by those that read knowledge, ``serve_web`` by the one that serves."""
     app = typer.Typer(help="Inspect a chain: a run folder's or a node's.", no_args_is_help=True)
     for command in (status, blocks, block, tx, members, peer, round_, proof):
         app.command(command.__name__.rstrip("_"))(command)
@@ -60,7 +66,28 @@ def explorer_app(rules_of: RulesOf) -> typer.Typer:
         """Write the newest knowledge (knowledge.safetensors) and the chain (chain.jsonl, a block a line)."""
         with _open(folder) as explorer:
             written = _export(explorer, rules_of(explorer.genesis), out)
-            typer.echo(json.dumps(_plain(written)) if as_json else "\n".join(f"wrote {path}" for path in written))
+            typer.echo(json.dumps(plain(written)) if as_json else "\n".join(f"wrote {path}" for path in written))
+
+    @app.command()
+    def serve(
+        folders: Annotated[
+            list[Path],
+            typer.Argument(
+                metavar="FOLDER…",
+                help="Folders of runs, nodes or test networks, or of several runs.",
+                show_default=False,
+            ),
+        ],
+        host: Annotated[str, typer.Option(help="Address to listen on; this machine alone by default.")] = "127.0.0.1",
+        port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any that is free.")] = PORT,
+        allow_host: Annotated[
+            list[str] | None,
+            typer.Option(help="Name, beside localhost, under which browsers may ask for it; repeat it."),
+        ] = None,
+    ) -> None:
+        """Show chains in a browser: read-only, also while their nodes run. Ctrl-C ends it."""
+        with _clear_errors():
+            serve_web(folders, rules_of, host, port, allow_host or ())
 
     return app
 
@@ -150,14 +177,23 @@ def proof(
 
 @contextmanager
 def _open(folder: Path) -> Iterator[Explorer]:
-    """The boundary of every command: what is wrong with the request or the folder becomes one line and exit code 2."""
-    try:
+    """The chain in a folder, inside the boundary of every command."""
+    with _clear_errors():
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
         if several := _chains_in(folder):
             raise NotFound(f"{folder} holds {len(several)} chains; name one of {', '.join(map(str, several))}")
         with Store.open(chain_folder(folder), read_only=True) as store:
             yield Explorer(store)
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """What is wrong with the request or the folder becomes one line and exit code 2."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
     except BrokenPipeError:
         # Whoever reads the output has seen enough; click knows what to do.
         raise
@@ -194,7 +230,7 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     try:
         with unfinished.open("w", encoding="utf-8") as file:
             for view in explorer.views():
-                file.write(json.dumps(_plain(view)) + "\n")
+                file.write(json.dumps(plain(view)) + "\n")
         with files[0].open("xb") as file_of_knowledge:
             file_of_knowledge.write(knowledge)
         unfinished.rename(files[1])
@@ -205,7 +241,7 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
 
 def _show(answer: Any, as_json: bool, explorer: Explorer) -> None:
     if as_json:
-        typer.echo(json.dumps(_plain(answer), indent=2))
+        typer.echo(json.dumps(plain(answer), indent=2))
         return
     # Only those who read tables wait for rich.
     from fedchain.chain.explorer.tables import render
@@ -215,14 +251,3 @@ def _show(answer: Any, as_json: bool, explorer: Explorer) -> None:
     console = Console()
     for part in render(answer, explorer.genesis):
         console.print(part, crop=False)
-
-
-def _plain(value: Any) -> Any:
-    """The answer as JSON has it: objects by field, hashes in hexadecimal."""
-    if is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value) if isinstance(value, Path) else value

@@ -6,11 +6,12 @@ whole chain walks over it, and no answer holds more of it than it shows.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
 from fedchain.chain.block import Block, Header
 from fedchain.chain.difficulty import work_from_bits
-from fedchain.chain.exceptions import InvalidPayload, NotFound, StoreCorrupt
+from fedchain.chain.exceptions import ChainError, InvalidPayload, NotFound, StoreCorrupt
 from fedchain.chain.explorer.audit import ChainAudit, audit_chain
 from fedchain.chain.explorer.block_views import (
     phase_name,
@@ -22,7 +23,7 @@ from fedchain.chain.explorer.block_views import (
     view_post,
 )
 from fedchain.chain.explorer.history import Entry, follow, post_hash, skim, walk
-from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, begins_with, find_hash, find_member, read_prefix
+from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, begins_with, find_hash, find_member, range_of, read_prefix
 from fedchain.chain.explorer.views import (
     NAMED_READERS,
     Absence,
@@ -30,16 +31,27 @@ from fedchain.chain.explorer.views import (
     BlockView,
     ChainStatus,
     Conviction,
+    Counts,
     KnowledgeView,
     MemberSummary,
     PartsView,
     PeerView,
     Prototype,
+    Recomputation,
     RoundView,
     TransactionProof,
     TransactionView,
 )
-from fedchain.chain.knowledge import AGGREGATOR, EMPTY_ROOT, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
+from fedchain.chain.knowledge import (
+    AGGREGATOR,
+    EMPTY_ROOT,
+    EVERYBODY,
+    NEXT_AGGREGATOR,
+    Part,
+    Rules,
+    missing_contents,
+    recompute,
+)
 from fedchain.chain.merkle import merkle_proof
 from fedchain.chain.state import (
     EMPTY_KNOWLEDGE,
@@ -53,7 +65,7 @@ from fedchain.chain.state import (
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.address import address
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.signatures import PublicKey
 
 
@@ -103,6 +115,20 @@ class Explorer:
             raise StoreCorrupt(f"{store.folder}: the head does not stand on the state that is kept with it")
         self._state = state
 
+    @property
+    def held(self) -> range:
+        """Heights of the final blocks, from the base to the head."""
+        return range(self._base, self._state.height + 1)
+
+    @property
+    def state(self) -> State:
+        """The state behind the head."""
+        return self._state
+
+    def candidates(self) -> tuple[Block, ...]:
+        """Open candidates: blocks that may still become final."""
+        return tuple(item for item in self._store.candidates() if item.header.parent_hash == self._state.block_hash)
+
     def status(self) -> ChainStatus:
         """The chain at a glance."""
         genesis, head, state = self.genesis, self._head, self._state
@@ -130,10 +156,10 @@ class Explorer:
             quorum=votes_required(genesis, state.electors),
             liars_max=genesis.fault_model.faulty(count),
             votes=0 if head is None else len(head.certificate.votes),
-            candidates=len(self._candidates()),
+            candidates=len(self.candidates()),
             posts=posts,
             payload_bytes=payload_bytes,
-            convictions=self._convictions(),
+            convictions=self._convictions,
         )
 
     def blocks(self, limit: int) -> tuple[BlockSummary, ...]:
@@ -148,18 +174,27 @@ class Explorer:
             return view_block(self._store, self._entry(int(name)))
         if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
             raise NotFound(f"no block at height {name}: {heights}")
-        known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self._candidates()}
+        known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self.candidates()}
         prefix = read_prefix(name, "block")
-        hashes = self._store.hashes(self._base, self._state.height)
-        known |= {item: height for item, height in hashes if begins_with(item, prefix)}
+        if (between := range_of(prefix)) is not None:
+            known |= dict(self._store.hashes(self._base, self._state.height, between))
         found = known[find_hash(name, known, "block")]
         if isinstance(found, Block):
             return view_candidate(self._store, found, self._state)
         return view_block(self._store, self._entry(found))
 
-    def transaction(self, name: str) -> TransactionView:
-        """A counted post by its hash or the beginning of it. Raises NotFound."""
-        transaction, place = self._find_transaction(name)
+    def lost(self, first: int, last: int) -> tuple[BlockSummary, ...]:
+        """Blocks between two heights that were mined by whom the store belongs to and did not become final."""
+        final = {item for item, _ in self._store.hashes(first, last)}
+        blocks = self._store.own_candidates(first, min(last, self._state.height))
+        return tuple(summarize_candidate(self.genesis, block) for block in blocks if block.hash not in final)
+
+    def transaction(self, name: str, heights: Iterable[int] | None = None) -> TransactionView:
+        """A counted post by its hash or the beginning of it, looked for in all blocks or at ``heights``.
+
+        Raises NotFound.
+        """
+        transaction, place = self._find_transaction(name, heights)
         post = view_post(self._store, transaction)
         if isinstance(place, Block):
             return TransactionView(post, summarize_candidate(self.genesis, place), False)
@@ -172,59 +207,87 @@ class Explorer:
             NotFound: no member, or several.
             InvalidAddress: not an address at all.
         """
-        member, state = find_member(name, self.genesis.members), self._state
+        member = find_member(name, self.genesis.members)
         posts, mined, offsets = list[Transaction](), 0, list[int]()
-        for block in skim(self._store, self._base, state.height):
+        for block in skim(self._store, self.held):
             posts += (Transaction.from_record(fields) for fields in block.posts if fields[2] == member)
             mined += block.header.miner == member
             if member in block.clocks_ms:
                 offsets.append(block.clocks_ms[member] - _median(block.clocks_ms.values()))
-        crimes = (crime for crime in self._convictions() if crime.member == address(member))
-        return PeerView(
-            number=self.genesis.index[member],
-            address=address(member),
-            public_key=member,
-            elector=member in state.electors,
-            aggregator=address(member) == self._aggregator_of(self._round_number),
-            expected=member in expected_contributors(state),
+        counts = Counts(
             posts=len(posts),
             payload_bytes=sum(post.payload_size for post in posts),
             last_round=max((post.round for post in posts), default=None),
             blocks_mined=mined,
             votes=len(offsets),
             clock_offset_ms=_median(offsets) if offsets else None,
+        )
+        return self.peer_of(member, counts)
+
+    def peer_of(self, member: PublicKey, counts: Counts) -> PeerView:
+        """The same for who has counted already."""
+        state = self._state
+        crimes = (crime for crime in self._convictions if crime.member == address(member))
+        return PeerView(
+            number=self.genesis.index[member],
+            address=address(member),
+            public_key=member,
+            elector=member in state.electors,
+            aggregator=address(member) == self._aggregator_of(self._round_number),
+            expected=member in self._expected,
+            posts=counts.posts,
+            payload_bytes=counts.payload_bytes,
+            last_round=counts.last_round,
+            blocks_mined=counts.blocks_mined,
+            votes=counts.votes,
+            clock_offset_ms=counts.clock_offset_ms,
             conviction=next(crimes, None),
         )
 
     def members(self) -> tuple[MemberSummary, ...]:
         """All members by their numbers, and what they did."""
-        members, state = self.genesis.members, self._state
-        posts, mined, last_rounds = Counter[PublicKey](), Counter[PublicKey](), dict[PublicKey, int]()
+        members, last_rounds = self.genesis.members, dict[PublicKey, int]()
+        posts, sizes, mined = Counter[PublicKey](), Counter[PublicKey](), Counter[PublicKey]()
         offsets: dict[PublicKey, list[int]] = {}
-        for block in skim(self._store, self._base, state.height):
+        for block in skim(self._store, self.held):
             mined[block.header.miner] += 1
             for fields in block.posts:
                 post = Transaction.from_record(fields)
                 posts[post.sender] += 1
+                sizes[post.sender] += post.payload_size
                 last_rounds[post.sender] = max(post.round, last_rounds.get(post.sender, 0))
             median = _median(block.clocks_ms.values())
             for voter, clock_ms in block.clocks_ms.items():
                 offsets.setdefault(voter, []).append(clock_ms - median)
-        crimes, expected = {crime.member: crime.crime for crime in self._convictions()}, expected_contributors(state)
         return tuple(
-            MemberSummary(
-                number=number,
-                address=address(member),
-                posts=posts[member],
-                blocks_mined=mined[member],
-                votes=len(offsets.get(member, ())),
-                elector=member in state.electors,
-                expected=member in expected,
-                last_round=last_rounds.get(member),
-                clock_offset_ms=_median(offsets[member]) if member in offsets else None,
-                crime=crimes.get(address(member), ""),
+            self.member_of(
+                member,
+                Counts(
+                    posts=posts[member],
+                    payload_bytes=sizes[member],
+                    last_round=last_rounds.get(member),
+                    blocks_mined=mined[member],
+                    votes=len(offsets.get(member, ())),
+                    clock_offset_ms=_median(offsets[member]) if member in offsets else None,
+                ),
             )
-            for number, member in enumerate(members)
+            for member in members
+        )
+
+    def member_of(self, member: PublicKey, counts: Counts) -> MemberSummary:
+        """A member in a list, for who has counted already."""
+        view = self.peer_of(member, counts)
+        return MemberSummary(
+            number=view.number,
+            address=view.address,
+            posts=view.posts,
+            blocks_mined=view.blocks_mined,
+            votes=view.votes,
+            elector=view.elector,
+            expected=view.expected,
+            last_round=view.last_round,
+            clock_offset_ms=view.clock_offset_ms,
+            crime="" if view.conviction is None else view.conviction.crime,
         )
 
     def round(self, number: int) -> RoundView:
@@ -296,9 +359,9 @@ class Explorer:
         """The final blocks in full, oldest first."""
         return (view_block(self._store, entry) for entry in walk(self._store, self._base, self._state.height))
 
-    def proof(self, name: str) -> TransactionProof:
+    def proof(self, name: str, heights: Iterable[int] | None = None) -> TransactionProof:
         """Prove that a final block counts a post, named as in :meth:`transaction`. Raises NotFound."""
-        transaction, place = self._find_transaction(name)
+        transaction, place = self._find_transaction(name, heights)
         block = place if isinstance(place, Block) else self._entry(place).block
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(transaction.hash)))
@@ -306,6 +369,20 @@ class Explorer:
     def verify(self, rules: Rules) -> ChainAudit:
         """Judge every final block again, as a member would that saw it for the first time."""
         return audit_chain(self._store, self._base, self._state.height, rules, self._content)
+
+    def recompute(self, rules: Rules, height: int) -> Recomputation:
+        """Make the knowledge of a final block again from its posts. Raises NotFound if the block is not held."""
+        entry = self._entry(height)
+        said = entry.block.header.knowledge_root
+        if entry.before is None:
+            return Recomputation(height, said, None, (), "the state that it stands on is not held")
+        if missing := missing_contents(entry.before, entry.block.transactions, self._content):
+            return Recomputation(height, said, None, tuple(missing), "")
+        try:
+            made = recompute(self.genesis, rules, entry.before, entry.block.transactions, self._content)
+        except ChainError as error:
+            return Recomputation(height, said, None, (), f"{type(error).__name__}: {error}")
+        return Recomputation(height, said, sha256(made), (), "")
 
     def _entry(self, height: int) -> Entry:
         entry = next(walk(self._store, height, height), None)
@@ -321,9 +398,12 @@ class Explorer:
                 return entry
         raise NotFound(f"no block closed {phase} of round {round_number}: {self._progress()}")
 
-    def _candidates(self) -> tuple[Block, ...]:
-        return tuple(item for item in self._store.candidates() if item.header.parent_hash == self._state.block_hash)
+    @cached_property
+    def _expected(self) -> frozenset[PublicKey]:
+        """Members whose posts are waited for."""
+        return expected_contributors(self._state)
 
+    @cached_property
     def _convictions(self) -> tuple[Conviction, ...]:
         heights = dict[Hash, int]()
         for height in self._store.heights_of_crimes():
@@ -331,13 +411,13 @@ class Explorer:
                 heights |= {crime.hash: height for crime in found[0].evidence}
         return tuple(view_conviction(crime, heights.get(crime.hash)) for crime in self._state.convicted)
 
-    def _find_transaction(self, name: str) -> tuple[Transaction, int | Block]:
+    def _find_transaction(self, name: str, heights: Iterable[int] | None) -> tuple[Transaction, int | Block]:
         """A post, and the height of the final block or the candidate that counts it."""
         prefix = read_prefix(name, "transaction")
         found: dict[Hash, tuple[Transaction, int | Block]] = {}
-        for candidate in self._candidates():
+        for candidate in self.candidates():
             found |= {post.hash: (post, candidate) for post in candidate.transactions if begins_with(post.hash, prefix)}
-        for block in skim(self._store, self._base, self._state.height):
+        for block in skim(self._store, self.held if heights is None else heights):
             for fields in block.posts:
                 if begins_with(post_hash(fields), prefix):
                     post = Transaction.from_record(fields)
@@ -379,8 +459,7 @@ class Explorer:
         return data
 
     def _heights(self, round_number: int) -> tuple[int, ...]:
-        held = range(self._base, self._state.height + 1)
-        return tuple(height for height in self._store.heights_of_round(round_number) if height in held)
+        return tuple(height for height in self._store.heights_of_round(round_number) if height in self.held)
 
     def _progress(self) -> str:
         held = f", and blocks are held from height {self._base} on" if self._base > 1 else ""

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.crypto.address import address, public_key_from_address
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.crypto.signatures import PublicKey
+
+DIGITS = frozenset("0123456789abcdef")
+"""Of hexadecimal numbers."""
 
 PREFIX_SIZE_MIN = 4
 """Hexadecimal digits of a hash, or letters at the end of an address, that are enough to ask for it."""
@@ -28,6 +31,13 @@ def read_prefix(name: str, what: str) -> str:
     if len(prefix) < PREFIX_SIZE_MIN:
         raise NotFound(f"{what} {name!r}: at least {PREFIX_SIZE_MIN} digits of a hash are needed")
     return prefix
+
+
+def range_of(prefix: str) -> tuple[bytes, bytes] | None:
+    """The lowest and the highest hash that begins with hexadecimal digits; None if these are none."""
+    if not prefix or not set(prefix) <= DIGITS or len(prefix) > 2 * HASH_SIZE:
+        return None
+    return bytes.fromhex(prefix.ljust(2 * HASH_SIZE, "0")), bytes.fromhex(prefix.ljust(2 * HASH_SIZE, "f"))
 
 
 def begins_with(content_hash: Hash, prefix: str) -> bool:

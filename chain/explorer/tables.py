@@ -11,19 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
+from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, printable, size
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
 from fedchain.terminal import Facts, Fitted
-
-DATE_MS_MIN = 10**11
-"""A chain founded before this, March 1973, was simulated: its times count from the start of the simulation."""
-
-DATE_MS_MAX = 250_000_000_000_000
-"""What voters with wrong clocks can make of a block's time: no date is written for the year 9892 and later."""
-
-LONG_MS = 900_000
-"""From a quarter of an hour on, times are shown as hours, minutes and seconds."""
 
 MATRIX_SIZE_MAX = 12
 """Classes whose cosines fit beside each other on a screen."""
@@ -203,13 +195,13 @@ class _Format:
             return (
                 f"{value / 1000:+.3f} s"
                 if abs(value) < LONG_MS
-                else f"{'-' if value < 0 else '+'}{_duration(abs(value))}"
+                else f"{'-' if value < 0 else '+'}{duration(abs(value))}"
             )
         if name.endswith("_ms"):
-            return _duration(value)
+            return duration(value)
         if name.endswith(("_bytes", "_size")):
-            return _size(value)
-        return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(value))
+            return size(value)
+        return printable(str(value))
 
     def _member(self, value: str, short: bool) -> str:
         """The number of a member, and its address, which ends otherwise than all others."""
@@ -229,24 +221,7 @@ class _Format:
         return text + (f" and {len(values) - len(shown)} more" if len(values) > len(shown) else "")
 
     def _time(self, time_ms: int, short: bool) -> str:
-        since = _duration(time_ms - self.created_ms)
+        since = duration(time_ms - self.created_ms)
         if short or self.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
             return f"+{since}"
         return f"{formatdate(time_ms / 1000, usegmt=True)} (+{since})"
-
-
-def _duration(time_ms: int) -> str:
-    """Tenths of a second below a quarter of an hour, then hours, minutes and seconds."""
-    if abs(time_ms) < LONG_MS:
-        return f"{time_ms / 1000:.1f} s"
-    minutes, seconds = divmod(time_ms // 1000, 60)
-    days, hours = divmod(minutes // 60, 24)
-    return (f"{days} d " if days else "") + f"{hours}:{minutes % 60:02}:{seconds:02}"
-
-
-def _size(size_bytes: int) -> str:
-    size, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
-    unit = next(units)
-    while size >= 1024 and unit != "GiB":
-        size, unit = size / 1024, next(units)
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -213,6 +213,24 @@ class MemberSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """What of a member is counted over the whole chain; the fields are those of ``PeerView``."""
+
+    posts: int
+    """Posts of it that were counted."""
+    payload_bytes: int
+    """Bytes of their payloads."""
+    last_round: int | None
+    """Round of its last counted post; None if it never posted."""
+    blocks_mined: int
+    """Final blocks that it mined."""
+    votes: int
+    """Certificates that hold a precommit of it."""
+    clock_offset_ms: int | None
+    """By how much its clock was ahead of the medians, as the median of its precommits; None if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class PeerView:
     """What a member did in the blocks that are held."""
 
@@ -322,6 +340,22 @@ class KnowledgeView:
     """By label; None for a method without class prototypes."""
     parts: tuple[PartsView, ...]
     """What it refers to, by round, sender and reader; empty for a method whose posts are whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """The knowledge of a block, made again from its posts."""
+
+    height: int
+    """Height of the block."""
+    said: Hash
+    """32 bytes: the root that its header commits to."""
+    made: Hash | None
+    """32 bytes: the root of what was made; None where nothing could be."""
+    missing: tuple[Hash, ...]
+    """Payloads or knowledge that it needs and that are not kept."""
+    error: str
+    """What else kept it from being made; empty if nothing did."""
 
 
 @dataclass(frozen=True, slots=True)

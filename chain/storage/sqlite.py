@@ -66,6 +66,7 @@ from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
 
 __all__ = ["DATABASE", "ROW_SIZE_MAX", "STORE_VERSION", "Store"]
 
@@ -199,9 +200,10 @@ class Store:
         found: Iterator[Candidate] = self._read(CANDIDATES, where)
         return (candidate.block for candidate in found)
 
-    def own_candidates(self) -> Iterator[Block]:
-        """All blocks that this node mined, also those that did not become final."""
-        found: Iterator[Candidate] = self._read(CANDIDATES, "WHERE is_own = 1 ORDER BY sequence")
+    def own_candidates(self, first: int = 0, last: int = 2**63 - 1) -> Iterator[Block]:
+        """Blocks that this node mined between two heights, all by default, also those that did not become final."""
+        where = "WHERE is_own = 1 AND height BETWEEN ? AND ? ORDER BY sequence"
+        found: Iterator[Candidate] = self._read(CANDIDATES, where, first, last)
         return (candidate.block for candidate in found)
 
     def votes(self, height: int) -> Iterator[Vote]:
@@ -237,6 +239,18 @@ class Store:
 
     # What people ask, beyond what a node needs.
 
+    def changes(self) -> int:
+        """A number that is another one once another process has written here; to ask for it reads no row."""
+        with disk_errors(self.folder):
+            (number,) = self._reader.execute("PRAGMA data_version").fetchone()
+            return int(number)
+
+    def owner(self) -> PublicKey | None:
+        """Whose node keeps its records here, by its own posts; None where it has none."""
+        with disk_errors(self.folder):
+            row = self._reader.execute("SELECT sender FROM posts ORDER BY sequence LIMIT 1").fetchone()
+            return row[0] if row is not None and isinstance(row[0], bytes) else None
+
     def holds_content(self, content_hash: Hash) -> bool:
         """Whether a content is held, as far as can be said without reading it."""
         with disk_errors(self.folder):
@@ -248,9 +262,11 @@ class Store:
         ((posts, payload_bytes),) = self._outline(sums, "height BETWEEN ? AND ?", first, last)
         return posts, payload_bytes
 
-    def hashes(self, first: int, last: int) -> Iterator[tuple[Hash, int]]:
-        """Hashes and heights of the final blocks between two heights."""
-        return self._outline("hash, height", "height BETWEEN ? AND ?", first, last)
+    def hashes(
+        self, first: int, last: int, between: tuple[bytes, bytes] = (b"", b"\xff" * 33)
+    ) -> Iterator[tuple[Hash, int]]:
+        """Hashes and heights of the final blocks between two heights, or of those whose hash is ``between`` two."""
+        return self._outline("hash, height", "height BETWEEN ? AND ? AND hash BETWEEN ? AND ?", first, last, *between)
 
     def heights_of_round(self, round_number: int) -> tuple[int, ...]:
         """Heights of the final blocks of a round."""
@@ -356,7 +372,7 @@ class Store:
                     self._report(table.key(row), error)
         return iter(found)
 
-    def _outline(self, columns: str, where: str, *parameters: int) -> Iterator[Any]:
+    def _outline(self, columns: str, where: str, *parameters: int | bytes) -> Iterator[Any]:
         """Columns of final blocks from their index, which is small: the blocks themselves are not read."""
         with disk_errors(self.folder):
             query = f"SELECT {columns} FROM finals INDEXED BY outline WHERE {where} ORDER BY height"

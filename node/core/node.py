@@ -211,6 +211,10 @@ class Node:
         there = set(self._context.catch_up.at_least(height))
         return [peer for peer in self._context.peers if peer not in there]
 
+    def open_posts(self) -> tuple[Transaction, ...]:
+        """Posts of the open phase that came so far, in sender order."""
+        return tuple(post for _, post in sorted(self._context.mempool.posts(self._context.phase).items()))
+
     def holds(self, post: Transaction) -> bool:
         """Whether a post would be counted in our next block."""
         return self._context.mempool.get((post.round, post.phase), post.sender) == post

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,9 @@ from typer.core import TyperCommand, TyperGroup
 import fedchain
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fedchain.chain.explorer.cli import RulesOf
     from fedchain.chain.genesis import Genesis
     from fedchain.learning.application import Application
 
@@ -80,7 +83,7 @@ def _genesis() -> typer.Typer:
 def _explorer() -> typer.Typer:
     from fedchain.chain.explorer.cli import explorer_app
 
-    return explorer_app(rules_of)
+    return explorer_app(rules_of, serve_web)
 
 
 COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = MappingProxyType(
@@ -254,6 +257,13 @@ def rules_of(genesis: "Genesis") -> "Application":
     from fedchain.node.task import rules_of as read_rules
 
     return read_rules(genesis)
+
+
+def serve_web(folders: "Sequence[Path]", rules: "RulesOf", host: str, port: int, hosts: "Sequence[str]") -> None:
+    """Show chains in a browser; imports a web server, so only when it is asked for."""
+    from fedchain.node.web.serving import serve
+
+    serve(folders, rules, host, port, hosts)
 
 
 def vectors() -> None:

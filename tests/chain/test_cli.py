@@ -48,8 +48,12 @@ def run_folder(tmp_path: Path, chain: ChainBuilder) -> Path:
     return tmp_path / "run"
 
 
+def no_server(*given: object) -> None:
+    raise AssertionError("only serve serves")
+
+
 def explore(*arguments: object, rules: FakeRules | None = None) -> Result:
-    app = explorer_app(lambda genesis: rules or FakeRules())
+    app = explorer_app(lambda genesis: rules or FakeRules(), no_server)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
@@ -238,7 +242,7 @@ def test_only_what_reads_knowledge_asks_for_the_rules(run_folder: Path, chain: C
     def refuse(genesis: Genesis) -> FakeRules:
         raise AssertionError("the rules import torch")
 
-    app, post = explorer_app(refuse), chain.blocks[chain.tip].transactions[0]
+    app, post = explorer_app(refuse, no_server), chain.blocks[chain.tip].transactions[0]
     for arguments in (
         ["status"],
         ["blocks"],
@@ -476,7 +480,20 @@ def test_importing_the_commands_is_cheap() -> None:
 
 
 def test_every_command_has_help() -> None:
-    names = ["status", "blocks", "block", "tx", "members", "peer", "round", "knowledge", "proof", "verify", "export"]
-    app = typer.main.get_group(explorer_app(lambda genesis: FakeRules()))
+    names = [
+        "status",
+        "blocks",
+        "block",
+        "tx",
+        "members",
+        "peer",
+        "round",
+        "knowledge",
+        "proof",
+        "verify",
+        "export",
+        "serve",
+    ]
+    app = typer.main.get_group(explorer_app(lambda genesis: FakeRules(), no_server))
     assert sorted(app.commands) == sorted(names)
     assert all(command.help for command in app.commands.values())

@@ -1,0 +1,244 @@
+"""What is counted over the whole chain, read once and kept in little memory for who asks again and again.
+
+One line for each final block stands for what a walk over the chain would read; new blocks add theirs.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.encoding import decode, encode, expect_record
+from fedchain.chain.explorer.block_views import phase_name
+from fedchain.chain.explorer.history import post_hash
+from fedchain.chain.explorer.views import BlockSummary, Counts
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.address import address
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
+
+KEY_SIZE = 8
+"""Bytes of the hash of a post that are kept; the block has the rest."""
+
+STRANGER = -1
+"""Stands for a key that is no member's: only a chain that breaks the rules has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is kept of a final block."""
+
+    hash: Hash
+    """32 bytes: the block."""
+    height: int
+    """Blocks before it, the genesis document included."""
+    round: int
+    """Round that it belongs to."""
+    phase: int
+    """Phase that it closes, from 0."""
+    miner: PublicKey
+    """32 bytes: the member that mined it."""
+    knowledge_root: Hash
+    """32 bytes: SHA-256 of the knowledge that its phase leaves behind."""
+    time_ms: int
+    """Its time, in milliseconds since the Unix epoch; see ``block_time_ms``."""
+    mining_ms: int
+    """How long it was mined, in milliseconds, as the median of its voters says."""
+    attempt: int
+    """Attempt in which its voters agreed, from 0."""
+    votes: int
+    """Precommits that made it final."""
+    senders: "array[int]"
+    """Places of the members whose posts it counts."""
+    sizes: "array[int]"
+    """Bytes of their payloads."""
+    voters: "array[int]"
+    """Places of the members in the certificate that is held of it."""
+    offsets_ms: "array[int]"
+    """By how much their clocks were ahead of their median, in milliseconds."""
+
+
+@dataclass(slots=True)
+class _Total:
+    """Counts of one member that grow line by line."""
+
+    posts: int = 0
+    payload_bytes: int = 0
+    last_round: int | None = None
+    offsets_ms: "array[int]" = field(default_factory=lambda: array("q"))  # ascending
+
+    def add(self, place: int, line: Line) -> None:
+        for sender, size in zip(line.senders, line.sizes, strict=True):
+            if sender == place:
+                self.posts, self.payload_bytes = self.posts + 1, self.payload_bytes + size
+                self.last_round = max(line.round, self.last_round or 0)
+        if place in line.voters:
+            insort(self.offsets_ms, line.offsets_ms[line.voters.index(place)])
+
+    def copy(self) -> "_Total":
+        return _Total(self.posts, self.payload_bytes, self.last_round, self.offsets_ms[:])
+
+    def counts(self, mined: int) -> Counts:
+        votes = len(self.offsets_ms)
+        offset = self.offsets_ms[(votes - 1) // 2] if votes else None
+        return Counts(self.posts, self.payload_bytes, self.last_round, mined, votes, offset)
+
+
+class Columns:
+    """The lines of a chain's final blocks, oldest first."""
+
+    def __init__(self, genesis: Genesis) -> None:
+        self._genesis = genesis
+        self._keys = {member: member for member in genesis.members}
+        self._clear(1)
+
+    def _clear(self, base: int) -> None:
+        self._lines: list[Line] = []
+        self._base = base
+        self._next = base  # height that is read next
+        self._is_open = False  # whether the last line was read before the block after it was there
+        self._totals = [_Total() for _ in self._genesis.members]  # over all lines but an open one
+        self._mined: dict[PublicKey, int] = {}
+        self._post_keys = bytearray()  # the first KEY_SIZE bytes of the hash of each post
+        self._post_heights = array("Q")
+
+    def read(self, store: Store, base: int, head: int, count: int = 2**63) -> bool:
+        """Read up to ``count`` blocks that are not known yet; whether all up to the ``head`` are known now.
+
+        Raises InvalidEncoding.
+        """
+        if base != self._base or head < self._next - 1 or not self._is_continued(store):
+            self._clear(base)
+        elif self._is_open and self._next <= head:
+            self._forget_last()  # the next block says which votes made it final
+        last = min(head, self._next + count - 1)
+        following = store.encoded(self._next) if self._next <= last else None
+        for height in range(self._next, last + 1):
+            found, following = following, store.encoded(height + 1) if height < head else None
+            if found is not None:
+                self._add(store, height, found, None if following is None else following[0])
+                if height < head:
+                    self._total(self._lines[-1])
+        self._next = max(self._next, last + 1)
+        self._is_open = bool(self._lines) and self._lines[-1].height == head
+        return self._next > head
+
+    @property
+    def height(self) -> int:
+        """The highest block that was read; one below the base where there is none."""
+        return self._next - 1
+
+    def lines(self, first: int = 0, last: int = 2**63) -> Iterator[Line]:
+        """The lines between two heights, oldest first; blocks that are not held have none."""
+        start = bisect_left(self._lines, first, key=_height_of)
+        yield from self._lines[start : bisect_right(self._lines, last, key=_height_of)]
+
+    def summary(self, line: Line) -> BlockSummary:
+        """The block of a line in a list."""
+        return BlockSummary(
+            height=line.height,
+            hash=line.hash,
+            round=line.round,
+            phase=phase_name(self._genesis, line.round, line.phase),
+            miner=address(line.miner),
+            time_ms=line.time_ms,
+            mining_time_ms=line.mining_ms,
+            posts=len(line.senders),
+            votes=line.votes,
+        )
+
+    def count(self, member: PublicKey) -> Counts:
+        """What one member did."""
+        place = self._genesis.index[member]
+        total = self._totals[place]
+        if self._is_open and self._lines:
+            total = total.copy()
+            total.add(place, self._lines[-1])
+        mined = self._mined.get(member, 0) + (self._is_open and self._lines[-1].miner == member)
+        return total.counts(mined)
+
+    def heights_of_post(self, prefix: str) -> list[int]:
+        """Heights of blocks that may count a post whose hash begins with these hexadecimal digits."""
+        digits = prefix[: 2 * KEY_SIZE]
+        sought, found, place = bytes.fromhex(digits[: len(digits) // 2 * 2]), set[int](), -1
+        while (place := self._post_keys.find(sought, place + 1)) >= 0:
+            number, rest = divmod(place, KEY_SIZE)
+            if rest == 0 and self._post_keys[place : place + KEY_SIZE].hex().startswith(digits):
+                found.add(self._post_heights[number])
+        return sorted(found)
+
+    def _is_continued(self, store: Store) -> bool:
+        """Whether the last line is still a block of the chain: a folder may have been cut back and filled again."""
+        if not self._lines:
+            return True
+        last = self._lines[-1]
+        return any(item == last.hash for item, _ in store.hashes(last.height, last.height))
+
+    def _total(self, line: Line) -> None:
+        for place in {*line.senders, *line.voters} - {STRANGER}:
+            self._totals[place].add(place, line)
+        self._mined[line.miner] = self._mined.get(line.miner, 0) + 1
+
+    def _forget_last(self) -> None:
+        line = self._lines.pop()
+        self._next = line.height
+        while self._post_heights and self._post_heights[-1] == line.height:
+            self._post_heights.pop()
+            del self._post_keys[-KEY_SIZE:]
+
+    def _add(self, store: Store, height: int, found: tuple[bytes, bytes], following: bytes | None) -> None:
+        header, posts, carried = _read_block(found[0])
+        held = Certificate.from_record(decode(found[1], len(found[1])))
+        certificate = held
+        block_hash = sha256(encode(header))
+        if following is not None:
+            next_header, _, next_carried = _read_block(following)
+            if next_carried is not None and next_header[1] == block_hash:
+                certificate = next_carried
+        before_ms = self._time_before(store, height, carried)
+        time_ms = certificate.clock_ms if before_ms is None else max(before_ms + 1, certificate.clock_ms)
+        index, median = self._genesis.index, held.clock_ms
+        self._lines.append(
+            Line(
+                hash=block_hash,
+                height=height,
+                round=header[3],
+                phase=header[4],
+                miner=self._keys.setdefault(header[11], header[11]),
+                knowledge_root=header[9],
+                time_ms=time_ms,
+                mining_ms=certificate.mining_ms,
+                attempt=certificate.attempt,
+                votes=len(certificate.votes),
+                senders=array("i", [index.get(post[2], STRANGER) for post in posts]),
+                sizes=array("Q", [post[4] for post in posts]),
+                voters=array("i", [index.get(vote.voter, STRANGER) for vote in held.votes]),
+                offsets_ms=array("q", [vote.clock_ms - median for vote in held.votes]),
+            )
+        )
+        for post in posts:
+            self._post_keys += post_hash(post)[:KEY_SIZE]
+            self._post_heights.append(height)
+
+    def _time_before(self, store: Store, height: int, carried: Certificate | None) -> int | None:
+        """Time of the block before the one at ``height``; None where nothing leads there."""
+        if height == 1:
+            return self._genesis.created_ms
+        if self._lines and self._lines[-1].height == height - 1:
+            return self._lines[-1].time_ms
+        state = store.state_before(height) if height == self._base else store.stored_state(height)
+        if state is None or carried is None:
+            return None
+        return max(state.settled_time_ms + 1, carried.clock_ms)
+
+
+def _height_of(line: Line) -> int:
+    return line.height
+
+
+def _read_block(data: bytes) -> tuple[list, list, Certificate | None]:  # type: ignore[type-arg]
+    """Canonical fields of the header and of the posts, and the certificate that the block carries."""
+    header, _, posts, carried, _ = expect_record(decode(data, len(data)), "block", (list, bytes, list, list, list))
+    return header, posts, Certificate.from_record(carried[0]) if carried else None

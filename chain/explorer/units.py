@@ -1,0 +1,33 @@
+"""Times, sizes and texts as people read them, in tables and on pages alike."""
+
+DATE_MS_MIN = 10**11
+"""A chain founded before this, March 1973, was simulated: its times count from the start of the simulation."""
+
+DATE_MS_MAX = 250_000_000_000_000
+"""What voters with wrong clocks can make of a block's time: no date is written for the year 9892 and later."""
+
+LONG_MS = 900_000
+"""From a quarter of an hour on, times are shown as hours, minutes and seconds."""
+
+
+def duration(time_ms: int) -> str:
+    """Tenths of a second below a quarter of an hour, then hours, minutes and seconds."""
+    if abs(time_ms) < LONG_MS:
+        return f"{time_ms / 1000:.1f} s"
+    minutes, seconds = divmod(time_ms // 1000, 60)
+    days, hours = divmod(minutes // 60, 24)
+    return (f"{days} d " if days else "") + f"{hours}:{minutes % 60:02}:{seconds:02}"
+
+
+def size(size_bytes: int) -> str:
+    """Bytes in the largest unit of which there is one."""
+    count, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
+    unit = next(units)
+    while count >= 1024 and unit != "GiB":
+        count, unit = count / 1024, next(units)
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def printable(text: str) -> str:
+    """A text that came from others without letters that would move what stands around it."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

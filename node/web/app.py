@@ -1,0 +1,388 @@
+"""The web application: which address shows what, and what every answer carries for safety.
+
+Answers come from threads, so that a long one stops no other. Nothing here writes anything.
+"""
+
+import ipaddress
+import json
+import logging
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import fedchain
+from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.chain.explorer.views import ChainStatus, Recomputation
+from fedchain.crypto.exceptions import CryptoError
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.learning.exceptions import LearningError
+from fedchain.node.web import pages
+from fedchain.node.web.chains import Chain, Reading
+from fedchain.node.web.formats import Names, filters
+from fedchain.node.web.interface import interface_routes
+from fedchain.node.web.knowledge import KnowledgeReader
+from fedchain.node.web.live import Live
+
+log = logging.getLogger("fedchain.web")
+
+FOLDER = Path(__file__).parent
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-cache",
+}
+"""Of every answer: nothing is loaded from elsewhere, nothing inline runs, and no other site may frame or read it."""
+
+PAGES_KEPT = 256
+"""Pages that are kept until their chain changes: a hundred open tabs are rendered once."""
+
+RECOMPUTED_KEPT = 256
+"""Blocks whose recomputed knowledge is remembered until others were asked for."""
+
+STREAMS_MAX = 512
+"""Browsers that are told of changes at the same time."""
+
+SILENT_FOR_S = 15.0
+"""Seconds without news after which a stream says that it is there."""
+
+
+class Site:
+    """The pages over some chains.
+
+    Args:
+        chains: what is shown.
+        hosts: names, beside localhost, under which the site may be asked.
+    """
+
+    def __init__(self, chains: Sequence[Chain], hosts: Sequence[str] = ()) -> None:
+        self.chains = {chain.key: chain for chain in chains}
+        self.live = Live(chains)
+        self.knowledge = KnowledgeReader()
+        self._kept: dict[str, tuple[str, bytes, int]] = {}
+        self._recomputed: dict[tuple[str, Hash], Recomputation] = {}
+        self._recomputations = 0
+        self._recomputing = threading.Lock()
+        self._streams = 0
+        self._templates = make_templates()
+        self.app: ASGIApp = Guard(self._application(), frozenset(hosts))
+        """The application, for a server."""
+
+    def _application(self) -> Starlette:
+        shown: list[tuple[str, Callable[[Chain, Reading, Request], pages.Context]]] = [
+            ("home", lambda chain, reading, request: pages.home(chain, reading, request.query_params)),
+            ("blocks", lambda chain, reading, request: pages.blocks(chain, reading, request.query_params)),
+            ("block", self._block),
+            ("members", lambda chain, reading, request: pages.members(chain, reading, request.query_params)),
+            ("member", lambda chain, reading, request: pages.member(chain, reading, request.path_params["name"])),
+            ("rounds", lambda chain, reading, request: pages.rounds(chain, reading, request.query_params)),
+            ("round", lambda chain, reading, request: pages.round_(chain, reading, request.path_params["name"])),
+            ("knowledge", self._knowledge),
+            ("tx", lambda chain, reading, request: pages.transaction(chain, reading, request.path_params["name"])),
+            ("proof", lambda chain, reading, request: pages.proof(chain, reading, request.path_params["name"])),
+            ("genesis", lambda chain, reading, request: pages.genesis(chain, reading, request.query_params)),
+        ]
+        paths = {"home": "/{chain}/", "knowledge": "/{chain}/knowledge/{name}"}
+        named = {"block", "member", "round", "tx", "proof"}
+        routes: list[Any] = [
+            Route("/", self._front),
+            Route("/compare", self._compare),
+            Mount("/static", StaticFiles(directory=FOLDER / "static")),
+            Mount("/api/v1", routes=interface_routes(self.chains)),
+            *(
+                Route(
+                    paths.get(name, f"/{{chain}}/{name}" + ("/{name}" if name in named else "")), self._page(name, make)
+                )
+                for name, make in shown
+            ),
+            Route("/{chain}/knowledge", self._page("knowledge", self._knowledge)),
+            Route("/{chain}/search", self._search),
+            Route("/{chain}/events", self._events),
+            Route("/{chain}/block/{name}/recompute", self._recompute, methods=["POST"]),
+            Route("/{chain}/proof/{name}/proof.json", self._proof_file),
+            Route("/{chain}/genesis.fedchain", self._genesis_file),
+            Route("/proof_check.py", self._proof_check),
+            Route("/{chain}", self._to_home),
+        ]
+        handlers: Mapping[Any, Any] = {
+            ChainError: self._refused,
+            CryptoError: self._refused,
+            LearningError: self._refused,
+            HTTPException: self._refused,
+            Exception: self._failed,
+        }
+
+        @asynccontextmanager
+        async def lifespan(app: Starlette) -> AsyncIterator[None]:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.live.run)
+                yield
+                self.live.close()
+                tasks.cancel_scope.cancel()
+
+        return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+
+    # pages
+
+    def _page(
+        self, name: str, make: Callable[[Chain, Reading, Request], pages.Context]
+    ) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            chain = self._chain(request)
+            version = f"{self.live.version(chain)}-{self._recomputations}"
+            place = f"{request.url.path}?{request.url.query}"
+            tag = f'"{version}"'
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers={"etag": tag})
+            kept = self._kept.get(place)
+            if kept is not None and kept[0] == version:
+                return _html(kept[1], kept[2], tag)
+            with chain.reading() as reading:
+                context = make(chain, reading, request)
+                body = self._render(f"{name}.html", request, context, chain, reading)
+            if version.startswith(self.live.version(chain)):
+                self._keep(place, (version, body, 200))
+            return _html(body, 200, tag)
+
+        return answer
+
+    def _block(self, chain: Chain, reading: Reading, request: Request) -> pages.Context:
+        context = pages.block(chain, reading, request.path_params["name"])
+        return context | {"recomputation": self._recomputed.get((chain.key, context["block"].summary.hash))}
+
+    def _knowledge(self, chain: Chain, reading: Reading, request: Request) -> pages.Context:
+        name = request.path_params.get("name", "")
+        try:
+            return pages.knowledge(chain, reading, name, self.knowledge)
+        except (NotFound, ChainError) as error:
+            if name:
+                raise
+            return {"knowledge": None, "trouble": str(error)}
+
+    def _front(self, request: Request) -> Response:
+        if len(self.chains) == 1:
+            return RedirectResponse(f"/{next(iter(self.chains))}/", 303)
+        rows = list[tuple[Chain, ChainStatus | None, str]]()
+        for chain in self.chains.values():
+            try:
+                with chain.reading() as reading:
+                    rows.append((chain, reading.explorer.status(), ""))
+            except ChainError as error:
+                rows.append((chain, None, str(error)))
+        return _html(self._render("front.html", request, {"rows": rows}))
+
+    def _compare(self, request: Request) -> Response:
+        asked = request.query_params.getlist("chain")
+        chosen = [chain for chain in self.chains.values() if not asked or chain.key in asked]
+        context = pages.compare(chosen) | {"chosen": {chain.key for chain in chosen}}
+        return _html(self._render("compare.html", request, context))
+
+    def _to_home(self, request: Request) -> Response:
+        return RedirectResponse(f"/{self._chain(request).key}/", 303)
+
+    def _search(self, request: Request) -> Response:
+        chain = self._chain(request)
+        with chain.reading() as reading:
+            context = pages.search(chain, reading, request.query_params)
+            hits = context["hits"]
+            if len(hits) == 1 and hits[0][2]:
+                return RedirectResponse(f"/{chain.key}/{hits[0][2]}", 303)
+            return _html(self._render("search.html", request, context, chain, reading))
+
+    def _recompute(self, request: Request) -> Response:
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise HTTPException(403, "another site may not ask for this")
+        chain, name = self._chain(request), request.path_params["name"]
+        with chain.reading() as reading:
+            view = reading.explorer.block(name)
+        if not view.is_final:
+            raise NotFound(f"{name} is not final: the nodes that vote for it recompute it")
+        with self._recomputing:
+            found = pages.recompute(chain, view.summary.height)
+        while len(self._recomputed) >= RECOMPUTED_KEPT:
+            self._recomputed.pop(next(iter(self._recomputed)), None)
+        self._recomputed[chain.key, view.summary.hash] = found
+        self._recomputations += 1
+        return RedirectResponse(f"/{chain.key}/block/{name}#recompute", 303)
+
+    # files
+
+    def _proof_file(self, request: Request) -> Response:
+        with self._chain(request).reading() as reading:
+            found = pages.find_proof(reading, request.path_params["name"])
+        name = f"proof-{found.merkle.leaf.hex()[:16]}.json"
+        return JSONResponse(pages.proof_document(found), headers=_as_file(name))
+
+    def _genesis_file(self, request: Request) -> Response:
+        chain = self._chain(request)
+        data = chain.genesis.encode()
+        assert sha256(data) == chain.genesis.chain_id
+        return Response(data, media_type="application/octet-stream", headers=_as_file("genesis.fedchain"))
+
+    def _proof_check(self, request: Request) -> Response:
+        data = (FOLDER / "proof_check.py").read_bytes()
+        return Response(data, media_type="text/x-python", headers=_as_file("proof_check.py"))
+
+    # events
+
+    async def _events(self, request: Request) -> Response:
+        chain = self._chain(request)
+        if self._streams >= STREAMS_MAX:
+            raise HTTPException(503, f"{STREAMS_MAX} browsers are told of changes already; reload to see them")
+        self._streams += 1
+
+        async def tell() -> AsyncIterator[bytes]:
+            try:
+                told = request.headers.get("last-event-id", "")
+                while not self.live.is_closed:
+                    version = self.live.version(chain)
+                    if version != told:
+                        told = version
+                        yield f"id: {version}\ndata: {json.dumps({'version': version})}\n\n".encode()
+                    elif not await self.live.wait(chain, version, SILENT_FOR_S):
+                        yield b": still here\n\n"
+            finally:
+                self._streams -= 1
+
+        return StreamingResponse(tell(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+    # what went wrong
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            status, text = error.status_code, str(error.detail)
+            if status == 404:
+                text = "there is no such page"
+        else:
+            status, text = 404 if isinstance(error, NotFound | CryptoError) else 503, str(error)
+        return await anyio.to_thread.run_sync(self._trouble, request, status, text)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        log.error("%s: %s", request.url.path, error, exc_info=error)
+        text = f"a defect of this program: {type(error).__name__}; the explorer's own output says more"
+        return await anyio.to_thread.run_sync(self._trouble, request, 500, text)
+
+    def _trouble(self, request: Request, status: int, text: str) -> Response:
+        if request.url.path.startswith("/api/"):
+            return JSONResponse({"error": text}, status)
+        chain = self.chains.get(request.path_params.get("chain", ""))
+        titles = {404: "Not found", 503: "This chain cannot be read now"}
+        context = {"status": status, "text": text, "heading": titles.get(status, "This did not work")}
+        return _html(self._render("trouble.html", request, context, chain), status)
+
+    # helpers
+
+    def _chain(self, request: Request) -> Chain:
+        name = request.path_params["chain"]
+        if name not in self.chains:
+            raise HTTPException(404)
+        return self.chains[name]
+
+    def _render(
+        self,
+        template: str,
+        request: Request,
+        context: pages.Context,
+        chain: Chain | None = None,
+        reading: Reading | None = None,
+    ) -> bytes:
+        frame = {
+            "path": request.url.path,
+            "chain": chain,
+            "chains": list(self.chains.values()),
+            "names": None if chain is None else Names(chain.genesis, chain.key),
+            "progress": None
+            if reading is None or reading.is_complete
+            else (reading.columns.height, reading.explorer.held),
+            "version": fedchain.__version__,
+            "is_report": False,
+        }
+        return self._templates.get_template(template).render(frame | context).encode()
+
+    def _keep(self, place: str, page: tuple[str, bytes, int]) -> None:
+        while len(self._kept) >= PAGES_KEPT:
+            self._kept.pop(next(iter(self._kept)), None)
+        self._kept[place] = page
+
+
+def make_templates() -> Environment:
+    """The templates: all that is put into them is escaped."""
+    found = Environment(
+        loader=PackageLoader("fedchain.node.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters.update(filters())
+    found.globals["static_text"] = lambda name: Markup((FOLDER / "static" / name).read_text(encoding="utf-8"))
+    return found
+
+
+def _html(body: bytes, status: int = 200, tag: str = "") -> Response:
+    return Response(body, status, {"etag": tag} if tag else None, "text/html; charset=utf-8")
+
+
+def _as_file(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{name}"'}
+
+
+class Guard:
+    """Gives every answer its headers, and none to who asks under a name that is not ours: that is DNS rebinding."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass it on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                own = ((name.encode(), value.encode()) for name, value in HEADERS.items())
+                message["headers"] = [*message["headers"], *(item for item in own if item[0] not in given)]
+            await send(message)
+
+        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(named) != 1 or not is_own_host(named[0], self._hosts):
+            shown = re.sub(r"[^\w.:\[\]-]", "?", named[0])[:100] if named else "nothing"
+            text = f"asked for {shown}, which is not this explorer's name; see --allow-host\n"
+            await Response(text, 421, media_type="text/plain")(scope, receive, send_with_headers)
+            return
+        await self._app(scope, receive, send_with_headers)
+
+
+def is_own_host(host: str, hosts: frozenset[str]) -> bool:
+    """Whether a Host header names us: localhost, an address in numbers, which no name server can bend, or ``hosts``."""
+    name = re.sub(r":\d{1,5}$", "", host).lower().rstrip(".")
+    if name == "localhost" or name in hosts:
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""The chains that are shown: each with the folders that hold it, read while their nodes write.
+
+Reads are short, so no node's log grows because of them. Whatever takes long opens a store of its own.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.chain.explorer.columns import Columns
+from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.database import DATABASE
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.config import NodeConfigError
+from fedchain.node.status import SOCKET, ask_status
+from fedchain.node.web.measured import MeasuredFile
+from fedchain.node.web.places import Place, slugs
+
+RulesOf = Callable[[Genesis], KnowledgeRules]
+"""Builds the rules of the learning method that a genesis document names."""
+
+BLOCKS_FOR_PAGE = 16
+"""Blocks that a page waits for: those that came since somebody looked."""
+
+BLOCKS_AT_ONCE = 150
+"""Blocks of a long chain that are read in the background before a page gets its turn."""
+
+VOLATILE = frozenset({"head_age_s", "links", "refused", "clock_offset_ms", "clocks_off"})
+"""Fields of a node's status that change all the time and that no page shows."""
+
+
+class Holder:
+    """One folder with the chain. Use it under the chain's lock."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.measured = MeasuredFile(place.folder)
+        self.status: dict[str, Any] | None = None
+        """What its node says; None where none runs."""
+        self.trouble = ""
+        """Why it cannot be read now; empty while it can."""
+        self._store: Store | None = None
+        self._seen: tuple[int, int, int] | None = None
+        self._explorer: Explorer | None = None
+        self._owner: PublicKey | None = None
+
+    def look(self) -> tuple[Store, Explorer]:
+        """The store and its answers as they are now.
+
+        Raises:
+            ChainError: it is gone, damaged, or being written by somebody who holds it.
+        """
+        path = self.place.chain / DATABASE
+        try:
+            stat = path.stat()
+        except OSError:
+            self.close()
+            raise NotFound(f"{self.place.folder} is gone, or holds no chain any more") from None
+        if self._seen is not None and self._seen[:2] != (stat.st_dev, stat.st_ino):
+            self.close()
+        if self._store is None:
+            self._store = Store.open(self.place.chain, read_only=True)
+        seen = stat.st_dev, stat.st_ino, self._store.changes()
+        if self._explorer is None or seen != self._seen:
+            self._explorer = Explorer(self._store)
+            self._owner = self._store.owner() if self._owner is None else self._owner
+            self._seen = seen
+        return self._store, self._explorer
+
+    @property
+    def height(self) -> int | None:
+        """Height of the head as it was last seen; None before the first look."""
+        return None if self._explorer is None else self._explorer.held.stop - 1
+
+    @property
+    def address(self) -> str | None:
+        """Address of the member whose node keeps the folder; None where it is nobody's."""
+        return None if self._owner is None else address(self._owner)
+
+    @property
+    def version(self) -> object:
+        """Something else once the store has changed."""
+        return self._seen, self.trouble
+
+    def ask(self) -> None:
+        """Ask the node that may run in the folder how it is. Takes up to seconds: not under the lock."""
+        is_there = (self.place.folder / SOCKET).exists()
+        try:
+            self.status = ask_status(self.place.folder) if is_there else None
+        except NodeConfigError:  # a path that is too long for a socket
+            self.status = None
+
+    def close(self) -> None:
+        """Hand back the file."""
+        store, self._store, self._explorer, self._seen = self._store, None, None, None
+        if store is not None:
+            store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A chain at one moment."""
+
+    explorer: Explorer
+    store: Store
+    columns: Columns
+    holder: Holder
+    """The folder that is read: that of the highest head."""
+    is_complete: bool
+    """Whether all blocks are among the ``columns``."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """A chain and the folders that hold it."""
+
+    key: str
+    """Its name in the addresses of pages."""
+    title: str
+    """Name of what was given: the run's folder, or the test network's."""
+    genesis: Genesis
+    holders: tuple[Holder, ...]
+    rules_of: RulesOf
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _columns: Columns = field(init=False)
+    _rules: KnowledgeRules | None = None
+
+    def __post_init__(self) -> None:
+        self._columns = Columns(self.genesis)
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """The chain as the folder with the highest head has it.
+
+        Raises ChainError if no folder can be read.
+        """
+        with self.lock:
+            holder, store, explorer = self._best()
+            held = explorer.held
+            is_complete = self._columns.read(store, held.start, held.stop - 1, BLOCKS_FOR_PAGE)
+            yield Reading(explorer, store, self._columns, holder, is_complete)
+
+    def read_on(self) -> bool:
+        """Read more of a long chain; whether all of it was read. Raises ChainError if no folder can be read."""
+        with self.lock:
+            _, store, explorer = self._best()
+            held = explorer.held
+            return self._columns.read(store, held.start, held.stop - 1, BLOCKS_AT_ONCE)
+
+    @contextmanager
+    def apart(self) -> Iterator[Explorer]:
+        """The same in a store of its own, for what takes long: others read on meanwhile."""
+        with self.lock:
+            holder, _, _ = self._best()
+        with Store.open(holder.place.chain, read_only=True) as store:
+            yield Explorer(store)
+
+    def rules(self) -> KnowledgeRules:
+        """The rules of its learning method. Raises what building them raises."""
+        with self.lock:
+            if self._rules is None:
+                self._rules = self.rules_of(self.genesis)
+            return self._rules
+
+    def look(self, asks: bool) -> str:
+        """Look at all folders, and ask their nodes if that is due; a text that is another one once a page would be."""
+        for holder in self.holders if asks else ():
+            holder.ask()
+        with self.lock:
+            for holder in self.holders:
+                holder.measured.look()
+                try:
+                    holder.look()
+                    holder.trouble = ""
+                except ChainError as error:
+                    holder.trouble = str(error)
+            versions = [holder.version for holder in self.holders]
+        told = [_steady(holder.status) for holder in self.holders]
+        rounds = [len(holder.measured.rounds) for holder in self.holders]
+        text = json.dumps([versions, told, rounds, self._columns.height], default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def close(self) -> None:
+        """Hand back all files."""
+        with self.lock:
+            for holder in self.holders:
+                holder.close()
+
+    def _best(self) -> tuple[Holder, Store, Explorer]:
+        found, troubles = [], list[ChainError]()
+        for holder in self.holders:
+            try:
+                store, explorer = holder.look()
+                holder.trouble = ""
+            except ChainError as error:
+                holder.trouble = str(error)
+                troubles.append(error)
+            else:
+                found.append((explorer.held.stop, -explorer.held.start, holder, store, explorer))
+        if not found:
+            raise troubles[0]
+        _, _, holder, store, explorer = max(found, key=lambda item: item[:2])
+        return holder, store, explorer
+
+
+def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]:
+    """The chains in ``places``; folders of one group that hold the same chain are put together.
+
+    Raises:
+        ChainError: one of them cannot be read.
+    """
+    groups = dict[tuple[str, Path, bytes], tuple[Genesis, list[Holder]]]()
+    for place in places:
+        with Store.open(place.chain, read_only=True) as store:
+            genesis = store.genesis
+        parent = place.folder.resolve().parent if place.group != place.label else place.folder.resolve()
+        groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(Holder(place))
+    keys = slugs(group for group, _, _ in groups)
+    return tuple(
+        Chain(key, group, genesis, tuple(holders), rules_of)
+        for key, ((group, _, _), (genesis, holders)) in zip(keys, groups.items(), strict=True)
+    )
+
+
+def _steady(status: dict[str, Any] | None) -> dict[str, Any] | None:
+    if status is None:
+        return None
+    return {name: value for name, value in status.items() if name not in VOLATILE}

@@ -1,0 +1,92 @@
+"""How pages write values: times, sizes, hashes and members."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, printable, size
+from fedchain.chain.genesis import Genesis
+from fedchain.crypto.address import address
+
+HASH_SHORT, ADDRESS_SHORT = 10, 8
+"""Digits of a hash, and letters at the end of an address, in lists."""
+
+
+def filters() -> dict[str, Callable[..., Any]]:
+    """What templates call by name."""
+    return {
+        "duration": lambda time_ms: "–" if time_ms is None else duration(time_ms),
+        "size": lambda count: "–" if count is None else size(count),
+        "percent": lambda value: "–" if value is None else f"{100 * value:.1f} %",
+        "number": lambda value: "–" if value is None else f"{value:,}",
+        "text": lambda value: printable(str(value)),
+        "hash": hash_text,
+        "offset": offset,
+        "yes": lambda value: "yes" if value else "no",
+    }
+
+
+def hash_text(value: bytes | str | None, *, full: bool = False) -> Markup | str:
+    """A hash that is copied whole, and shown whole where there is room."""
+    if value is None:
+        return "–"
+    text = value.hex() if isinstance(value, bytes) else value
+    if full:
+        return Markup('<code class="hash">{}</code>').format(text)
+    return Markup('<code class="hash" title="{}">{}…</code>').format(text, text[:HASH_SHORT])
+
+
+def offset(time_ms: int | None) -> str:
+    """By how much a clock is ahead."""
+    if time_ms is None:
+        return "–"
+    if abs(time_ms) < LONG_MS:
+        return f"{time_ms / 1000:+.3f} s"
+    return f"{'-' if time_ms < 0 else '+'}{duration(abs(time_ms))}"
+
+
+class Names:
+    """Members and times of one chain, as its pages write them.
+
+    Args:
+        genesis: the founding document.
+        root: where the chain's pages are: the first part of their addresses.
+        is_report: whether all is on one page, so that links lead to places on it.
+    """
+
+    def __init__(self, genesis: Genesis, root: str, *, is_report: bool = False) -> None:
+        self._genesis = genesis
+        self._root, self._is_report = root, is_report
+        self._numbers = {address(member): number for number, member in enumerate(genesis.members)}
+
+    def link(self, path: str) -> str:
+        """Where a page of the chain is."""
+        return f"#{path.replace('/', '-')}" if self._is_report else f"/{self._root}/{path}"
+
+    def number(self, name: str) -> int | None:
+        """Place of the member with this address; None for a stranger."""
+        return self._numbers.get(name)
+
+    def member(self, name: str) -> Markup:
+        """A member by its number and the end of its address, as a link to its page."""
+        number = self._numbers.get(name)
+        if number is None:  # the readers of a part have names
+            return escape(printable(name))
+        form = '<a class="member" href="{}" title="{}"><b>{}</b> <code>…{}</code></a>'
+        return Markup(form).format(self.link(f"member/{number}"), name, number, name[-ADDRESS_SHORT:])
+
+    def when(self, time_ms: int | None) -> str:
+        """A moment: its date where the chain knows dates, or the time since the founding."""
+        if time_ms is None:
+            return "–"
+        since = f"+{duration(time_ms - self._genesis.created_ms)}"
+        if self._genesis.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
+            return since
+        date = datetime.fromtimestamp(time_ms / 1000, UTC)
+        return f"{date:%Y-%m-%d %H:%M:%S} UTC"
+
+    def since(self, time_ms: int | None) -> str:
+        """The time since the founding."""
+        return "–" if time_ms is None else f"+{duration(time_ms - self._genesis.created_ms)}"

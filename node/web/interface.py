@@ -1,0 +1,99 @@
+"""``/api/v1``: the explorer's answers as JSON, the same as its commands print with ``--json``."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fedchain.chain.exceptions import NotFound
+from fedchain.chain.explorer.founding import plain_genesis
+from fedchain.chain.explorer.plain import plain
+from fedchain.node.web import pages
+from fedchain.node.web.chains import Chain, Reading
+from fedchain.node.web.open_round import open_round
+
+LIMIT_MAX = 1_000
+"""Blocks in one answer."""
+
+Ask = Callable[[Chain, Reading, Request], Any]
+"""What answers a question about a chain."""
+
+
+def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
+    """The addresses below ``/api/v1``."""
+    asked: dict[str, Ask] = {
+        "status": lambda chain, reading, request: reading.explorer.status(),
+        "blocks": _blocks,
+        "block/{name}": lambda chain, reading, request: reading.explorer.block(request.path_params["name"]),
+        "tx/{name}": lambda chain, reading, request: pages.find_transaction(reading, request.path_params["name"]),
+        "members": _members,
+        "member/{name}": _member,
+        "round/{number:int}": lambda chain, reading, request: reading.explorer.round(request.path_params["number"]),
+        "knowledge": lambda chain, reading, request: reading.explorer.knowledge(chain.rules()),
+        "knowledge/{number:int}": _knowledge,
+        "proof/{name}": _proof,
+        "genesis": lambda chain, reading, request: plain_genesis(chain.genesis),
+        "open": lambda chain, reading, request: open_round(chain, reading),
+        "search": _search,
+    }
+
+    def listed(request: Request) -> Response:
+        return JSONResponse([_describe(chain) for chain in chains.values()])
+
+    def answer(ask: Ask) -> Callable[[Request], Response]:
+        def respond(request: Request) -> Response:
+            chain = chains.get(request.path_params["chain"])
+            if chain is None:
+                raise HTTPException(404)
+            with chain.reading() as reading:
+                return JSONResponse(plain(ask(chain, reading, request)))
+
+        return respond
+
+    return [Route("/chains", listed), *(Route(f"/{{chain}}/{path}", answer(ask)) for path, ask in asked.items())]
+
+
+def _describe(chain: Chain) -> dict[str, Any]:
+    return {
+        "key": chain.key,
+        "title": chain.title,
+        "name": chain.genesis.name,
+        "chain_id": chain.genesis.chain_id.hex(),
+        "folders": [holder.place.label for holder in chain.holders],
+    }
+
+
+def _blocks(chain: Chain, reading: Reading, request: Request) -> Any:
+    held = reading.explorer.held
+    limit = max(1, min(LIMIT_MAX, pages.number_in(request.query_params, "limit", 20)))
+    last = min(held.stop - 1, pages.number_in(request.query_params, "to", held.stop - 1))
+    lines = reading.columns.lines(max(held.start, last - limit + 1), last)
+    return [reading.columns.summary(line) for line in lines][::-1]
+
+
+def _members(chain: Chain, reading: Reading, request: Request) -> Any:
+    columns, explorer = reading.columns, reading.explorer
+    return [explorer.member_of(member, columns.count(member)) for member in chain.genesis.members]
+
+
+def _member(chain: Chain, reading: Reading, request: Request) -> Any:
+    return pages.peer(reading, pages.member_named(chain.genesis, request.path_params["name"]))
+
+
+def _knowledge(chain: Chain, reading: Reading, request: Request) -> Any:
+    return reading.explorer.knowledge(chain.rules(), request.path_params["number"])
+
+
+def _proof(chain: Chain, reading: Reading, request: Request) -> Any:
+    return pages.proof_document(pages.find_proof(reading, request.path_params["name"]))
+
+
+def _search(chain: Chain, reading: Reading, request: Request) -> Any:
+    text = request.query_params.get("q", "").strip()
+    if not text:
+        raise NotFound("nothing to search for: give q")
+    hits = pages.find(chain, reading, text[:200])
+    return [{"kind": kind, "name": name, "page": f"/{chain.key}/{path}"} for kind, name, path in hits]

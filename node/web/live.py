@@ -1,0 +1,79 @@
+"""Who watches the chains while pages are open: one look for all browsers, a few times a second."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+import anyio
+import anyio.to_thread
+
+from fedchain.chain.exceptions import ChainError
+from fedchain.node.web.chains import Chain
+
+log = logging.getLogger("fedchain.web")
+
+LOOK_EVERY_S = 0.3
+"""How often the folders are looked at: whether something was written, which reads nothing."""
+
+ASK_EVERY_S = 1.0
+"""How often running nodes are asked."""
+
+
+class Live:
+    """The newest version of each chain, and who waits for the next."""
+
+    def __init__(self, chains: Sequence[Chain]) -> None:
+        self._chains = tuple(chains)
+        self._versions = {chain.key: chain.look(asks=True) for chain in chains}
+        self._changed = anyio.Event()
+        self.is_closed = False
+        """Whether the explorer ends: streams end then."""
+
+    async def run(self) -> None:
+        """Look until cancelled; long chains are read in between."""
+        unread, asked_s = {*self._chains_by_key()}, float("-inf")
+        while True:
+            now_s = time.monotonic()
+            asks = now_s - asked_s >= ASK_EVERY_S
+            asked_s = now_s if asks else asked_s
+            for key, chain in self._chains_by_key().items():
+                if key in unread and await anyio.to_thread.run_sync(_read_on, chain):
+                    unread.discard(key)
+                self.note(key, await anyio.to_thread.run_sync(chain.look, asks))
+            await anyio.sleep(0.01 if unread else LOOK_EVERY_S)
+
+    async def wait(self, chain: Chain, version: str, timeout_s: float) -> bool:
+        """Wait until the chain has another version than ``version``; False if none came in time."""
+        with anyio.move_on_after(timeout_s):
+            while self._versions[chain.key] == version and not self.is_closed:
+                await self._changed.wait()
+            return True
+        return False
+
+    def version(self, chain: Chain) -> str:
+        """Something else once the chain's pages would be."""
+        return self._versions[chain.key]
+
+    def close(self) -> None:
+        """The explorer ends."""
+        self.is_closed = True
+        self._changed.set()
+
+    def note(self, key: str, version: str) -> None:
+        """Tell who waits, if the version is another one; in the event loop."""
+        if version != self._versions[key]:
+            self._versions[key] = version
+            changed, self._changed = self._changed, anyio.Event()
+            changed.set()
+
+    def _chains_by_key(self) -> dict[str, Chain]:
+        return {chain.key: chain for chain in self._chains}
+
+
+def _read_on(chain: Chain) -> bool:
+    """Whether nothing of the chain is left to read; what cannot be read now is read when somebody asks."""
+    try:
+        return chain.read_on()
+    except ChainError as error:
+        log.debug("%s: %s", chain.title, error)
+        return True

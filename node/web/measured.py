@@ -1,0 +1,86 @@
+"""What a run or a node measured beside the chain: files that may be there, may grow, and may hold anything."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+METRICS = "metrics.jsonl"
+"""Of a simulated run: one JSON object for each round."""
+
+LOG = "node.log"
+"""Of a node in a test network: what it printed."""
+
+LOG_SIZE_MAX = 4 * 2**20
+"""Bytes at the end of a log that are read."""
+
+METRICS_SIZE_MAX = 64 * 2**20
+"""Bytes of measurements that are read."""
+
+_KEPT = ("taa", "tal", "test_accuracy", "training_s", "mining_s", "voting_s", "epsilon", "bytes_sent_per_peer")
+
+_TRAINED = re.compile(r"\btrained round=(\d+) .*?seconds=([\d.]+)(?: accuracy=([\d.]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One round of a run, or of one node."""
+
+    round: int
+    """The round."""
+    values: dict[str, float]
+    """By the names of ``metrics.jsonl``: accuracies as fractions, times in seconds."""
+
+
+@dataclass(slots=True)
+class MeasuredFile:
+    """The measurements in a folder, read again when their file has changed."""
+
+    folder: Path
+    rounds: dict[int, Measured] = field(default_factory=dict)
+    """By round."""
+    _seen: tuple[str, int, int] | None = None
+
+    def look(self) -> bool:
+        """Read what is there now; whether it is something else than before. What cannot be read is left out."""
+        for name, read in ((METRICS, _read_metrics), (LOG, _read_log)):
+            path = self.folder / name
+            try:
+                stat = path.stat()
+                seen = name, stat.st_mtime_ns, stat.st_size
+                if seen == self._seen:
+                    return False
+                rounds = {item.round: item for item in read(path)}
+            except OSError:
+                continue
+            is_new = rounds != self.rounds
+            self._seen, self.rounds = seen, rounds
+            return is_new
+        return False
+
+
+def _read_metrics(path: Path) -> Iterator[Measured]:
+    with path.open("rb") as file:
+        for line in file.read(METRICS_SIZE_MAX).splitlines():
+            try:
+                found: Any = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            number = found.get("round") if isinstance(found, dict) else None
+            if isinstance(number, int):
+                yield Measured(number, {name: float(found[name]) for name in _KEPT if _is_number(found.get(name))})
+
+
+def _read_log(path: Path) -> Iterator[Measured]:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LOG_SIZE_MAX))
+        text = file.read(LOG_SIZE_MAX).decode("utf-8", errors="replace")
+    for number, seconds, accuracy in _TRAINED.findall(text):
+        values = {"training_s": float(seconds)}
+        yield Measured(int(number), values | ({"taa": float(accuracy)} if accuracy else {}))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12

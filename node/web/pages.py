@@ -1,0 +1,441 @@
+"""What each page shows: the explorer's answers, and what is calculated from them for the eye."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedchain.chain.encoding import encode
+from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.chain.explorer.columns import Line
+from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of
+from fedchain.chain.explorer.plain import plain
+from fedchain.chain.explorer.views import PeerView, Recomputation, TransactionProof, TransactionView, is_proven
+from fedchain.chain.genesis import Genesis
+from fedchain.crypto.address import address
+from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.crypto.keys import PublicKey
+from fedchain.learning.exceptions import LearningError
+from fedchain.node.web.chains import Chain, Reading
+from fedchain.node.web.charts import Chart, line_chart
+from fedchain.node.web.knowledge import KnowledgeReader
+from fedchain.node.web.measured import Measured
+from fedchain.node.web.open_round import open_round
+from fedchain.node.web.timeline import Timed, timed
+
+BLOCKS_A_PAGE = 40
+"""Blocks on one page of the list."""
+
+ROUNDS_A_PAGE = 40
+"""Rounds on one page of the list."""
+
+HEIGHTS_SHOWN = 500
+"""Blocks up to the head in the charts of a member."""
+
+MEMBERS_MAX = 200
+"""Members in the list of a page; the interface has all."""
+
+Context = dict[str, Any]
+"""What a template shows."""
+
+Question = Mapping[str, str]
+"""Names and values behind the question mark of an address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member in a list."""
+
+    number: int
+    """Place in the genesis document, from 0."""
+    view: PeerView
+    """What it did."""
+    accuracy: float | None
+    """Of its model after its last training, a fraction; None where nobody says so."""
+
+
+def home(chain: Chain, reading: Reading, question: Question) -> Context:
+    """The chain at a glance: what is going on, the last blocks, and whether all is well."""
+    status = reading.explorer.status()
+    heads = {holder.height for holder in chain.holders if holder.height is not None}
+    return {
+        "status": status,
+        "open": open_round(chain, reading),
+        "blocks": _timed(chain, reading, status.height - 9, status.height)[::-1],
+        "accuracy": accuracy_chart(chain),
+        "heads": sorted(heads),
+    }
+
+
+def blocks(chain: Chain, reading: Reading, question: Question) -> Context:
+    """The blocks, newest first, with what their time went into."""
+    held = reading.explorer.held
+    last = min(held.stop - 1, number_in(question, "to", held.stop - 1))
+    first = max(held.start, last - BLOCKS_A_PAGE + 1)
+    return {
+        "blocks": _timed(chain, reading, first, last)[::-1],
+        "first": first,
+        "last": last,
+        "held": held,
+        "step": BLOCKS_A_PAGE,
+    }
+
+
+def block(chain: Chain, reading: Reading, name: str) -> Context:
+    """One block in full. Raises NotFound."""
+    if name == "0":
+        raise NotFound("height 0 is the genesis document")
+    view = reading.explorer.block(name)
+    height, held = view.summary.height, reading.explorer.held
+    shown = _timed(chain, reading, height, height) if view.is_final else ()
+    return {
+        "block": view,
+        "timed": shown[0] if shown else None,
+        "below": height - 1 if height - 1 in held else None,
+        "above": height + 1 if view.is_final and height + 1 in held else None,
+    }
+
+
+def members(chain: Chain, reading: Reading, question: Question) -> Context:
+    """All members with what each did."""
+    shown = [
+        Member(number, peer(reading, member), accuracy_of(chain, address(member)))
+        for number, member in enumerate(chain.genesis.members[:MEMBERS_MAX])
+    ]
+    return {"members": shown, "more": max(0, len(chain.genesis.members) - MEMBERS_MAX)}
+
+
+def member(chain: Chain, reading: Reading, name: str) -> Context:
+    """One member. Raises NotFound or InvalidAddress."""
+    key = member_named(chain.genesis, name)
+    place = chain.genesis.index[key]
+    lines = list(reading.columns.lines(max(1, reading.columns.height - HEIGHTS_SHOWN + 1)))
+    offsets = [
+        (float(line.height), line.offsets_ms[line.voters.index(place)] / 1000) for line in lines if place in line.voters
+    ]
+    return {
+        "member": Member(place, peer(reading, key), accuracy_of(chain, address(key))),
+        "presence": presence(lines, place),
+        "first": lines[0].height if lines else None,
+        "last": lines[-1].height if lines else None,
+        "clock": line_chart("clock ahead of the others'", [("clock", offsets)], x_name="height", unit="s"),
+        "accuracy": line_chart(
+            "accuracy on its own test set",
+            [("accuracy", _points(_measured_by(chain, address(key)), "taa"))],
+            x_name="round",
+            unit="%",
+            low=0.0,
+        ),
+    }
+
+
+def rounds(chain: Chain, reading: Reading, question: Question) -> Context:
+    """The rounds, newest first."""
+    by_round = dict[int, list[Line]]()
+    last = number_in(question, "to", 2**62)
+    for line in reversed([*reading.columns.lines()]):
+        if line.round <= last:
+            if line.round not in by_round and len(by_round) == ROUNDS_A_PAGE:
+                break
+            by_round.setdefault(line.round, []).append(line)
+    newest = max((line.round for line in reading.columns.lines(reading.columns.height)), default=0)
+    return {
+        "rounds": [(number, lines[::-1]) for number, lines in by_round.items()],
+        "measured": measured_of(chain),
+        "newest": newest,
+        "step": ROUNDS_A_PAGE,
+        "chart": accuracy_chart(chain),
+        "open_round": None if reading.explorer.state.finished else reading.explorer.state.round,
+    }
+
+
+def round_(chain: Chain, reading: Reading, name: str) -> Context:
+    """One round. Raises NotFound."""
+    number = _number(name, "round")
+    view = reading.explorer.round(number)
+    heights = [item.height for item in view.blocks]
+    return {
+        "round": view,
+        "blocks": _timed(chain, reading, min(heights), max(heights)),
+        "measured": measured_of(chain).get(number),
+    }
+
+
+def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) -> Context:
+    """What a round left behind, and how it moved until then. Raises NotFound."""
+    state = reading.explorer.state
+    newest = max(1, state.round - 1) if not state.finished else chain.genesis.rounds
+    number = _number(name, "round") if name else newest
+    try:
+        rules = chain.rules()
+        view = reading.explorer.knowledge(rules, number)
+    except (LearningError, ImportError) as error:
+        raise NotFound(f"the learning method cannot be asked here: {error}") from None
+    drift = kept.drift(reading, rules, number)
+    by_class = [(f"class {label}", [(float(x), y) for x, y in points]) for label, points in drift.by_class]
+    return {
+        "knowledge": view,
+        "newest": newest,
+        "drift": drift,
+        "by_class": line_chart("distance to the round before, by class", by_class[:8], x_name="round", low=0.0),
+        "classes_left_out": max(0, len(by_class) - 8),
+        "of_model": line_chart(
+            "distance to the round before",
+            [("whole model", [(float(x), y) for x, y in drift.of_model])],
+            x_name="round",
+            low=0.0,
+        ),
+    }
+
+
+def transaction(chain: Chain, reading: Reading, name: str) -> Context:
+    """One post. Raises NotFound."""
+    return {"tx": find_transaction(reading, name)}
+
+
+def proof(chain: Chain, reading: Reading, name: str) -> Context:
+    """The proof that a block counts a post. Raises NotFound."""
+    found = find_proof(reading, name)
+    tx = reading.explorer.transaction(found.merkle.leaf.hex(), [found.header.height])
+    return {"proof": found, "holds": is_proven(found), "tx": tx}
+
+
+def genesis(chain: Chain, reading: Reading, question: Question) -> Context:
+    """Everything that the federation agreed on before it began."""
+    document = chain.genesis
+    skipped = ("members", "learning", "setup", "phases")
+    return {
+        "fields": [
+            (item.name, plain(getattr(document, item.name)))
+            for item in fields(document)
+            if item.init and item.name not in skipped
+        ],
+        "learning": learning_of(document),
+        "addresses": [(number, address(key)) for number, key in enumerate(document.members[:MEMBERS_MAX])],
+    }
+
+
+def search(chain: Chain, reading: Reading, question: Question) -> Context:
+    """Heights, rounds, hashes, addresses and peer numbers that a text may mean, as (kind, name, address) each."""
+    text = question.get("q", "").strip()[:200]
+    return {"query": text, "hits": find(chain, reading, text) if text else []}
+
+
+def compare(chains: Sequence[Chain]) -> Context:
+    """Runs side by side."""
+    rows, measured = [], dict[str, dict[int, Measured]]()
+    for chain in chains:
+        values = measured_of(chain)
+        measured[chain.title] = values
+        try:
+            with chain.reading() as reading:
+                status = reading.explorer.status()
+                mining = [line.mining_ms for line in reading.columns.lines()]
+        except ChainError as error:
+            rows.append({"chain": chain, "trouble": str(error)})
+            continue
+        taa = [item.values["taa"] for item in values.values() if "taa" in item.values]
+        learning = dict(learning_of(chain.genesis))
+        rows.append(
+            {
+                "chain": chain,
+                "trouble": "",
+                "status": status,
+                "method": learning.get("method", "–"),
+                "dataset": learning.get("dataset", "–"),
+                "seed": learning.get("seed", "–"),
+                "last": taa[-1] if taa else None,
+                "best": max(taa, default=None),
+                "mining_ms": sorted(mining)[len(mining) // 2] if mining else None,
+            }
+        )
+    charts = [
+        line_chart(
+            title, [(name, _points(found, field)) for name, found in measured.items()], x_name="round", unit=unit
+        )
+        for title, field, unit in (
+            ("mean accuracy on the members' own test sets", "taa", "%"),
+            ("accuracy on the whole test set", "test_accuracy", "%"),
+            ("mean loss on the members' own test sets", "tal", ""),
+            ("bytes that a member sent", "bytes_sent_per_peer", "B"),
+        )
+    ]
+    return {"rows": rows, "charts": [chart for chart in charts if chart is not None]}
+
+
+def peer(reading: Reading, key: PublicKey) -> PeerView:
+    """What one member did, as ``explorer peer`` says it, counted from lines that are in memory."""
+    return reading.explorer.peer_of(key, reading.columns.count(key))
+
+
+def find_transaction(reading: Reading, name: str) -> TransactionView:
+    """A post by its hash or the beginning of it. Raises NotFound."""
+    return reading.explorer.transaction(name, _heights_of(reading, name))
+
+
+def find_proof(reading: Reading, name: str) -> TransactionProof:
+    """The proof of a post by its hash or the beginning of it. Raises NotFound."""
+    return reading.explorer.proof(name, _heights_of(reading, name))
+
+
+def proof_document(found: TransactionProof) -> dict[str, Any]:
+    """A proof as a file that can be checked with nothing but SHA-256: the header comes as the bytes that are hashed."""
+    return {**plain(found), "header_bytes": encode(found.header.to_record()).hex()}
+
+
+def recompute(chain: Chain, height: int) -> Recomputation:
+    """Make a block's knowledge again, in a store of its own. Raises NotFound."""
+    rules = chain.rules()
+    with chain.apart() as explorer:
+        return explorer.recompute(rules, height)
+
+
+def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]]:
+    """What ``text`` may mean: kind, name and the address of its page, below the chain's."""
+    hits = list[tuple[str, str, str]]()
+    held, members_ = reading.explorer.held, chain.genesis.members
+    if text.isascii() and text.isdecimal() and len(text) < 19:
+        number = int(text)
+        if number == 0:
+            hits.append(("block", "height 0, the genesis document", "genesis"))
+        if number in held:
+            hits.append(("block", f"height {number}", f"block/{number}"))
+        if any(height in held for height in reading.store.heights_of_round(number)):
+            hits.append(("round", f"round {number}", f"round/{number}"))
+        if number < len(members_):
+            hits.append(("member", f"peer {number}", f"member/{number}"))
+    try:
+        key = find_member(text, members_)
+        hits.append(("member", f"peer {chain.genesis.index[key]}, {address(key)}", f"member/{address(key)}"))
+    except (NotFound, InvalidAddress):
+        pass
+    prefix = text.lower().rstrip("….")
+    between = range_of(prefix)
+    if between is not None and len(prefix) >= PREFIX_SIZE_MIN:
+        found = list(reading.store.hashes(held.start, held.stop - 1, between))
+        hits += [("block", f"height {height}, {item.hex()}", f"block/{item.hex()}") for item, height in found[:20]]
+        if chain.genesis.chain_id.hex().startswith(prefix):
+            hits.append(("block", "height 0, the genesis document", "genesis"))
+        try:
+            post = find_transaction(reading, prefix).post
+            hits.append(("post", post.hash.hex(), f"tx/{post.hash.hex()}"))
+        except NotFound as error:
+            if str(error)[0].isdecimal():  # several
+                hits.append(("post", str(error), ""))
+    return hits
+
+
+def member_named(document: Genesis, name: str) -> PublicKey:
+    """A member by its number, its address or the end of it. Raises NotFound or InvalidAddress."""
+    if name.isascii() and name.isdecimal() and len(name) < 7:
+        if int(name) < len(document.members):
+            return document.members[int(name)]
+        raise NotFound(f"no peer {name}: the peers are 0 to {len(document.members) - 1}")
+    return find_member(name, document.members)
+
+
+def learning_of(document: Genesis) -> list[tuple[str, str]]:
+    """The learning task for people: names and values; long ones by their size."""
+    shown = []
+    for name, text in document.learning:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        if name == "hyperparameters" and isinstance(value, list):
+            shown += [
+                (f"{name}: {item[0]}", str(item[1])) for item in value if isinstance(item, list) and len(item) == 2
+            ]
+        elif len(text) > 400:
+            shown.append((name, f"{len(text):,} characters"))
+        else:
+            shown.append((name, value if isinstance(value, str) else text))
+    return shown
+
+
+def measured_of(chain: Chain) -> dict[int, Measured]:
+    """What was measured of the whole run by round; of several nodes the mean of each value."""
+    holders = [holder.measured.rounds for holder in chain.holders if holder.measured.rounds]
+    if len(holders) < 2:
+        return holders[0] if holders else {}
+    numbers = sorted({number for found in holders for number in found})
+    return {number: _mean(number, [found[number] for found in holders if number in found]) for number in numbers}
+
+
+def accuracy_chart(chain: Chain) -> Chart | None:
+    """Accuracies by round; of several nodes each has its line."""
+    if len(chain.holders) > 1:
+        series = [(holder.place.label, _points(holder.measured.rounds, "taa")) for holder in chain.holders[:8]]
+        return line_chart("accuracy on each node's own test set", series, x_name="round", unit="%", low=0.0)
+    found = measured_of(chain)
+    series = [
+        ("members' own test sets, mean", _points(found, "taa")),
+        ("whole test set", _points(found, "test_accuracy")),
+    ]
+    return line_chart("accuracy", series, x_name="round", unit="%", low=0.0)
+
+
+def accuracy_of(chain: Chain, member_address: str) -> float | None:
+    """The newest accuracy that a member's node told or logged."""
+    for holder in chain.holders:
+        if holder.status is not None and holder.status.get("address") == member_address:
+            found = holder.status.get("accuracy")
+            if isinstance(found, float):
+                return found
+    values = [item.values["taa"] for item in _measured_by(chain, member_address).values() if "taa" in item.values]
+    return values[-1] if values else None
+
+
+def presence(lines: Sequence[Line], place: int) -> list[str]:
+    """For each block whether it counts a post of the member, for a strip of small fields."""
+    return ["posted" if place in line.senders else "absent" for line in lines]
+
+
+def number_in(question: Question, name: str, default: int) -> int:
+    """A number behind the question mark; what is none counts as not given."""
+    text = question.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else default
+
+
+def _timed(chain: Chain, reading: Reading, first: int, last: int) -> tuple[Timed, ...]:
+    first = max(first, reading.explorer.held.start)
+    lines = list(reading.columns.lines(first - 1, last))
+    before = lines.pop(0).time_ms if lines and lines[0].height == first - 1 else None
+    if before is None and first == 1:
+        before = chain.genesis.created_ms
+    summaries = [reading.columns.summary(line) for line in lines]
+    lost = reading.explorer.lost(first, last)
+    return timed(lines, summaries, before, measured_of(chain) if len(chain.holders) == 1 else {}, lost)
+
+
+def _heights_of(reading: Reading, name: str) -> list[int] | None:
+    """Where a post may be; None where not all blocks were read yet: then all are looked at."""
+    prefix = name.lower().rstrip("….")
+    if not reading.is_complete:
+        return None
+    is_prefix = len(prefix) >= PREFIX_SIZE_MIN and range_of(prefix) is not None
+    return reading.columns.heights_of_post(prefix) if is_prefix else []
+
+
+def _measured_by(chain: Chain, member_address: str) -> dict[int, Measured]:
+    """What a member's own node measured."""
+    for holder in chain.holders:
+        if holder.address == member_address:
+            return holder.measured.rounds
+    return {}
+
+
+def _points(found: Mapping[int, Measured], name: str) -> list[tuple[float, float]]:
+    return [(float(number), item.values[name]) for number, item in sorted(found.items()) if name in item.values]
+
+
+def _mean(number: int, found: Sequence[Measured]) -> Measured:
+    names = {name for item in found for name in item.values}
+    values = {name: [item.values[name] for item in found if name in item.values] for name in names}
+    return Measured(number, {name: sum(each) / len(each) for name, each in values.items()})
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise NotFound(f"{what} {text!r} is not a number")
+    return int(text)

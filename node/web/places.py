@@ -1,0 +1,85 @@
+"""Where the chains are: run folders, node folders, and folders that hold several of them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedchain.chain.exceptions import NotFound
+from fedchain.chain.storage.database import DATABASE, REPAIRED, chain_folder
+
+PLACES_MAX = 256
+"""Folders with a chain that are shown together; each keeps a file open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder with a chain."""
+
+    label: str
+    """How pages name it: the folder as it was given, or its name in the folder that was."""
+    group: str
+    """Name of what it belongs to: the test network's folder, or the run's."""
+    folder: Path
+    """The run's or the node's folder: measurements and the status socket are here."""
+
+    @property
+    def chain(self) -> Path:
+        """The folder of the chain itself."""
+        return chain_folder(self.folder)
+
+
+def find_places(folders: Iterable[Path]) -> tuple[Place, ...]:
+    """The chains in ``folders``: of a run, of a node, or of all that a test network or a folder of runs holds.
+
+    Raises NotFound: not a folder, or there is no chain in it.
+    """
+    found = dict[Path, Place]()
+    for folder in folders:
+        if not folder.is_dir():
+            raise NotFound(f"{folder} is not a folder")
+        places = _places_in(folder)
+        if not places:
+            raise NotFound(f"{folder} holds no chain: there is no {DATABASE} in it, in {folder / 'chain'} or one below")
+        found |= {place.folder.resolve(): place for place in places}
+    if len(found) > PLACES_MAX:
+        raise NotFound(f"{len(found)} chains found, at most {PLACES_MAX} are shown together")
+    return tuple(found.values())
+
+
+def _places_in(folder: Path) -> list[Place]:
+    name = folder.resolve().name or "chain"
+    if _holds_chain(folder):
+        own = folder.resolve().parent.name if name == "chain" else name
+        return [Place(own or name, own or name, folder)]
+    inner = sorted((item for item in folder.iterdir() if item.is_dir() and _holds_chain(item)), key=_in_order)
+    is_network = any(re.fullmatch(r"node-\d+", item.name) for item in inner)
+    return [Place(item.name, name if is_network else item.name, item) for item in inner]
+
+
+def _holds_chain(folder: Path) -> bool:
+    chain = chain_folder(folder)
+    return any((chain / name).exists() for name in (DATABASE, REPAIRED))
+
+
+def _in_order(path: Path) -> tuple[Sequence[object], str]:
+    """``node-10`` comes after ``node-9``."""
+    return [int(part) if part.isdecimal() else 0 for part in re.split(r"(\d+)", path.name)], path.name
+
+
+def slugs(names: Iterable[str]) -> list[str]:
+    """A short name for each in addresses of pages; no two are the same."""
+    made = list[str]()
+    for name in names:
+        base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "chain"
+        base = f"{base}-chain" if base in RESERVED else base
+        slug, count = base, 1
+        while slug in made:
+            count += 1
+            slug = f"{base}-{count}"
+        made.append(slug)
+    return made
+
+
+RESERVED = frozenset({"api", "compare", "static"})
+"""First parts of addresses that are no chain's."""

@@ -1,0 +1,122 @@
+from pathlib import Path
+
+import pytest
+
+from fedchain.chain.explorer.columns import Columns
+from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.views import BlockSummary
+from fedchain.chain.storage.sqlite import Store
+from fedchain.crypto.address import address
+from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.chain.test_explorer import finals, write
+
+GENESIS = genesis(4)
+
+
+@pytest.fixture
+def chain() -> ChainBuilder:
+    """Five rounds; in the third the last member did not post, and a vote came late and from a fast clock."""
+    builder = ChainBuilder(GENESIS)
+    builder.extend_many(2)
+    builder.extend(posts=builder.posts(members=GENESIS.members[:3]))
+    clocks = {key.public_key: GENESIS.created_ms + 90_000 + 7 * place for place, key in enumerate(keys(4))}
+    builder.extend(miner=keys(4)[3], certificate=builder.certificate(builder.tip, GENESIS.members, clock_ms=clocks))
+    builder.extend()
+    return builder
+
+
+def summaries(columns: Columns) -> tuple[BlockSummary, ...]:
+    return tuple(columns.summary(line) for line in columns.lines())[::-1]
+
+
+def read(columns: Columns, store: Store) -> Explorer:
+    """Read all that is in the store."""
+    explorer = Explorer(store)
+    assert columns.read(store, store.base(), explorer.status().height)
+    return explorer
+
+
+def test_the_lines_say_what_the_explorer_says(tmp_path: Path, chain: ChainBuilder) -> None:
+    columns = Columns(GENESIS)
+    with Store.create(tmp_path, GENESIS) as store:
+        write(store, chain)
+        explorer = read(columns, store)
+        assert summaries(columns) == explorer.blocks(10)
+        assert summaries(columns)[2].time_ms == GENESIS.created_ms + 90_007
+        for member in GENESIS.members:
+            view, counts = explorer.peer(address(member)), columns.count(member)
+            assert counts.posts == view.posts
+            assert counts.payload_bytes == view.payload_bytes
+            assert counts.last_round == view.last_round
+            assert counts.blocks_mined == view.blocks_mined
+            assert counts.votes == view.votes
+            assert counts.clock_offset_ms == view.clock_offset_ms
+
+
+def test_new_blocks_are_added_and_what_the_next_block_says_of_the_head_is_taken(
+    tmp_path: Path, chain: ChainBuilder
+) -> None:
+    columns, records = Columns(GENESIS), finals(chain)
+    with Store.create(tmp_path, GENESIS) as store:
+        for record in records:
+            store.append([record])
+            assert summaries(columns) == () or columns.height == record.block.header.height - 1
+            assert summaries(read_columns(columns, store)) == Explorer(store).blocks(10)
+        hashes = [post.hash.hex() for record in records for post in record.block.transactions]
+        assert [columns.heights_of_post(item) for item in (hashes[0], hashes[-1])] == [[1], [5]]
+        assert columns.heights_of_post("0" * 64) == []
+
+
+def read_columns(columns: Columns, store: Store) -> Columns:
+    read(columns, store)
+    return columns
+
+
+def test_a_long_chain_is_read_in_parts(tmp_path: Path, chain: ChainBuilder) -> None:
+    columns = Columns(GENESIS)
+    with Store.create(tmp_path, GENESIS) as store:
+        write(store, chain)
+        parts = [columns.read(store, 1, 5, 2) for _ in range(3)]
+        assert parts == [False, False, True]
+        assert summaries(columns) == Explorer(store).blocks(10)
+
+
+def test_a_chain_that_begins_lower_or_was_cut_back_is_read_again(tmp_path: Path, chain: ChainBuilder) -> None:
+    columns = Columns(GENESIS)
+    with Store.create(tmp_path / "late", GENESIS) as store:
+        write(store, chain, base=4)
+        read(columns, store)
+        assert [line.height for line in columns.lines()] == [4, 5]
+        assert summaries(columns) == Explorer(store).blocks(10)
+        store.append(finals(chain)[1:3])
+        read(columns, store)
+        assert [line.height for line in columns.lines()] == [2, 3, 4, 5]
+        assert summaries(columns) == Explorer(store).blocks(10)
+    other = ChainBuilder(GENESIS)
+    other.extend_many(6, payload_of=3)
+    with Store.create(tmp_path / "other", GENESIS) as store:
+        write(store, other)
+        read(columns, store)
+        assert summaries(columns) == Explorer(store).blocks(10)
+
+
+def test_lines_between_two_heights(tmp_path: Path, chain: ChainBuilder) -> None:
+    columns = Columns(GENESIS)
+    with Store.create(tmp_path, GENESIS) as store:
+        write(store, chain)
+        read(columns, store)
+    assert [line.height for line in columns.lines(2, 4)] == [2, 3, 4]
+    assert [line.height for line in columns.lines(6)] == []
+
+
+def test_a_block_of_a_member_s_own_that_did_not_become_final_is_lost(tmp_path: Path, chain: ChainBuilder) -> None:
+    from fedchain.chain.storage.store import Candidate
+
+    beaten = chain.extend(chain.blocks[chain.tip].header.parent_hash, miner=keys(4)[2])
+    chain.tip = next(item for item, block in chain.blocks.items() if block.header.height == 5 and item != beaten.hash)
+    with Store.create(tmp_path, GENESIS) as store:
+        store.append([Candidate(beaten, True), Candidate(chain.blocks[chain.tip], True)])
+        write(store, chain)
+        lost = Explorer(store).lost(1, 5)
+        assert [(item.height, item.hash, item.votes) for item in lost] == [(5, beaten.hash, 0)]
+        assert Explorer(store).lost(1, 4) == ()
