@@ -194,7 +194,6 @@ simulate --committee-size 99
 simulate --aggregator nobody
 simulate --encryption nonsense
 simulate --name a/b
-simulate --out {0}/empty
 simulate {0}/none.toml
 simulate {0}/x.toml
 simulate {0}/broken.toml
