@@ -52,8 +52,12 @@ def _show_files(info: "DatasetInfo", data_dir: str) -> None:
     if info.page:
         typer.echo(f"page             {info.page}")
     files = Files(info, data_folder(data_dir))
-    for file in (*info.files, *info.other_files):
-        found = files.find(file.name, file.name.removesuffix(".gz"))
-        typer.echo(f"file             {file.name}: {found or 'not found'}{f'; MD5 {file.md5}' if file.md5 else ''}")
+    places = {file: files.find_published(file) for file in (*info.files, *info.other_files)}
+    for file, place in places.items():
+        others = info.other_files if file in info.files else info.files
+        is_needless = bool(others) and bool(info.other_files) and all(places[other] for other in others)
+        said = place or ("not found, and not needed: the other form is there" if is_needless else "not found")
+        unpacked = " (unpacked)" if place is not None and place.is_dir() else ""
+        typer.echo(f"file             {file.name}: {said}{unpacked}{f'; MD5 {file.md5}' if file.md5 else ''}")
         if file.url:
             typer.echo(f"                 {file.url}")

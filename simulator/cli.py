@@ -16,6 +16,20 @@ from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, loa
 
 _NOT_OPTIONS = ("faults", "clocks", "adversaries", "hyperparameters")
 
+PANELS = {
+    "Federation": "peers rounds seed private_seed aggregator centralized fault_model contributors_per_round idle_sleep",
+    "Learning": "method hyperparameters encryption model test_every test_local",
+    "Data": "dataset task data_dir download classes partition classes_avg classes_std shots test_shots dirichlet_alpha "
+    "classes_per_client train_examples scaling augmentation feature_shift",
+    "Consensus": "mining_s mining_attempts proof_function contribution_quorum committee_size phase_timeout_s "
+    "phase_floor_s vote_timeout_s retention_blocks",
+    "Network": "degree delay_min_ms delay_max_ms bandwidth_mbit_s",
+    "Faults (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "loss replay",
+    "Machine": "iteration_s workers vectorize_clients shared_verification max_virtual_s",
+    "Output": "name out",
+}
+"""Headings of ``simulate --help``, and the options under each."""
+
 
 def simulate_command() -> Callable[..., None]:
     """Build the command: one option for each field of :class:`Scenario`, with the field's docstring as help."""
@@ -44,6 +58,7 @@ def simulate_command() -> Callable[..., None]:
             option = item.name.replace("_", "-")
             name = f"--{option}/--no-{option}" if item.type is bool else f"--{option}"
             parameters.append(optional(item.name, item.type, typer.Option(name, help=help_text(item, texts))))
+    parameters = _under_headings(parameters)
     simulate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     simulate.__doc__ = """Run a federation of many peers on this machine, in virtual time.
 
@@ -51,6 +66,16 @@ def simulate_command() -> Callable[..., None]:
     overrides the file.
     """
     return simulate
+
+
+def _under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The parameters in the order of ``PANELS``, each under its heading; those that have none come first."""
+    places = {name: (place, panel) for place, panel in enumerate(PANELS) for name in PANELS[panel].split()}
+    for parameter in parameters:
+        if parameter.name in places:
+            parameter.annotation.__metadata__[0].rich_help_panel = places[parameter.name][1]
+    order = [name for panel in PANELS.values() for name in panel.split()]
+    return sorted(parameters, key=lambda item: order.index(item.name) if item.name in places else -1)
 
 
 def run_command(

@@ -22,6 +22,9 @@ class PublishedFile:
     md5: str = ""
     """MD5 as published, hexadecimal; empty where nobody published one."""
 
+    unpacked: tuple[str, ...] = ()
+    """Of an archive: the files in it that are read, which may as well lie there unpacked."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
@@ -176,6 +179,15 @@ _FASHION = replace(
     page="https://github.com/zalandoresearch/fashion-mnist",
 )
 
+
+def _emnist_archive(split: str) -> tuple[PublishedFile]:
+    """The archive of all splits, of which one is read."""
+    kinds = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
+    address = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
+    unpacked = tuple(f"gzip/emnist-{split}-{kind}-ubyte.gz" for kind in kinds)
+    return (PublishedFile("gzip.zip", address, "58c8d27c78d21e728a6bc7b3cc06412e", unpacked),)
+
+
 _EMNIST_DIGITS = replace(
     _MNIST,
     name="emnist-digits",
@@ -185,13 +197,7 @@ _EMNIST_DIGITS = replace(
     reader=_EMNIST,
     mean=(0.1733,),
     std=(0.3317,),
-    files=(
-        PublishedFile(
-            "gzip.zip",
-            "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
-            "58c8d27c78d21e728a6bc7b3cc06412e",
-        ),
-    ),
+    files=_emnist_archive("digits"),
     page="https://www.nist.gov/itl/products-and-services/emnist-dataset",
     folder="emnist",
 )
@@ -199,6 +205,7 @@ _EMNIST_DIGITS = replace(
 _EMNIST_LETTERS = replace(
     _EMNIST_DIGITS,
     name="emnist-letters",
+    files=_emnist_archive("letters"),
     title="EMNIST: handwritten letters, upper and lower case as one class",
     classes=26,
     train_size=124_800,
@@ -210,6 +217,7 @@ _EMNIST_LETTERS = replace(
 _EMNIST_BALANCED = replace(
     _EMNIST_DIGITS,
     name="emnist-balanced",
+    files=_emnist_archive("balanced"),
     title="EMNIST: digits and letters, as many of each",
     classes=47,
     train_size=112_800,
@@ -221,6 +229,7 @@ _EMNIST_BALANCED = replace(
 _EMNIST_BYCLASS = replace(
     _EMNIST_DIGITS,
     name="emnist-byclass",
+    files=_emnist_archive("byclass"),
     title="EMNIST: digits, upper-case and lower-case letters, as often as they were written",
     classes=62,
     train_size=697_932,
@@ -232,6 +241,7 @@ _EMNIST_BYCLASS = replace(
 _EMNIST_BYMERGE = replace(
     _EMNIST_BYCLASS,
     name="emnist-bymerge",
+    files=_emnist_archive("bymerge"),
     title="EMNIST: the same, upper and lower case as one class where they look alike",
     classes=47,
 )
@@ -252,6 +262,7 @@ _CIFAR10 = DatasetInfo(
             "cifar-10-binary.tar.gz",
             "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
             "c32a1d4ab5d03f1284b67883e8d87530",
+            (*(f"cifar-10-batches-bin/data_batch_{n}.bin" for n in range(1, 6)), "cifar-10-batches-bin/test_batch.bin"),
         ),
     ),
     other_files=(
@@ -259,6 +270,7 @@ _CIFAR10 = DatasetInfo(
             "cifar-10-python.tar.gz",
             "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
             "c58f30108f718f92721af3b95e74349a",
+            (*(f"cifar-10-batches-py/data_batch_{n}" for n in range(1, 6)), "cifar-10-batches-py/test_batch"),
         ),
     ),
     page="https://www.cs.toronto.edu/~kriz/cifar.html",
@@ -276,6 +288,7 @@ _CIFAR100 = replace(
             "cifar-100-binary.tar.gz",
             "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
             "03b5dce01913d631647c71ecec9e9cb8",
+            ("cifar-100-binary/train.bin", "cifar-100-binary/test.bin"),
         ),
     ),
     other_files=(
@@ -283,6 +296,7 @@ _CIFAR100 = replace(
             "cifar-100-python.tar.gz",
             "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
             "eb9058c3a382ffc7106e4002c42a8d85",
+            ("cifar-100-python/train", "cifar-100-python/test"),
         ),
     ),
 )

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedchain.learning.datasets.catalogue import DatasetInfo
+from fedchain.learning.datasets.catalogue import DatasetInfo, PublishedFile
 from fedchain.learning.exceptions import DatasetError
 
 DATA_DIR_VARIABLE = "FEDCHAIN_DATA"
@@ -40,6 +40,14 @@ class Files:
     def find(self, *names: str) -> Path | None:
         """Return the first of the names that is there, whether a file or a folder."""
         return next((path for folder in self.folders for name in names if (path := folder / name).exists()), None)
+
+    def find_published(self, file: PublishedFile) -> Path | None:
+        """Return where a published file is, or where all that is read of an archive lies unpacked; None if nowhere."""
+        if (packed := self.find(file.name, file.name.removesuffix(".gz"))) is not None:
+            return packed
+        forms = [(path, path.rpartition("/")[2]) for path in file.unpacked]
+        found = [self.find(*names, *(name.removesuffix(".gz") for name in names)) for names in forms]
+        return found[0].parent if found and found[0] is not None and None not in found else None
 
     def find_all(self, folder: str, names: Sequence[str]) -> dict[str, Path] | None:
         """Return all of the files, from the named folder or from where that would be; None unless all are there."""

@@ -6,7 +6,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedchain.__main__ import app
+from fedchain.learning.datasets import cifar
 from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.datasets.files import Files
 
 
 def run(*arguments: str) -> Result:
@@ -26,6 +28,32 @@ def test_one_data_set_is_shown_with_its_files(tmp_path: Path) -> None:
         assert file.url in shown
     assert "train_32x32.mat: not found" in shown
     assert f"test_32x32.mat: {tmp_path / 'test_32x32.mat'}" in shown
+
+
+@pytest.mark.parametrize("folder", ["cifar10/cifar-10-batches-bin", "cifar-10-batches-bin", "cifar10", "."])
+def test_an_unpacked_form_is_found_wherever_experiments_read_it(tmp_path: Path, folder: str) -> None:
+    names = [f"data_batch_{number}.bin" for number in range(1, 6)]
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (tmp_path / folder / name).write_bytes(bytes(range(10)) + bytes(3063))
+    arguments = ("cifar10", "--data-dir", str(tmp_path))
+    assert "cifar-10-binary.tar.gz: not found; MD5" in run(*arguments).stdout, "the test images are missing"
+    (tmp_path / folder / "test_batch.bin").write_bytes(bytes(3073))
+    shown = run(*arguments).stdout
+    assert f"cifar-10-binary.tar.gz: {tmp_path / folder} (unpacked); MD5" in shown
+    assert "cifar-10-python.tar.gz: not found, and not needed: the other form is there" in shown
+    assert cifar.read(Files(DATASETS["cifar10"], str(tmp_path))).test_labels.tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ["emnist-letters-{}-ubyte", "gzip/emnist-letters-{}-ubyte.gz"])
+def test_emnist_is_found_unpacked(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "emnist"
+    for kind in ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1"):
+        path = folder / name.format(kind)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert "(unpacked)" in run("emnist-letters", "--data-dir", str(tmp_path)).stdout
+    assert "not found" in run("emnist-digits", "--data-dir", str(tmp_path)).stdout
 
 
 @pytest.mark.parametrize(

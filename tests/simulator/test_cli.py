@@ -9,12 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
+from fedchain.simulator.cli import PANELS
+from fedchain.simulator.scenario import Scenario
 
 QUICK = ("--peers", "4", "--rounds", "2", "--mining-attempts", "8")
 FILES = "train-images-idx3-ubyte"
@@ -114,6 +117,16 @@ def test_an_existing_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine", encoding="utf-8")
     assert "exists already" in refused(*QUICK, "--out", str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_help_shows_every_option_under_a_heading() -> None:
+    shown = CliRunner().invoke(app, ["simulate", "-h"]).stdout
+    headings = re.findall(r"^([A-Z].*):$", shown, re.MULTILINE)
+    assert headings == ["Arguments", *PANELS, "Options"]
+    assert "--peers" not in shown.split("\nOptions:\n")[1]
+    listed = [name for names in PANELS.values() for name in names.split()]
+    assert sorted(set(listed)) == sorted(listed)
+    assert {item.name for item in fields(Scenario)} <= {*listed, "faults", "clocks", "adversaries"}
 
 
 def test_help_imports_no_torch() -> None:
