@@ -7,12 +7,14 @@ here, so that such a connection ends by itself; ending it never waits for the ot
 import math
 import socket
 import struct
+from contextlib import suppress
 from typing import Any
 
 import trio
 from libp2p.abc import IRawConnection
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.transport.exceptions import OpenConnectionError
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr
 
@@ -23,6 +25,12 @@ READ_SIZE = 2**16
 
 KEEPALIVE_PROBES = 3
 """Unanswered probes of the system's after which an idle socket is given up."""
+
+FAMILIES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
+"""What a name may stand for, by the protocol of a multiaddr."""
+
+ADDRESSES_TRIED = 4
+"""Addresses of one name that are dialled."""
 
 NO_LINGER = struct.pack("ii", 1, 0)
 """Value of SO_LINGER with which closing drops what is unsent and resets the connection."""
@@ -85,10 +93,44 @@ class BufferedTcp(TCP):
         self._limits = limits
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
-        """Connect to ``maddr``."""
+        """Connect to ``maddr``; of a name, to the first of its addresses that answers.
+
+        Raises:
+            OpenConnectionError: nobody answers, or the name is not known.
+        """
+        *others, last = await look_up(maddr)
+        for place in others:
+            with suppress(OpenConnectionError):
+                return await self._dial(place)
+        return await self._dial(last)
+
+    async def _dial(self, maddr: Multiaddr) -> IRawConnection:
         raw: Any = await super().dial(maddr)
         raw.stream = Wire(raw.stream, self._limits)
         return raw  # type: ignore[no-any-return]
+
+
+async def look_up(maddr: Multiaddr) -> list[Multiaddr]:
+    """An address with its name replaced by what the system finds for it; itself where it has none.
+
+    The library would ask a name server: it knows no names of this machine's own, nor those of containers.
+
+    Raises:
+        OpenConnectionError: the name is not known.
+    """
+    (first, *_), text = maddr.protocols(), str(maddr)
+    if first.name not in FAMILIES:
+        return [maddr]
+    host, port = str(maddr.value_for_protocol(first.name)), str(maddr.value_for_protocol("tcp"))
+    try:
+        found = await trio.socket.getaddrinfo(host, port, FAMILIES[first.name], socket.SOCK_STREAM)
+    except OSError as error:
+        raise OpenConnectionError(f"{host} is not known: {error.strerror or error}") from None
+    rest = text.partition(f"/tcp/{port}")[2]
+    kinds = {socket.AF_INET: "ip4", socket.AF_INET6: "ip6"}
+    hosts = [(kinds[family], str(place[0]).partition("%")[0]) for family, _, _, _, place in found]
+    places = {f"/{kind}/{host}/tcp/{port}{rest}": None for kind, host in hosts}
+    return [Multiaddr(place) for place in [*places][:ADDRESSES_TRIED]]
 
 
 def watch_silence(sock: Any, limits: Limits) -> None:

@@ -1,0 +1,75 @@
+"""Members may be known by names: they are looked up as the system does it, and each address is tried."""
+
+import socket
+from typing import Any
+
+import pytest
+import trio
+from libp2p.transport.exceptions import OpenConnectionError
+from multiaddr import Multiaddr
+
+from fedchain.network.libp2p.sockets import ADDRESSES_TRIED, BufferedTcp, look_up
+from fedchain.network.limits import Limits
+
+
+def found(text: str) -> list[str]:
+    async def ask() -> list[str]:
+        return [str(place) for place in await look_up(Multiaddr(text))]
+
+    return trio.run(ask)
+
+
+def names(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
+    """Have the system know one name, which stands for these hosts."""
+
+    async def answer(host: str, port: str, family: int, kind: int) -> list[Any]:
+        assert (host, kind) == ("alice", socket.SOCK_STREAM)
+        return [
+            (socket.AF_INET6 if ":" in place else socket.AF_INET, kind, 6, "", (place, int(port))) for place in hosts
+        ]
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", answer)
+
+
+def test_a_name_of_this_machine_s_own() -> None:
+    assert found("/dns4/localhost/tcp/7") == ["/ip4/127.0.0.1/tcp/7"]
+
+
+def test_what_has_no_name_is_left_as_it_is() -> None:
+    assert found("/ip4/192.0.2.7/tcp/7") == ["/ip4/192.0.2.7/tcp/7"]
+    assert found("/ip6/::1/tcp/7") == ["/ip6/::1/tcp/7"]
+
+
+def test_a_name_with_several_addresses_some_of_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    names(monkeypatch, "192.0.2.1", "192.0.2.1", "2001:db8::1%eth0")
+    assert found("/dns/alice/tcp/7") == ["/ip4/192.0.2.1/tcp/7", "/ip6/2001:db8::1/tcp/7"]
+    names(monkeypatch, *(f"192.0.2.{number}" for number in range(1, 99)))
+    assert len(found("/dns/alice/tcp/7")) == ADDRESSES_TRIED
+
+
+def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", fail)
+    with pytest.raises(OpenConnectionError, match="alice is not known: Name or service not known"):
+        found("/dns4/alice/tcp/7")
+
+
+def test_the_first_address_that_answers_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as listener, socket.socket() as deaf:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        deaf.bind(("127.0.0.2", listener.getsockname()[1]))  # nobody listens there
+        names(monkeypatch, "127.0.0.2", "127.0.0.1")
+
+        async def dial(name: str) -> tuple[str, int]:
+            raw: Any = await BufferedTcp(Limits()).dial(Multiaddr(f"/dns4/{name}/tcp/{listener.getsockname()[1]}"))
+            place: tuple[str, int] = raw.stream.get_remote_address()
+            await raw.close()
+            return place
+
+        assert trio.run(dial, "alice") == listener.getsockname()
+        names(monkeypatch, "127.0.0.2")
+        with pytest.raises(OpenConnectionError):
+            trio.run(dial, "alice")

@@ -1,0 +1,43 @@
+"""A successor federation begins with what the old one had learned, as the operators' guide says."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.learner import Learner
+from fedchain.learning.task.custom import describe_task
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def guide_s_function() -> Any:
+    """The function in the guide's section on successors."""
+    section = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8").split("## A successor federation")[1]
+    (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "operating.md", "exec"), names)
+    return names["load"]
+
+
+def test_parameters_that_the_function_loads_are_those_of_the_first_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    old = nn.Sequential(nn.Linear(8, 3)).state_dict()
+    save_file(old, "old.safetensors")
+    load = guide_s_function()
+    config = describe_task(LearningConfig(method="fedavg", dataset=OWN, task="mytask:load", clients=2), load)
+    learner = Learner(config, load)
+    for member in range(2):
+        with learner.lend(member, 1) as client:
+            begun = dict(client.model.state_dict())
+        assert len(begun) == len(old)
+        for name, tensor in old.items():
+            (found,) = [value for key, value in begun.items() if key.endswith(name)]
+            assert torch.equal(found, tensor), name
