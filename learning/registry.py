@@ -103,6 +103,23 @@ def load_method(name: str) -> "type[Method]":
     return found
 
 
+def name_method(method: "str | type[Method] | Method") -> tuple[str, dict[str, HyperparameterValue]]:
+    """Return the name under which a method is found again, and the hyper-parameters of an instance that differ from the
+    defaults. Raises `ConfigurationError` for a class that no import path leads to.
+    """
+    if isinstance(method, str):
+        return method, {}
+    kind = method if isinstance(method, type) else type(method)
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    if not is_import_path(place) or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
+        raise ConfigurationError(f"method {place} must stand at the top level of a module, or of a notebook")
+    name = next((known for known, where in METHODS.items() if where == place), place)
+    if isinstance(method, type):
+        return name, {}
+    values = {field.name: getattr(method, field.name) for field in fields(method)}
+    return name, {field.name: values[field.name] for field in fields(method) if values[field.name] != field.default}
+
+
 def locate_method(name: str) -> str:
     """Return where the method's class is, as 'module:Class'.
 

@@ -33,6 +33,9 @@ from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.terminal import Console, step
 
+_STARTING = threading.Lock()
+"""Held while a run begins: what another thread forks meanwhile would hold the lock of a store that is being made."""
+
 Watch = Callable[[Progress], AbstractContextManager[None]]
 
 
@@ -102,11 +105,14 @@ def simulate(
     learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     workers = min(scenario.workers, len(keys))
-    pool = TrainingPool(learner, workers, clients_max, together=scenario.vectorize_clients, stop=stop)
-    store: Storage | None = None
+    with _STARTING:
+        pool = TrainingPool(learner, workers, clients_max, together=scenario.vectorize_clients, stop=stop)
+        try:
+            store: Storage | None = None if chain_folder is None else Store.create(chain_folder, genesis)
+        except BaseException:
+            pool.close()
+            raise
     try:
-        if chain_folder is not None:
-            store = Store.create(chain_folder, genesis)
         simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round, pool.parts, stop)
         with watch(simulation.progress):
             outcome = simulation.run()

@@ -36,7 +36,13 @@ def _packages_on_disk() -> set[str]:
     for folder in FOLDERS:
         for init in (ROOT / folder).glob("**/__init__.py"):
             found.add(".".join(("fedchain", *init.parent.relative_to(ROOT).parts)))
-    return found
+    return found | _packages_in_src()
+
+
+def _packages_in_src() -> set[str]:
+    """Packages that lie where they are installed: what Python programs use, above all the folders."""
+    inits = (ROOT / "src" / "fedchain").glob("*/__init__.py")
+    return {f"fedchain.{init.parent.name}" for init in inits if not init.parent.is_symlink()}
 
 
 def test_every_package_is_installed() -> None:
@@ -45,7 +51,7 @@ def test_every_package_is_installed() -> None:
     assert set(setuptools["packages"]) == _packages_on_disk()
     folders = {name: folder for name, folder in setuptools["package-dir"].items() if name != "fedchain"}
     assert folders == {name: name.removeprefix("fedchain.").replace(".", "/") for name in folders}
-    assert {"fedchain", *folders} == set(setuptools["packages"])
+    assert {"fedchain", *folders, *_packages_in_src()} == set(setuptools["packages"])
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -1,5 +1,13 @@
 """fedchain: peers that learn together without a server.
 
+What ``import fedchain`` offers is imported when it is first used; docs/python.md shows each of it at work:
+
+* ``simulate``, ``simulate_async``: run a federation on this machine; the result is a ``Run``
+* ``open_chain``: look into a stored chain; the result is a ``Chain``
+* ``Scenario``: all that can be set of a simulation
+* ``Method``, ``Phase``, ``Client``, ``Round``: what a learning method of one's own is made of
+* ``testing``: checks for a method or a task of one's own, and a federation in memory
+
 Map of the package, from the bottom up; each layer imports only what lies below it:
 
 * ``fedchain.crypto``: hashes, Ed25519 keys, addresses, threshold encryption
@@ -8,6 +16,40 @@ Map of the package, from the bottom up; each layer imports only what lies below 
 * ``fedchain.network``: messages and how they travel
 * ``fedchain.node``: one peer, a pure state machine
 * ``fedchain.simulator``: many peers in virtual time
+* ``fedchain.runs``, ``fedchain.chains``, ``fedchain.testing``: what Python programs use
 """
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "Chain": "fedchain.chains",
+    "Client": "fedchain.learning.client",
+    "Method": "fedchain.learning.method",
+    "Phase": "fedchain.learning.method",
+    "Round": "fedchain.learning.round",
+    "RoundRecord": "fedchain.runs",
+    "Run": "fedchain.runs",
+    "Scenario": "fedchain.simulator.scenario",
+    "open_chain": "fedchain.chains",
+    "simulate": "fedchain.runs",
+    "simulate_async": "fedchain.runs",
+    "testing": "",
+}
+"""Where each name is; a module of its own has no other place. ``__init__.pyi`` says the same to type checkers."""
+
+__all__ = ["__version__", *_PLACES]  # noqa: PLE0604 - names, by the table above
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'fedchain' has no attribute {name!r}")
+    import importlib
+
+    if not _PLACES[name]:
+        return importlib.import_module(f"fedchain.{name}")
+    found = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -1,4 +1,4 @@
-"""A federation in one process: the rules aggregate what the learner's clients post, round after round."""
+"""Small tasks, clients and posts for tests of learning, beside the federation in memory that everybody can use."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.method import Contributor, Method, Phase
+from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
-from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
-from fedchain.learning.registry import HyperparameterValue, build_method, load_method
+from fedchain.learning.registry import HyperparameterValue, load_method
 from fedchain.learning.round import Post, Round, Tensors
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.testing.federation import Federation, secrets_of
+
+__all__ = ["Federation", "secrets_of"]
 
 CLIENTS = 3
 
@@ -48,61 +48,6 @@ def with_norm(method: str, **hyperparameters: HyperparameterValue) -> LearningCo
     if load_method(method).needs_pooling:
         return task
     return replace(task, model="resnet2-56" if method in SPLITTING else "digits-mlp-bn")
-
-
-class Federation:
-    """Plays rounds; senders are in ascending order of client. Phases of the aggregator are those of a dedicated one."""
-
-    def __init__(self, config: LearningConfig, learner: Learner | None = None) -> None:
-        method = build_method(config.method, dict(config.hyperparameters))
-        self._aggregates = {
-            phase.name for phase in (*method.setup, *method.phases) if phase.by is Contributor.AGGREGATOR
-        }
-        self.members = [bytes([client]) for client in range(config.clients + bool(self._aggregates))]
-        self.config, self.rules = config, Application(config, self.members)
-        self.parts = PartMemory()
-        self.learner = learner or self.new_learner()
-        self.knowledge, self.round = b"", 0
-        for phase, _, _ in self.rules.setup_phases:
-            self._phase(phase, range(config.clients))
-
-    def play(self, rounds: int = 1, participants: Sequence[int] | None = None) -> list[Contribution]:
-        """Play rounds with these clients; return what they contributed in the last round."""
-        made: list[Contribution] = []
-        for _ in range(rounds):
-            self.round += 1
-            for phase, _, _ in self.rules.phases:
-                found = self._phase(phase, range(self.config.clients) if participants is None else participants)
-                made = made if phase in self._aggregates else found
-        return made
-
-    def new_learner(self) -> Learner:
-        """A learner of this federation that has done nothing yet."""
-        return Learner(self.config, members=self.members, secrets_of=secrets_of, parts_of=lambda client: self.parts)
-
-    def known(self) -> Tensors:
-        """The knowledge, decoded."""
-        tensors = self.rules.read_knowledge(self.knowledge)
-        assert tensors is not None
-        return tensors
-
-    def client(self, client: int) -> Client:
-        """A client as it is now."""
-        return self.learner._clients.get(client)
-
-    def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
-        participants = [self.config.clients] if phase in self._aggregates else participants
-        made = [self.learner.contribute(client, phase, self.round, self.knowledge) for client in participants]
-        posts = [(bytes([client]), one.payload) for client, one in zip(participants, made, strict=True)]
-        for _, payload in posts:
-            assert len(payload) <= self.rules.payload_size_bytes_max(phase)
-        self.knowledge = self.rules.aggregate(phase, self.round, self.knowledge, posts)
-        return made
-
-
-def secrets_of(client: int) -> Secrets:
-    """What each client keeps to itself."""
-    return Secrets(client, bytes([client] * ROOT_SIZE), {"share": bytes([client, 7])})
 
 
 def read_payload(rules: Application, payload: bytes) -> Tensors:

@@ -9,8 +9,8 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.network import Network
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import Conditions, SimulatedNetwork
+from fedchain.testing.networks import Listener, NetworkConformance, Wire, gossip
 from tests.chain.builders import keys
-from tests.network.conformance import Listener, NetworkConformance, Wire, gossip
 
 
 class SimulatedWire:

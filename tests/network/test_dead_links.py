@@ -22,7 +22,7 @@ from fedchain.network.libp2p.sockets import Wire
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
-from tests.network.conformance import gossip
+from fedchain.testing.networks import gossip
 from tests.network.deaf import deafen
 from tests.network.proxy import Proxy, proxy
 from tests.network.real import KEYS, LIMITS, MEMBERS, TIMEOUT_S, Inbox, meshed, on_trio, peer, until

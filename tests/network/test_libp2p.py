@@ -18,7 +18,7 @@ from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
 from fedchain.network.verdict import Verdict
-from tests.network.conformance import gossip
+from fedchain.testing.networks import gossip
 from tests.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until, works
 
 STRANGER = PrivateKey(bytes(32))

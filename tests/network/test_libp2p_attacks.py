@@ -40,8 +40,8 @@ from fedchain.network.messages import (
     encode_message,
 )
 from fedchain.network.verdict import Verdict
+from fedchain.testing.networks import gossip
 from tests.chain.builders import ChainBuilder, genesis
-from tests.network.conformance import gossip
 from tests.network.real import (
     ADDRESSES,
     GOSSIP,

@@ -14,7 +14,7 @@ from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GossipMessage, Message
 from fedchain.network.network import Network, Receiver
-from tests.network.conformance import NetworkConformance, Wire
+from fedchain.testing.networks import NetworkConformance, Wire
 from tests.network.real import MEMBERS, TIMEOUT_S, meshed, peer, until
 
 COUNT = 8

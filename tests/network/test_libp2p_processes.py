@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from fedchain.crypto.address import address
 from fedchain.network.messages import GetContent
-from tests.network.conformance import gossip
+from fedchain.testing.networks import gossip
 from tests.network.real import MEMBERS, Inbox, on_trio, peer, until
 
 PROGRAM = """
@@ -15,7 +15,7 @@ import sys
 import trio
 from fedchain.network.messages import GetContent
 from fedchain.network.verdict import Verdict
-from tests.network.conformance import gossip
+from fedchain.testing.networks import gossip
 from tests.network.real import peer
 
 async def main():

@@ -11,8 +11,8 @@ from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.limits import Limits
 from fedchain.network.messages import Message, PostMessage
 from fedchain.network.verdict import Verdict
+from fedchain.testing.networks import gossip
 from tests.chain.builders import keys
-from tests.network.conformance import gossip
 from tests.soak._processes import answer, told
 
 CHAIN_ID = bytes(32)

@@ -1,16 +1,24 @@
-"""What every implementation of the network interface must do. Subclass the suite with a ``wire`` fixture."""
+"""What every implementation of the network interface must do: a suite for pytest.
+
+Subclass :class:`NetworkConformance` in a test module, with a fixture ``wire`` that connects the peers.
+"""
 
 from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
-from fedchain.crypto.keys import PublicKey
+from fedchain.chain.transaction import sign_transaction
+from fedchain.chain.vote import VoteKind, sign_vote
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status, VoteMessage
 from fedchain.network.network import Network
 from fedchain.network.verdict import Verdict
-from tests.chain.builders import ChainBuilder, genesis, payload
 
 HASH = bytes(range(32))
+"""A federation's or a block's that nobody knows."""
+
+_KEY = PrivateKey(sha256(b"fedchain testing"))
 
 _numbers = count(100)
 
@@ -56,7 +64,8 @@ class Listener:
 
 def gossip(number: int = 1) -> PostMessage:
     """A post that fits no federation in particular."""
-    return PostMessage(ChainBuilder(genesis(1)).posts(payload_of=number)[0], payload(number))
+    payload = b"post %d" % number
+    return PostMessage(sign_transaction(_KEY, HASH, 1, 0, payload), payload)
 
 
 def news() -> PostMessage:
@@ -146,9 +155,8 @@ class NetworkConformance:
 
     def test_two_messages_both_arrive(self, wire: Wire) -> None:
         listener = Listener(wire)
-        builder = ChainBuilder(genesis(2))
-        block = builder.extend()
-        votes = [VoteMessage(vote) for vote in builder.certificate(block.hash).votes]
+        attempt = next(_numbers)
+        votes = [VoteMessage(sign_vote(_KEY, HASH, kind, 1, attempt, HASH)) for kind in VoteKind]
         wire.network(0).publish(votes[0])
         wire.network(7).publish(votes[1])
         wire.settle()

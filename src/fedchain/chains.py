@@ -1,0 +1,118 @@
+"""A stored chain, looked into from Python: what ``fedchain explorer`` shows, as values."""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from fedchain.chain.exceptions import NotFound
+from fedchain.chain.explorer.audit import ChainAudit
+from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.views import (
+    BlockSummary,
+    BlockView,
+    ChainStatus,
+    KnowledgeView,
+    PeerView,
+    RoundView,
+    TransactionProof,
+    TransactionView,
+)
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import EMPTY_ROOT
+from fedchain.chain.storage.database import chain_folder
+from fedchain.chain.storage.sqlite import Store
+from fedchain.learning.application import Application
+from fedchain.learning.round import Tensors
+from fedchain.node.task import rules_of
+
+
+class Chain:
+    """A chain that is read and not changed; close it, or use it in a ``with`` statement.
+
+    Args:
+        folder: a run's or node's folder, or the folder of the chain in it.
+
+    Raises:
+        ChainError: there is no chain, or it cannot be read.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        path = Path(folder)
+        if not path.is_dir():
+            raise NotFound(f"{path} is not a folder")
+        self._store = Store.open(chain_folder(path), read_only=True)
+        self._explorer = Explorer(self._store)
+        self._rules: Application | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    @property
+    def genesis(self) -> Genesis:
+        """The founding document."""
+        return self._explorer.genesis
+
+    def status(self) -> ChainStatus:
+        """The chain at a glance."""
+        return self._explorer.status()
+
+    def blocks(self, limit: int = 20) -> tuple[BlockSummary, ...]:
+        """The newest blocks, head first."""
+        return self._explorer.blocks(limit)
+
+    def block(self, name: int | str) -> BlockView:
+        """One block, by its height or the beginning of its hash in hexadecimal. Raises NotFound."""
+        return self._explorer.block(str(name))
+
+    def transaction(self, name: str) -> TransactionView:
+        """One post, by the beginning of its hash in hexadecimal. Raises NotFound."""
+        return self._explorer.transaction(name)
+
+    def peer(self, name: str) -> PeerView:
+        """What a member did, by its address or the end of it. Raises NotFound."""
+        return self._explorer.peer(name)
+
+    def round(self, number: int) -> RoundView:
+        """What happened in a round. Raises NotFound."""
+        return self._explorer.round(number)
+
+    def proof(self, name: str) -> TransactionProof:
+        """The Merkle proof that a block counts a post, named by the beginning of the post's hash."""
+        return self._explorer.proof(name)
+
+    def knowledge(self, round_number: int | None = None) -> KnowledgeView:
+        """What a round left behind: its hash, size and class prototypes. Default: the newest that is closed."""
+        return self._explorer.knowledge(self.rules, round_number)
+
+    def tensors(self) -> Tensors:
+        """The newest knowledge itself, as numpy arrays by name; {} before the first. Raises NotFound if not kept."""
+        head = self._store.head()
+        if head is None or head.block.header.knowledge_root == EMPTY_ROOT:
+            return {}
+        known = self._store.content(head.block.header.knowledge_root)
+        if known is None:
+            raise NotFound("the newest knowledge is not kept")
+        return self.rules.read_knowledge(known) or {}
+
+    def verify(self) -> ChainAudit:
+        """Judge every block again, from the first to the head, and recompute what it left behind."""
+        return self._explorer.verify(self.rules)
+
+    @property
+    def rules(self) -> Application:
+        """The learning method's side of validity, which the founding document names."""
+        if self._rules is None:
+            self._rules = rules_of(self.genesis)
+        return self._rules
+
+
+def open_chain(folder: str | os.PathLike[str]) -> Chain:
+    """Open the chain of a run, of a node, or of a test network's node; see :class:`Chain`."""
+    return Chain(folder)

@@ -1,0 +1,30 @@
+"""What tests of contributed methods, tasks and networks need: checks that all must pass, and a federation in memory.
+
+Each is imported when it is first used: who tests a network waits for no tensor library.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedchain.testing.federation import Federation
+    from fedchain.testing.methods import check_method
+    from fedchain.testing.networks import NetworkConformance, Wire
+    from fedchain.testing.tasks import check_task
+
+__all__ = ["Federation", "NetworkConformance", "Wire", "check_method", "check_task"]
+
+_PLACES = {
+    "Federation": "federation",
+    "NetworkConformance": "networks",
+    "Wire": "networks",
+    "check_method": "methods",
+    "check_task": "tasks",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'fedchain.testing' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"fedchain.testing.{_PLACES[name]}"), name)

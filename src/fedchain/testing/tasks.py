@@ -1,0 +1,43 @@
+"""What a task of one's own must do: a function that returns (model, train set, test set)."""
+
+import torch
+
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.method import Method
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.registry import name_method
+from fedchain.learning.task.choice import TaskFunction
+from fedchain.learning.task.custom import open_data_source
+from fedchain.node.task import with_shapes
+from fedchain.testing.federation import Federation
+
+
+def check_task(task: TaskFunction, method: str | type[Method] | Method = "dfpl", members: int = 3) -> ModelInfo:
+    """Call a task's function as every member would, twice, and train one round; return the shapes that peers agree on.
+
+    Args:
+        task: the function.
+        method: name, class or instance of the method that will learn from it.
+        members: how many there are.
+
+    Raises:
+        ConfigurationError: what the function returns cannot be used; the message says why, in one line.
+        AssertionError: it brings other examples, or another model, when it is called again.
+    """
+    name, hyperparameters = name_method(method)
+    config = with_shapes(
+        LearningConfig(method=name, clients=members, dataset=OWN, hyperparameters=hyperparameters), task
+    )
+    config.validate()
+    for member in range(members):
+        first, again = (open_data_source(config, task).share(member, seed=1) for _ in range(2))
+        for what in ("train_images", "train_labels", "test_images", "test_labels"):
+            if not torch.equal(getattr(first, what) + 0, getattr(again, what) + 0):
+                raise AssertionError(f"member {member} has other {what.replace('images', 'inputs')} when called again")
+        other = again.model.state_dict()
+        for tensor, value in first.model.state_dict().items():
+            if not torch.equal(value, other[tensor]):
+                raise AssertionError(f"member {member} has another initial {tensor} when called again")
+    federation = Federation(config, task=task)
+    federation.play()
+    return federation.rules.info

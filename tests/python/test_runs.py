@@ -1,0 +1,196 @@
+"""``fedchain.simulate``: a run's rounds, models, chain and knowledge, wherever it is called, and however it ends."""
+
+import ast
+import asyncio
+import multiprocessing
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+import fedchain
+from fedchain.learning.evaluation import evaluate
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.base import Model
+from fedchain.simulator.scenario import ScenarioError
+from tests.python.tasks import Bag, Sound, load
+
+QUICK: dict[str, Any] = {"peers": 3, "mining_attempts": 8, "hyperparameters": {"local_steps": 3}}
+
+
+@pytest.fixture(scope="module")
+def run() -> fedchain.Run:
+    return fedchain.simulate(task=load, rounds=2, **QUICK)
+
+
+def test_importing_is_cheap_and_every_name_is_there() -> None:
+    heavy = {"torch", "numpy", "msgpack", "typer"}
+    code = f"import fedchain, sys; print(*sorted({heavy} & {{*sys.modules}})); print(*dir(fedchain))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported, offered = done.stdout.splitlines()
+    assert imported == ""
+    assert {*fedchain.__all__} <= {*offered.split()}
+    for name in fedchain.__all__:
+        assert getattr(fedchain, name) is not None
+    with pytest.raises(AttributeError, match="module 'fedchain' has no attribute 'simulat'"):
+        _ = fedchain.simulat  # type: ignore[attr-defined]
+
+
+def test_type_checkers_are_told_the_same_names() -> None:
+    stub = Path(fedchain.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    imports = (node for node in ast.parse(stub).body if isinstance(node, ast.Import | ast.ImportFrom))
+    names = {alias.asname for node in imports for alias in node.names}
+    assert names == {*fedchain.__all__} - {"__version__"}
+
+
+def test_rounds_are_records_that_nobody_changes(run: fedchain.Run) -> None:
+    told: list[fedchain.RoundRecord] = []
+    again = fedchain.simulate(task=load, rounds=2, on_round=told.append, **QUICK)
+    assert [row.round for row in run.rounds] == [row.round for row in told] == [1, 2]
+    assert (again.trace_hash, again.rounds) == (run.trace_hash, run.rounds)
+    assert run.violations == ()
+    with pytest.raises(FrozenInstanceError):
+        run.rounds[0].taa = 1.0
+    table = run.to_pandas()
+    assert table.index.tolist() == [1, 2]
+    assert table["taa"].tolist() == [row.taa for row in run.rounds]
+    assert "dfpl on own, 3 peers × 2 rounds, seed 0, accuracy " in repr(run)
+
+
+def test_without_pandas_the_table_says_what_it_needs(run: fedchain.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"^to_pandas needs pandas: pip install 'fedchain\[pandas\]'$"):
+        run.to_pandas()
+
+
+def test_models_are_those_that_were_measured(run: fedchain.Run) -> None:
+    accuracies = []
+    for member in range(3):
+        model = run.model(member)
+        assert type(model) is Bag
+        _, _, (tokens, topics) = load(member)
+        accuracies.append(evaluate(cast(Model, model), tokens, topics)[0])
+    assert run.rounds[-1].taa == pytest.approx(np.mean(accuracies), rel=1e-14)
+    with pytest.raises(ConfigurationError, match="members share no whole model; ask for a member's"):
+        run.model()
+    with pytest.raises(ConfigurationError, match="member is 3, it must be between 0 and 2"):
+        run.model(3)
+
+
+def test_the_shared_model_is_what_everybody_receives() -> None:
+    run = fedchain.simulate(Sound(local_steps=3), partition="iid", rounds=1, **(QUICK | {"hyperparameters": {}}))
+    model = run.model()
+    model.load_state_dict(run.state(), strict=True)
+    assert run.rounds[-1].test_accuracy_received is not None
+    assert run.scenario.method == "tests.python.tasks:Sound"
+    assert run.scenario.hyperparameters == {"local_steps": 3}
+    assert {name for name, _ in model.state_dict().items()} == {name.split(".", 1)[1] for name in run.knowledge}
+
+
+def test_the_chain_is_looked_into_and_judged(run: fedchain.Run) -> None:
+    assert run.chain.status().head.hex() == run.tip
+    assert run.chain.verify().is_valid
+    with fedchain.open_chain(run.folder) as chain:
+        assert chain.block(2).header.knowledge_root.hex() == run.knowledge_root
+        tensors = chain.tensors()
+    assert {name: array.tolist() for name, array in tensors.items()} == {
+        name: array.tolist() for name, array in run.knowledge.items()
+    }
+
+
+def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
+    fedchain.simulate("solo", rounds=1, out=tmp_path / "run", keep_models=False, **QUICK)
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"scenario.toml", "metrics.jsonl", "result.json", "curves.png", "chain"} <= files
+    assert "models" not in files
+    again = fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml", seed=1)
+    assert (again.scenario.method, again.scenario.seed) == ("solo", 1)
+
+
+def test_a_temporary_folder_goes_with_the_run() -> None:
+    run = fedchain.simulate("solo", rounds=1, **QUICK)
+    folder = run.folder
+    assert folder.is_dir()
+    del run
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"peer": 3}, "scenario has no key 'peer'; did you mean 'peers'"),
+        ({"local_steps": 3}, "local_steps is a hyper-parameter of dfpl: hyperparameters={'local_steps': 3}"),
+        ({"method": "dfpll"}, "unknown method 'dfpll'; did you mean 'dfpl'?"),
+        ({"dataset": "own"}, "the members train on data of their own"),
+        ({"task": load, "dataset": "digits"}, "the members train on digits, not on data of their own"),
+        ({"task": lambda: 3}, "(model, train set, test set) must be returned, not int"),
+        ({"method": Bag}, "unknown method class in tests.python.tasks 'Bag'"),
+        ({"peers": "abc"}, "scenario peers is 'abc', it must be of type int"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises((ScenarioError, ConfigurationError)) as caught:
+        fedchain.simulate(**given)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_it_is_called_where_a_loop_runs_awaited_and_in_a_thread(run: fedchain.Run) -> None:
+    found: list[fedchain.Run] = []
+
+    async def main() -> Sequence[fedchain.Run]:
+        found.append(fedchain.simulate(task=load, rounds=2, **QUICK))
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.01)
+
+        ticking = asyncio.create_task(tick())
+        both = await asyncio.gather(*(fedchain.simulate_async(task=load, rounds=2, **QUICK) for _ in range(2)))
+        ticking.cancel()
+        assert ticks > 5, "the loop goes on meanwhile"
+        return both
+
+    found += asyncio.run(main())
+    thread = threading.Thread(target=lambda: found.append(fedchain.simulate(task=load, rounds=2, **QUICK)))
+    thread.start()
+    thread.join()
+    assert [one.trace_hash for one in found] == [run.trace_hash] * 4
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ZeroDivisionError])
+def test_what_the_callback_raises_ends_the_run_and_its_processes(raised: type[BaseException]) -> None:
+    threads = torch.get_num_threads()
+
+    def on_round(row: fedchain.RoundRecord) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        raise raised
+
+    with pytest.raises(raised):
+        fedchain.simulate(rounds=1_000, on_round=on_round, **QUICK)
+    assert multiprocessing.active_children() == []
+    assert [thread.name for thread in threading.enumerate() if thread.name == "fedchain-simulation"] == []
+    assert torch.get_num_threads() == threads
+
+
+def test_cancelling_ends_the_run_and_its_processes() -> None:
+    async def main() -> None:
+        first = asyncio.Event()
+        task = asyncio.create_task(fedchain.simulate_async(rounds=1_000, on_round=lambda row: first.set(), **QUICK))
+        await first.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert multiprocessing.active_children() == []
