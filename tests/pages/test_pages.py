@@ -16,6 +16,10 @@ RUN = [
 ]
 
 
+RUN_ELSEWHERE = {"CONTRIBUTING.md": "tests/test_contributing.py", "docs/python.md": "tests/python/test_page.py"}
+"""Pages whose Python a test of their own runs."""
+
+
 def name(item: Path | Block) -> str:
     return item.name if isinstance(item, Block) else str(item.relative_to(ROOT))
 
@@ -23,6 +27,16 @@ def name(item: Path | Block) -> str:
 @pytest.mark.parametrize("block", [block for page in PAGES for block in blocks_of(page)], ids=name)
 def test_every_block_can_be_believed(block: Block) -> None:
     assert faults(block) == [], block.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_is_a_file_of_the_page_or_run_by_a_test_of_its_own(page: Path) -> None:
+    blocks = [block for block in blocks_of(page) if block.language == "python"]
+    if name(page) in RUN_ELSEWHERE:
+        assert blocks
+        assert (ROOT / RUN_ELSEWHERE[name(page)]).exists()
+    else:
+        assert [block.name for block in blocks if not {"file", "not run"} & block.said.keys()] == []
 
 
 @pytest.mark.parametrize("page", RUN, ids=name)
