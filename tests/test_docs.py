@@ -203,6 +203,12 @@ def test_every_experiment_has_its_line_of_results_and_no_other_has() -> None:
     assert sorted(named) == sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in files)
 
 
+def test_the_readme_shows_the_python_that_runs_in_a_notebook_too() -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    first = re.findall(r"```python\n.*?```", page, re.DOTALL)[0]
+    assert first in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
 
