@@ -97,7 +97,10 @@ def run_command(
         if download:
             download_files(scenario.dataset, scenario.data_dir)
 
-        from fedchain.simulator.run import run_scenario
+        from fedchain.terminal import Console
+
+        with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
+            from fedchain.simulator.run import run_scenario
 
         if run_scenario(scenario, out):
             raise typer.Exit(EXIT_DIFFERENT)
