@@ -47,7 +47,7 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
     """
     started = time.perf_counter()
     console = Console()
-    with step(console, f"preparing {scenario.dataset} for {scenario.peers} peers"):
+    with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
         learner = load_learner(scenario)
         histogram = learner.histogram()
     if learner.config.material:
