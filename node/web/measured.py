@@ -21,7 +21,9 @@ METRICS_SIZE_MAX = 64 * 2**20
 
 _KEPT = ("taa", "tal", "test_accuracy", "training_s", "mining_s", "voting_s", "epsilon", "bytes_sent_per_peer")
 
-_TRAINED = re.compile(r"\btrained round=(\d+) .*?seconds=([\d.]+)(?: accuracy=([\d.]+))?")
+_TRAINED = re.compile(r"\btrained round=(\d+) ([^\n]*)")
+_VALUE = re.compile(r"\b(accuracy|seconds|epsilon)=(\d+(?:\.\d+)?)")
+_LOGGED = {"accuracy": "taa", "seconds": "training_s", "epsilon": "epsilon"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,8 @@ def _read_log(path: Path) -> Iterator[Measured]:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - LOG_SIZE_MAX))
         text = file.read(LOG_SIZE_MAX).decode("utf-8", errors="replace")
-    for number, seconds, accuracy in _TRAINED.findall(text):
-        values = {"training_s": float(seconds)}
-        yield Measured(int(number), values | ({"taa": float(accuracy)} if accuracy else {}))
+    for number, rest in _TRAINED.findall(text):
+        yield Measured(int(number), {_LOGGED[name]: float(value) for name, value in _VALUE.findall(rest)})
 
 
 def _is_number(value: Any) -> bool:

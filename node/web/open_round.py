@@ -64,7 +64,7 @@ class NodeNow:
     height: int | None
     """Its head; None where that is not known."""
     member: str | None
-    """Address of the node; None where none answers."""
+    """Address of the member whose folder it is; None where that is not known."""
     peers: int | None
     """Nodes that it is connected to."""
     accuracy: float | None
@@ -193,7 +193,7 @@ def _nodes(chain: Chain, state: State) -> Iterator[NodeNow]:
                 running=False,
                 trouble=holder.trouble,
                 height=holder.height,
-                member=None,
+                member=holder.address,
                 peers=None,
                 accuracy=None,
                 activity="finished" if state.finished and holder.height == state.height else "stopped",

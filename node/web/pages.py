@@ -305,10 +305,11 @@ def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]
         if number < len(members_):
             hits.append(("member", f"peer {number}", f"member/{number}"))
     try:
-        key = find_member(text, members_)
-        hits.append(("member", f"peer {chain.genesis.index[key]}, {address(key)}", f"member/{address(key)}"))
+        key = find_member(text, members_) if not text.isdecimal() else None
     except (NotFound, InvalidAddress):
-        pass
+        key = None
+    if key is not None:
+        hits.append(("member", f"peer {chain.genesis.index[key]}, {address(key)}", f"member/{address(key)}"))
     prefix = text.lower().rstrip("….")
     between = range_of(prefix)
     if between is not None and len(prefix) >= PREFIX_SIZE_MIN:
@@ -346,7 +347,7 @@ def learning_of(document: Genesis) -> list[tuple[str, str]]:
             shown += [
                 (f"{name}: {item[0]}", str(item[1])) for item in value if isinstance(item, list) and len(item) == 2
             ]
-        elif len(text) > 400:
+        elif len(text) > 160:
             shown.append((name, f"{len(text):,} characters"))
         else:
             shown.append((name, value if isinstance(value, str) else text))

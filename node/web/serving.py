@@ -40,7 +40,9 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
             site = Site(chains, hosts)
             place = f"[{host}]" if ":" in host else host
             print(f"http://{place}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
-            _run(site, listener)
+            logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+            with suppress(KeyboardInterrupt):  # which the server hands on once it has ended
+                make_server(site).run(sockets=[listener])
     finally:
         for chain in chains:
             chain.close()
@@ -66,7 +68,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A server that ends its streams before it waits for them."""
 
     def __init__(self, config: uvicorn.Config, live: Live) -> None:
@@ -79,8 +81,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _run(site: Site, listener: socket.socket) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+def make_server(site: Site) -> Server:
+    """A server of the site; ``run(sockets=[…])`` serves until it is told to end."""
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what goes wrong is logged where it does
     config = uvicorn.Config(
         site.app,
@@ -95,5 +97,4 @@ def _run(site: Site, listener: socket.socket) -> None:
         timeout_keep_alive=15,
         limit_concurrency=2_000,
     )
-    with suppress(KeyboardInterrupt):  # which the server hands on once it has ended
-        _Server(config, site.live).run(sockets=[listener])
+    return Server(config, site.live)

@@ -1,0 +1,224 @@
+"""The pages in a real browser: Chromium, headless, where it is installed."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from fedchain.chain.storage.sqlite import Store
+from fedchain.node.web.app import Site
+from fedchain.node.web.chains import open_chains
+from fedchain.node.web.places import find_places
+from fedchain.node.web.serving import listen, make_server
+from tests.chain.builders import ChainBuilder, genesis
+from tests.chain.test_explorer import FakeRules, write
+from tests.node.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed here (Debian: apt-get install chromium)")
+
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+
+AXE_RUN = "runOnly => axe.run(document, {runOnly, resultTypes: ['violations']})"
+
+LEVELS_A_AND_AA = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+CONTRAST = {"type": "rule", "values": ["color-contrast"]}
+"""All that depends on whether it is light or dark."""
+
+WIDTHS = (360, 3840)
+"""Pixels, from a small telephone to a large screen."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the site is, and what it shows."""
+
+    address: str
+    run: ChainBuilder
+    lie: ChainBuilder
+    live: ChainBuilder
+    live_folder: Path
+
+
+def _write(folder: Path, chain: ChainBuilder) -> None:
+    with Store.create(folder / "chain", chain.genesis) as store:
+        write(store, chain)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("site")
+    run, lie, live = learning_chain(document(), 5), ChainBuilder(genesis(4)), ChainBuilder(genesis(4, name="live"))
+    write_run(folder / "run", run, (0.5, 0.7, 0.8, 0.85, 0.875))
+    lie.extend()
+    lying_block(lie)
+    live.extend_many(2)
+    _write(folder / "lie", lie)
+    _write(folder / "live", live)
+
+    def rules(document: Any) -> Any:
+        return run.rules if document.chain_id == run.genesis.chain_id else FakeRules()
+
+    chains = open_chains(find_places([folder]), rules)
+    server = make_server(Site(chains))
+    with listen("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        yield Place(f"http://127.0.0.1:{listener.getsockname()[1]}", run, lie, live, folder / "live")
+        server.should_exit = True
+        thread.join(20)
+    for chain in chains:
+        chain.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    with browser.new_context() as context:
+        context.set_default_timeout(20_000)
+        yield context
+
+
+def pages_of(place: Place) -> list[tuple[str, bool]]:
+    """Addresses, and whether a page has colours that those before it lack."""
+    tip = place.run.blocks[place.run.tip]
+    post = tip.transactions[0].hash.hex()
+    plain = ("blocks", "rounds", "round/3", "members", "search?q=2", f"tx/{post}", "genesis", "live/", "live/knowledge")
+    coloured = ("", "block/3", "member/1", "knowledge", f"proof/{post}", "block/99")
+    below = [(path if path.startswith("live/") else f"run/{path}", path in coloured) for path in (*plain, *coloured)]
+    return [(f"/{path}", is_coloured) for path, is_coloured in (("", False), ("compare", True), *below)]
+
+
+def test_every_page_reads_well_for_everybody_at_every_width(place: Place, context: BrowserContext) -> None:
+    page, asked, said = context.new_page(), set[str](), list[str]()
+    page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    found = list[str]()
+
+    def judge(path: str, scheme: Literal["light", "dark"], rules: object) -> None:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        for violation in page.evaluate(AXE_RUN, rules)["violations"]:
+            targets = [node["target"] for node in violation["nodes"]][:3]
+            found.append(f"{path} {scheme}: {violation['id']} {targets}")
+
+    for path, is_coloured in pages_of(place):
+        page.goto(place.address + path)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            if beyond > 0:
+                found.append(f"{path} is {beyond} px wider than {width}")
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.evaluate(AXE)
+        judge(path, "light", LEVELS_A_AND_AA)
+        if is_coloured:
+            judge(path, "dark", CONTRAST)
+    assert found == []
+    assert asked == {urlsplit(place.address).netloc}
+    assert [line for line in said if "404" not in line] == []  # the page of a block that is not there says so
+
+
+def test_light_and_dark_differ_and_follow_the_reader(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{place.address}/run/")
+    grounds = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert grounds == ["rgb(244, 246, 249)", "rgb(14, 20, 27)"]
+
+
+def test_a_name_that_is_a_script_is_text(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.on("dialog", lambda dialog: pytest.fail("the name ran"))
+    page.goto(f"{place.address}/run/")
+    expect(page.get_by_role("heading", level=1)).to_have_text(SCRIPT)
+    assert page.title() == f"{SCRIPT}: height 5"
+    assert page.locator("script").count() == 1
+
+
+def test_a_false_aggregate_turns_red_with_both_hashes(place: Place, context: BrowserContext) -> None:
+    false = place.lie.blocks[place.lie.tip]
+    page = context.new_page()
+    page.goto(f"{place.address}/lie/block/2")
+    verdict = page.locator("#recompute")
+    expect(verdict).not_to_have_class("card verdict false")
+    page.get_by_role("button", name="Recompute here").click()
+    expect(verdict).to_have_class("card verdict false")
+    expect(verdict).to_contain_text("FALSE")
+    said, made = verdict.locator("dd code").all_inner_texts()
+    assert said == false.header.knowledge_root.hex()
+    assert made != said
+    assert bytes.fromhex(made) in place.lie.contents
+    assert verdict.evaluate("item => getComputedStyle(item).borderTopColor") == "rgb(168, 35, 26)"
+    page.evaluate(AXE)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(AXE_RUN, CONTRAST)["violations"] == []
+    page.goto(f"{place.address}/lie/block/1")
+    page.get_by_role("button", name="Recompute here").click()
+    expect(page.locator("#recompute")).to_have_class("card verdict good")
+
+
+def test_a_new_block_comes_onto_open_pages_and_what_the_reader_did_stays(place: Place, context: BrowserContext) -> None:
+    overview, other = context.new_page(), context.new_page()
+    other.goto(f"{place.address}/live/block/2")
+    expect(other.get_by_role("link", name="Block 3")).to_have_count(0)
+    overview.goto(f"{place.address}/live/")
+    expect(overview.locator("#live-state")).to_have_text("live")
+    overview.locator("#q").fill("half a word")
+    append(place.live_folder, place.live, place.live.extend())
+    expect(overview.locator("#last-blocks tbody tr")).to_have_count(3)
+    expect(overview).to_have_title("live: height 3")
+    expect(overview.locator("#q")).to_have_value("half a word")
+    expect(other.get_by_role("link", name="Block 3")).to_have_count(1)
+
+
+def test_without_script_everything_is_there_and_a_reload_shows_what_is_new(place: Place, browser: Browser) -> None:
+    with browser.new_context(java_script_enabled=False) as context:
+        page: Page = context.new_page()
+        page.goto(f"{place.address}/run/")
+        expect(page.locator("#last-blocks tbody tr")).to_have_count(5)
+        expect(page.locator("#accuracy polyline")).to_have_count(2)
+        page.get_by_text("Numbers").click()
+        expect(page.locator("#accuracy details tbody tr")).to_have_count(5)
+        page.goto(f"{place.address}/live/")
+        before = place.live.state.height
+        expect(page).to_have_title(f"live: height {before}")
+
+
+def test_the_keyboard_is_enough(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{place.address}/run/")
+    page.keyboard.press("Tab")
+    focused = page.locator(":focus")
+    expect(focused).to_have_text("Skip to the content")
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    page.locator("#q").focus()
+    page.keyboard.type("3")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("What “3” may mean")
+    page.get_by_role("link", name="peer 3").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Peer 3")
