@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.registry import FILE_SUFFIX
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
 from fedchain.node.config import field_texts, read_toml
@@ -276,15 +277,23 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any]) -> Scenario:
 def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
     """Build a scenario from plain values. Raises ScenarioError for unknown keys and values of the wrong type.
 
-    Where a task is named and no data set, the data are the members' own.
+    Where a task is named and no data set, the data are the members' own, and the run is called after the task's file.
     """
     for key, reason in REMOVED.items():
         if key in values:
             raise ScenarioError(f"scenario has no key {key!r} any more: {reason}")
-    if values.get("task") and "dataset" not in values:
-        values = {**values, "dataset": OWN}
+    task = values.get("task")
+    if isinstance(task, str) and task:
+        values = {"dataset": OWN, "name": _name_of_task(task)} | dict(values)
     scenario: Scenario = build(Scenario, values, "scenario")
     return scenario
+
+
+def _name_of_task(task: str) -> str:
+    """What a run of a task is called unless it has a name: as the task's file or module."""
+    place = task.rpartition(":")[0]
+    name = Path(place).stem if place.endswith(FILE_SUFFIX) else place.rpartition(".")[2]
+    return name if re.fullmatch(NAME, name) else OWN
 
 
 @cache

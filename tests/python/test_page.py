@@ -40,5 +40,6 @@ def printed_by_notebook(code: str, folder: Path) -> str:
     return "".join(part["text"] for part in book.cells[0].outputs if part.get("name") == "stdout")
 
 
-def test_the_first_block_is_ten_lines() -> None:
+def test_the_first_block_is_ten_lines_and_the_readme_s() -> None:
     assert len([line for line in BLOCKS[0].splitlines() if line]) <= 10
+    assert f"```python\n{BLOCKS[0]}```" in (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")

@@ -166,3 +166,19 @@ def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:
 
 def test_the_default_scenario_is_possible() -> None:
     Scenario().validate()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ("digits", "digits")),
+        ({"task": "folder/mytask.py:load"}, ("mytask", "own")),
+        ({"task": "package.module:load"}, ("module", "own")),
+        ({"task": "-.py:load"}, ("own", "own")),
+        ({"task": "mytask:load", "name": "mine"}, ("mine", "own")),
+        ({"task": "mytask:load", "dataset": "mnist"}, ("mytask", "mnist")),
+    ],
+)
+def test_a_task_brings_its_own_data_and_its_name(values: dict[str, str], expected: tuple[str, str]) -> None:
+    scenario = scenario_from_dict(values)
+    assert (scenario.name, scenario.dataset) == expected
