@@ -131,8 +131,9 @@ def test_the_image_s_commands_are_commands() -> None:
 def test_the_image_is_built_from_what_the_package_is_made_of() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
-    needed = {folder.partition("/")[0] for folder in project["tool"]["setuptools"]["package-dir"].values()}
-    needed |= {"pyproject.toml", "constraints.txt", project["project"]["readme"], *project["project"]["license-files"]}
+    paths = [*project["tool"]["setuptools"]["package-dir"].values(), "pyproject.toml", "constraints.txt"]
+    paths += [project["project"]["readme"], *project["project"]["license-files"]]
+    needed = {path.partition("/")[0] for path in paths}
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     assert {line[1:] for line in ignored if line.startswith("!")} == needed
     assert all((ROOT / name).exists() for name in needed)
