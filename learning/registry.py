@@ -82,6 +82,11 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
         raise ConfigurationError(f"method {name}: {one_line(error)}") from error
 
 
+def hyperparameter_names(method_class: "type[Method]") -> tuple[str, ...]:
+    """Return the names of a method's hyper-parameters."""
+    return tuple(_hyperparameters(method_class))
+
+
 @cache
 def _hyperparameters(method_class: "type[Method]") -> Mapping[str, Any]:
     """Return the type of each field. Evaluating annotations takes milliseconds; an experiment has hundreds of runs."""
@@ -127,7 +132,7 @@ def locate_method(name: str) -> str:
     """
     if is_import_path(name):
         return name
-    installed = _installed_methods()
+    installed = installed_methods()
     places = {METHODS[name]: "fedchain"} if name in METHODS else {}
     places |= installed.get(name, {})
     if not places:
@@ -214,7 +219,7 @@ def is_file_path(name: str) -> bool:
     return attribute.isidentifier() and file_name.endswith(FILE_SUFFIX)
 
 
-def _installed_methods() -> dict[str, dict[str, str]]:
+def installed_methods() -> dict[str, dict[str, str]]:
     """Name of each method that installed packages register -> where its class is -> the package that says so.
 
     Asking all packages takes longer than building most methods, so the answer stays while their folders do.

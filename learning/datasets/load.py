@@ -20,6 +20,11 @@ def load_dataset(name: str, data_dir: str = "") -> Dataset:
     return _load(name, data_folder(data_dir) if DATASETS[name].files else "")
 
 
+def forget_datasets() -> None:
+    """Drop what was read, for a process that only looked whether it could be."""
+    _load.cache_clear()
+
+
 @functools.cache
 def _load(name: str, data_dir: str) -> Dataset:
     info = DATASETS[name]

@@ -74,6 +74,8 @@ class Column:
     """reach: the variant that sets the mark, in the same cell and under the same seed."""
     mark: float = 0.0
     """reach: the mark itself, in place of another variant's; accuracies are fractions."""
+    is_optional: bool = False
+    """Whether runs that do not measure the metric have no number here; otherwise that is an error."""
     spend: tuple[str, ...] = ()
     """reach: fields of ``RoundMetrics`` whose sum over the rounds up to the mark is wanted, in place of the round."""
 
@@ -112,8 +114,8 @@ class Experiment:
 
     name: str
     title: str
-    source: str
-    """Where the paper's numbers stand."""
+    source: str = ""
+    """Where the paper's numbers stand; empty: there are none."""
     scale: str = ""
     """What was reduced so that a CPU can run it; empty: nothing."""
     note: str = ""
@@ -220,13 +222,14 @@ def load_experiment(path: Path) -> Experiment:
     """Read an experiment file; raises ScenarioError with one clear line."""
     experiment: Experiment = build(Experiment, read_toml(path, ScenarioError), str(path))
     try:
-        _validate(experiment)
+        validate_experiment(experiment)
     except ScenarioError as error:
         raise ScenarioError(f"{path} {error}") from None
     return experiment
 
 
-def _validate(experiment: Experiment) -> None:
+def validate_experiment(experiment: Experiment) -> None:
+    """Raise ScenarioError for the first thing that the experiment names and that does not exist."""
     if not experiment.seeds:
         raise ScenarioError("seeds is empty, it must hold at least one number")
     cells, variants = ([item.name for item in items] for items in (experiment.cells, experiment.variants))

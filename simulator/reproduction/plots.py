@@ -38,14 +38,16 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
         for place, variant in enumerate(experiment.variants):
             if own := [entry for entry in shown if entry.variant == variant.name]:
                 _draw_variant(axes, plot, variant.name, own, cells, place, len(experiment.variants))
-        axes.scatter([], [], marker="_", s=160, color="black", label="paper")
+        if any(entry.paper is not None for entry in shown):
+            axes.scatter([], [], marker="_", s=160, color="black", label="paper")
         axes.set_xticks(range(len(cells)), cells)
         metrics = {column.metric or variant.metric for variant in experiment.variants}
         axes.set_ylabel(f"round that reaches {column.fraction:g} of {column.of}" if column.of else _label(metrics))
         lowest = min((min(entry.known) for entry in shown), default=0.0)
         if plot == "bars" and scale_of(metrics.copy().pop()) == PERCENT and not column.of:
             axes.set_ylim(max(0.0, 5 * ((lowest - 5) // 5)), 100)
-        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
+        if shown:
+            axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
     figure.savefig(path, dpi=130)
 
 

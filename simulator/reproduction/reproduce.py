@@ -8,14 +8,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedchain.learning.exceptions import ReleaseRefused, TrainingDiverged
+from fedchain.learning.config import OWN
+from fedchain.learning.datasets.load import forget_datasets, load_dataset
+from fedchain.learning.exceptions import DatasetError, ReleaseRefused, TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Run
 from fedchain.simulator.reproduction.forgetting import run_forgetting
 from fedchain.simulator.reproduction.inversion import run_inversion
 from fedchain.simulator.reproduction.parallel import OnRound, Runner, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
-from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, to_markdown, write_csv
+from fedchain.simulator.reproduction.table import (
+    PERCENT,
+    Entry,
+    scale_of,
+    tabulate,
+    to_markdown,
+    write_csv,
+    write_rounds,
+)
 from fedchain.simulator.reproduction.timing import run_timing
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.terminal import Console
@@ -24,7 +34,10 @@ from fedchain.terminal import Console
 def reproduce(
     experiment: Experiment, folder: Path, jobs: int, overrides: Mapping[str, Any], only: str = "*"
 ) -> list[Entry]:
-    """Run what is missing, ``jobs`` simulations at a time, and write ``table.md``, ``table.csv`` and the pictures.
+    """Run what is missing, ``jobs`` simulations at a time, and write tables and pictures.
+
+    They are ``table.md``, ``table.csv`` with each seed's number, and ``rounds.csv`` with all that was measured. What
+    cannot run because its data set is not here is left out, and the table says so.
 
     Args:
         experiment: what to run.
@@ -32,6 +45,9 @@ def reproduce(
         jobs: simulations at a time.
         overrides: scenario values over the experiment's.
         only: pattern of the "cell/variant" to run; the table holds whatever has results.
+
+    Raises:
+        DatasetError: the data of none of the runs are here.
     """
     runs = list(experiment.runs(overrides, only))
     if not runs:
@@ -41,16 +57,37 @@ def reproduce(
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
     console = Console()
     console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
-    _run_all(experiment, missing, results, jobs, console)
-    entries = tabulate(experiment, results, overrides)
+    lacking = find_lacking([run.scenario for run in missing])
+    usable = [run for run in missing if run.scenario.dataset not in lacking]
+    if len(usable) < len(missing) == len(runs) and not usable:
+        raise next(iter(lacking.values()))
+    for dataset, error in lacking.items():
+        console.print(f"skipped: what needs {dataset}; {error}")
+    _run_all(experiment, usable, results, jobs, console)
+    entries = tabulate(experiment, results, overrides, lacking)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
-    text = to_markdown(experiment, entries, changed)
+    text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()})
     (folder / "table.md").write_text(text, encoding="utf-8")
     write_csv(folder / "table.csv", experiment, entries)
+    write_rounds(folder / "rounds.csv", experiment, results, overrides)
     draw(experiment, entries, results, overrides, folder)
     console.print(text, markup=False, soft_wrap=True)
     console.print(f"written to {folder}")
     return entries
+
+
+def find_lacking(scenarios: Sequence[Scenario]) -> dict[str, DatasetError]:
+    """The built-in data sets among those of the scenarios that cannot be read here, and why."""
+    found: dict[str, DatasetError] = {}
+    for dataset, scenario in {scenario.dataset: scenario for scenario in scenarios}.items():
+        if dataset != OWN:
+            try:
+                load_dataset(dataset, scenario.data_dir)
+            except DatasetError as error:
+                found[dataset] = error
+            finally:
+                forget_datasets()  # each simulation reads its own; all of them at once may need much memory
+    return found
 
 
 def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:

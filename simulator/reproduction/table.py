@@ -1,10 +1,11 @@
 """The table of an experiment: the paper's numbers beside ours, from what the runs left."""
 
 import csv
+import itertools
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -49,6 +50,8 @@ class Entry:
     kind: Kind
     diverged: int = 0
     """Seeds whose training diverged; their numbers are of the rounds before."""
+    lacks: str = ""
+    """The data set for want of which nothing was run; empty: none."""
 
     @property
     def decimals(self) -> int:
@@ -76,8 +79,13 @@ class Entry:
         return None if self.paper is None or self.mean is None else self.mean - self.paper
 
 
-def tabulate(experiment: Experiment, results: Path, overrides: Mapping[str, Any]) -> list[Entry]:
-    """The numbers of the table, from the results that there are; what has none is left out."""
+def tabulate(
+    experiment: Experiment, results: Path, overrides: Mapping[str, Any], lacking: Collection[str] = ()
+) -> list[Entry]:
+    """The numbers of the table, from the results that there are; what has none is left out.
+
+    Unless that is for want of data: ``lacking`` are the data sets that are not here.
+    """
 
     def result(cell: Cell, variant: Variant, seed: int, column: Column) -> Result | None:
         scenario = experiment.scenario_of(cell, variant, seed, overrides, column.rounds)
@@ -91,10 +99,12 @@ def tabulate(experiment: Experiment, results: Path, overrides: Mapping[str, Any]
                 values = tuple(_values(experiment, cell, variant, column, own, result))
                 paper = variant.paper.get(cell.name)
                 number = None if paper is None or math.isnan(paper[place]) else float(paper[place])
-                if values:
+                scenario = experiment.scenario_of(cell, variant, experiment.seeds[0], overrides, column.rounds)
+                lacks = scenario.dataset if not values and scenario.dataset in lacking else ""
+                if values or lacks:
                     kind = kind_of(column, variant)
                     diverged = sum(run is not None and run.diverged for run in own)
-                    entries.append(Entry(variant.name, cell.name, column.name, number, values, kind, diverged))
+                    entries.append(Entry(variant.name, cell.name, column.name, number, values, kind, diverged, lacks))
     return entries
 
 
@@ -134,7 +144,7 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
     if result.diverged and column.statistic not in ("reach", "best"):
         return None
     if not known:
-        if result.diverged:
+        if result.diverged or column.is_optional:
             return None
         raise ScenarioError(f"metric {metric} was not measured in any of {len(counted)} rounds")
     values = [value for _, value in known]
@@ -202,38 +212,59 @@ def kind_of(column: Column, variant: Variant) -> Kind:
     return "accuracy" if scale_of(metric) == PERCENT else "other"
 
 
-def to_markdown(experiment: Experiment, entries: Sequence[Entry], changed: Mapping[str, Any] = NOTHING) -> str:
-    """A table of "paper | ours mean ± sd | difference"; ``changed`` is what was set otherwise than in the file."""
+def to_markdown(
+    experiment: Experiment,
+    entries: Sequence[Entry],
+    changed: Mapping[str, Any] = NOTHING,
+    lacking: Mapping[str, str] = NOTHING,
+) -> str:
+    """A table of "paper | ours mean ± sd | difference", or of ours alone where no paper has numbers.
+
+    Args:
+        experiment: what was run.
+        entries: the numbers.
+        changed: what was set otherwise than in the file.
+        lacking: data sets that are not here, and why.
+    """
     seeds = max((len(entry.values) for entry in entries), default=0)
+    what = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
+    with_paper = any(entry.paper is not None for entry in entries)
     lines = [
         f"# {experiment.title}",
         "",
-        f"Paper: {experiment.source}. Ours: "
-        + (f"mean ± standard deviation of {seeds} seeds." if seeds != 1 else "one seed."),
+        f"Paper: {experiment.source}. Ours: {what}." if experiment.source else f"{what[0].upper()}{what[1:]}.",
         *([f"Reduced: {experiment.scale}."] if experiment.scale else []),
         *([f"Not as in the file: {', '.join(f'{name} = {changed[name]}' for name in changed)}."] if changed else []),
         "",
     ]
     with_columns = len(experiment.columns) > 1
-    lines.append(f"| variant | cell |{' column |' if with_columns else ''} paper | ours | difference |")
-    lines.append(f"|---|---|{'---|' if with_columns else ''}--:|--:|--:|")
+    heads = ["variant", "cell", *(["column"] if with_columns else [])]
+    numbers = ["paper", "ours", "difference"] if with_paper else ["ours" if experiment.source else "result"]
+    lines += [_row([*heads, *numbers]), f"|{'---|' * len(heads)}{'--:|' * len(numbers)}"]
     for entry in entries:
-        column = f" {entry.column} |" if with_columns else ""
         paper, difference = _shown(entry.paper, entry.decimals), _shown(entry.difference, entry.decimals, "+")
-        lines.append(f"| {entry.variant} | {entry.cell} |{column} {paper} | {_ours(entry)} | {difference} |")
+        of = [entry.variant, entry.cell, *([entry.column] if with_columns else [])]
+        lines.append(_row([*of, *([paper, _ours(entry), difference] if with_paper else [_ours(entry)])]))
     if len({entry.cell for entry in entries}) > 1:
         lines += _means(entries)
     if experiment.reference:
         lines += _drops(experiment, entries)
+    for dataset, reason in lacking.items():
+        lines += ["", f"Not run, because {dataset} is not here: {reason}."]
     if experiment.note:
         lines += ["", experiment.note.strip()]
     return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _means(entries: Sequence[Entry]) -> list[str]:
     """Lines of means over the cells of each variant and column, of accuracies only: counts of rounds do not add up."""
     rows = []
     accuracies = [entry for entry in entries if entry.kind == "accuracy"]
+    with_paper = any(entry.paper is not None for entry in entries)
     for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in accuracies):
         own = [entry for entry in accuracies if (entry.variant, entry.column) == (variant, column)]
         ours = [entry.mean for entry in own if entry.mean is not None]
@@ -242,12 +273,13 @@ def _means(entries: Sequence[Entry]) -> list[str]:
             printed = statistics.mean(paper) if len(paper) == len(own) else None
             near = sum(entry.difference is not None and abs(entry.difference) <= NEAR for entry in own)
             among = f"{near} of {len(own)}" if printed is not None else "–"
-            shown = (_shown(printed, 2), _shown(statistics.mean(ours), 2), among)
-            rows.append(f"| {variant} | {column} | {' | '.join(shown)} |")
+            mean = _shown(statistics.mean(ours), 2)
+            rows.append(_row([variant, column, *([_shown(printed, 2), mean, among] if with_paper else [mean])]))
     if not rows:
         return []
-    head = ["", "Means over the cells:", "", f"| variant | column | paper | ours | cells within {NEAR:g} points |"]
-    return [*head, "|---|---|--:|--:|--:|", *rows]
+    numbers = ["paper", "ours", f"cells within {NEAR:g} points"] if with_paper else ["mean"]
+    head = _row(["variant", "column", *numbers])
+    return ["", "Means over the cells:", "", head, f"|---|---|{'--:|' * len(numbers)}", *rows]
 
 
 def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
@@ -277,6 +309,8 @@ def _mean(entry: Entry) -> str:
 
 
 def _ours(entry: Entry) -> str:
+    if entry.lacks:
+        return f"not run: no {entry.lacks}"
     missing = len(entry.values) - len(entry.known)
     some = f" ({len(entry.known)} of {len(entry.values)})" if missing else ""
     deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.deviation is not None else ""
@@ -298,3 +332,38 @@ def write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> N
             numbers = [entry.paper, entry.mean, entry.deviation, entry.difference, *entry.values]
             shown = ["" if number is None else f"{number:.4f}" for number in numbers]
             writer.writerow([entry.variant, entry.cell, entry.column, *shown])
+
+
+def write_rounds(path: Path, experiment: Experiment, results: Path, overrides: Mapping[str, Any]) -> None:
+    """All that was measured, tidily: a line for each variant, cell, seed, round and measure.
+
+    What the cells set has columns of its own. Accuracies are fractions; what was not measured has no line. A run that
+    several variants share stands under each of them; ``run`` is the name of its file among the results.
+    """
+    cells = itertools.product(experiment.cells, experiment.variants)
+    settings = list(dict.fromkeys(name for cell, variant in cells for name in _set_by(cell, variant)))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["variant", "method", "cell", *settings, "seed", "run", "round", "measure", "value"])
+        for variant, cell, seed in itertools.product(experiment.variants, experiment.cells, experiment.seeds):
+            scenarios = (experiment.scenario_of(cell, variant, seed, overrides, c.rounds) for c in experiment.columns)
+            for key, scenario in {key_of(scenario): scenario for scenario in scenarios}.items():
+                result = read_result(results / f"{key}.json")
+                values = _set_by(cell, variant)
+                head = [
+                    variant.name,
+                    scenario.method,
+                    cell.name,
+                    *(values.get(name, "") for name in settings),
+                    seed,
+                    key,
+                ]
+                for row in () if result is None else result.rows:
+                    measures = ((name, value) for name, value in row.items() if name != "round" and value is not None)
+                    writer.writerows([*head, row["round"], *measure] for measure in measures)
+
+
+def _set_by(cell: Cell, variant: Variant) -> dict[str, Any]:
+    """What a cell sets, for all or for a variant, to a single value."""
+    found = {**cell.scenario, **cell.hyperparameters, **variant.in_cell.get(cell.name, {})}
+    return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}

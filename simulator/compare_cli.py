@@ -1,0 +1,120 @@
+"""``fedchain compare``: methods side by side, without a file to write. Nothing heavy is imported before it runs."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from fedchain.node.command import RUNS_FOLDER, clear_errors
+from fedchain.node.config import read_toml
+from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
+from fedchain.node.learning_options import optional
+from fedchain.simulator.cli import scenario_options, under_headings
+from fedchain.simulator.scenario import ScenarioError
+
+EXPERIMENT_FILE = "experiment.toml"
+"""What was compared, in the folder of the results: `fedchain reproduce` takes it."""
+
+_SEEDS, _JOBS = 3, 2
+
+
+def compare_command() -> Callable[..., None]:
+    """Build the command: its own options, and most of a scenario's."""
+
+    def compare(**options: Any) -> None:
+        names = ("scenario_file", "methods", "seeds", "sweep", "setting", "metric", "jobs", "out", "download")
+        scenario_file, methods, seeds, sweeps, settings, metrics, jobs, out, download = map(options.pop, names)
+        values = {name: value for name, value in options.items() if value is not None}
+        with clear_errors(ScenarioError):
+            if scenario_file is not None:
+                values = read_toml(scenario_file, ScenarioError) | values
+            _compare(
+                [name.strip() for name in (methods or "").split(",") if name.strip()],
+                seeds or _SEEDS,
+                values,
+                settings or [],
+                sweeps or [],
+                metrics or ["taa"],
+                jobs or _JOBS,
+                out,
+                download=bool(download),
+            )
+
+    parameters = [
+        optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="What all runs share.")),
+        optional("methods", str, typer.Option("--methods", metavar="A,B,…", help="Methods, separated by commas.")),
+        optional("seeds", int, typer.Option("--seeds", min=1, help=f"Seeds, from --seed on [default: {_SEEDS}].")),
+        optional(
+            "sweep",
+            list[str],
+            typer.Option("--sweep", metavar="NAME=A,B,…", help="Values of a setting or hyper-parameter; repeat it."),
+        ),
+        optional(
+            "setting",
+            list[str],
+            typer.Option(
+                "--set",
+                metavar="[METHOD.]NAME=VALUE",
+                help="Hyper-parameter, of one method or of all that have it; repeat it.",
+            ),
+        ),
+        optional(
+            "metric",
+            list[str],
+            typer.Option("--metric", help="What the table has of the last round; repeat it [default: taa]."),
+        ),
+        optional("jobs", int, typer.Option("--jobs", min=1, help=f"Simulations at a time [default: {_JOBS}].")),
+        optional("out", Path, typer.Option("--out", help="Folder for results and tables; default: runs/compare.")),
+        optional("download", bool, typer.Option("--download", help=DOWNLOAD_HELP)),
+    ]
+    for item in parameters[1:]:  # but the scenario file, which is an argument
+        item.annotation.__metadata__[0].rich_help_panel = "Comparison"
+    parameters = [
+        *parameters,
+        *under_headings(scenario_options(without=("method", "name", "workers"))),
+    ]
+    compare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    compare.__doc__ = """Run methods on the same data and seeds, and print what each reached: mean ± deviation.
+
+    The folder gets the table, pictures, rounds.csv with all that was measured, and a file for fedchain reproduce. What
+    is finished is kept: the same command goes on where it was interrupted, and a longer one adds to it.
+    """
+    return compare
+
+
+def _compare(
+    methods: list[str],
+    seeds: int,
+    values: dict[str, Any],
+    settings: list[str],
+    sweeps: list[str],
+    metrics: list[str],
+    jobs: int,
+    out: Path | None,
+    *,
+    download: bool,
+) -> None:
+    """Build the experiment, and run what is missing of it."""
+    from fedchain.learning.registry import use_current_folder
+    from fedchain.node.task import read_settings
+    from fedchain.simulator.reproduction.compare import build_comparison, write_experiment
+    from fedchain.simulator.reproduction.experiment import validate_experiment
+
+    use_current_folder()
+    shared = {"workers": 1, **values}
+    stated = dict(shared.pop("hyperparameters", {}))
+    experiment = build_comparison(methods, seeds, shared, stated | read_settings(settings), sweeps, metrics)
+    validate_experiment(experiment)
+    runs = list(experiment.runs({}))
+    if download:
+        for dataset in sorted({run.scenario.dataset for run in runs}):
+            download_files(dataset, values.get("data_dir", ""))
+
+    from fedchain.simulator.reproduction.reproduce import reproduce
+
+    folder = out or RUNS_FOLDER / experiment.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / EXPERIMENT_FILE).write_text(write_experiment(experiment), encoding="utf-8")
+    reproduce(experiment, folder, jobs, {})

@@ -1,0 +1,142 @@
+"""A comparison of methods as an experiment that nobody has to write: cells are swept settings, variants are methods."""
+
+import itertools
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import tomli_w
+
+from fedchain.learning.registry import hyperparameter_names, load_method
+from fedchain.simulator.reproduction.experiment import METRICS, Cell, Column, Experiment, Variant
+from fedchain.simulator.scenario import Scenario, ScenarioError, nearest
+
+SWEPT_MAX = 1_000
+"""More cells than this are taken for a mistake."""
+
+_NOT_SWEPT = ("name", "method", "seed", "hyperparameters", "faults", "clocks", "adversaries", "data_dir", "workers")
+
+_FIELDS = tuple(item.name for item in fields(Scenario) if item.name not in _NOT_SWEPT)
+
+
+def build_comparison(
+    methods: Sequence[str],
+    seeds: int,
+    scenario: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    sweeps: Sequence[str],
+    metrics: Sequence[str],
+) -> Experiment:
+    """Build the experiment that compares methods on the same data, from the same seeds.
+
+    Args:
+        methods: names, at least one, or module:Class.
+        seeds: how many, from the scenario's on.
+        scenario: values that all runs share.
+        settings: hyper-parameters by name, for every method that has one of this name, or by METHOD.NAME.
+        sweeps: NAME=VALUE,VALUE…: fields of a scenario, or hyper-parameters; a cell for each combination. A method that
+            lacks a hyper-parameter is the same in all its cells, and runs once.
+        metrics: fields of `RoundMetrics`; the table has the last round's of each.
+
+    Raises:
+        ScenarioError: something is named twice, or nothing of that name exists.
+        ConfigurationError: there is no such method.
+    """
+    if not methods:
+        raise ScenarioError("methods is empty, name at least one: --methods dfpl,fedavg,solo")
+    if len(set(methods)) < len(methods):
+        raise ScenarioError(f"methods has a name twice: {', '.join(methods)}")
+    for metric in metrics:
+        if metric not in METRICS:
+            raise ScenarioError(f"metric is {metric!r}{nearest(metric, METRICS)}")
+    known = {method: hyperparameter_names(load_method(method)) for method in methods}
+    first = scenario.get("seed", Scenario().seed)
+    swept = dict(_read_sweep(text, known) for text in sweeps)
+    if len(swept) < len(sweeps):
+        raise ScenarioError(f"sweep has a name twice: {', '.join(sweeps)}")
+    points = [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
+    if len(points) > SWEPT_MAX:
+        raise ScenarioError(f"sweep has {len(points)} combinations, at most {SWEPT_MAX} are compared")
+    dataset = scenario.get("dataset", Scenario().dataset)
+    cells = {", ".join(f"{name}={value}" for name, value in point.items()) or str(dataset): point for point in points}
+    own = _settings_by_method(settings, known)
+    return Experiment(
+        name=str(scenario.get("name", "compare")),
+        title=f"{', '.join(methods)} on {dataset}" if "dataset" not in swept else ", ".join(methods),
+        seeds=tuple(range(first, first + seeds)),
+        plots=("bars", "curves"),
+        curves=tuple(metrics),
+        scenario={name: value for name, value in scenario.items() if name not in ("method", "seed")},
+        columns=tuple(Column(name=metric, statistic="last", metric=metric, is_optional=True) for metric in metrics),
+        cells=tuple(
+            Cell(name=name, scenario={key: value for key, value in point.items() if key in _FIELDS})
+            for name, point in cells.items()
+        ),
+        variants=tuple(
+            Variant(
+                name=method,
+                scenario={"method": method},
+                hyperparameters=own[method],
+                in_cell={
+                    name: chosen
+                    for name, point in cells.items()
+                    if (chosen := {key: value for key, value in point.items() if key in known[method]})
+                },
+                metric=metrics[0],
+            )
+            for method in methods
+        ),
+    )
+
+
+def write_experiment(experiment: Experiment) -> str:
+    """The experiment as a file that `fedchain reproduce` takes."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(item) for key, item in value.items() if item not in ("", (), {}, [])}
+        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return tomli_w.dumps(plain(asdict(experiment)))
+
+
+def read_value(text: str) -> Any:
+    """One value of a sweep: as TOML has it, or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text.strip()
+
+
+def _read_sweep(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, list[Any]]:
+    name, separator, values = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not separator or not all(value.strip() for value in values.split(",")):
+        raise ScenarioError(f"--sweep {text!r} is not of the form NAME=VALUE,VALUE")
+    hyperparameters = {parameter for names in known.values() for parameter in names}
+    if name not in _FIELDS and name not in hyperparameters:
+        hint = nearest(name, sorted({*_FIELDS, *hyperparameters}))
+        raise ScenarioError(f"--sweep {name}: neither a setting nor a hyper-parameter of {', '.join(known)}{hint}")
+    found = [read_value(value.strip()) for value in values.split(",")]
+    if len(set(map(str, found))) < len(found):
+        raise ScenarioError(f"--sweep {text!r} has a value twice")
+    return name, found
+
+
+def _settings_by_method(settings: Mapping[str, Any], known: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """Hyper-parameters of each method: those of its own name last."""
+    found: dict[str, dict[str, Any]] = {method: {} for method in known}
+    for name, value in sorted(settings.items(), key=lambda item: "." in item[0]):
+        of, _, parameter = name.rpartition(".")
+        takers = [of] if of else [method for method, names in known.items() if parameter in names]
+        if of and of not in known:
+            raise ScenarioError(f"--set {name}: {of} is none of the methods {', '.join(known)}")
+        if not takers or parameter not in known[takers[0]]:
+            names = sorted({item for method in takers or known for item in known[method]})
+            raise ScenarioError(
+                f"--set {name}: no hyper-parameter of {of or ', '.join(known)}{nearest(parameter, names)}"
+            )
+        for method in takers:
+            found[method][parameter] = value
+    return found

@@ -1,0 +1,168 @@
+"""A comparison is an experiment that nobody wrote: methods by swept settings by seeds, kept, and tidy in a table."""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.__main__ import app
+from fedchain.simulator.reproduction import reproduce as reproduction
+from fedchain.simulator.reproduction.experiment import load_experiment
+from fedchain.simulator.scenario import Scenario
+
+GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "guides" / "experiments.md"
+
+Keep = Callable[[int, dict[str, Any]], str]
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
+    """Scenarios that were run: in place of simulations, accuracies that say what they are of."""
+    found: list[Scenario] = []
+
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Keep, console: object, run: object) -> None:
+        for place, scenario in enumerate(scenarios):
+            found.append(scenario)
+            last = 0.5 + 0.1 * scenario.seed + (0.05 if scenario.method == "dfpl" else 0.0)
+            rows = [{"round": number, "taa": last - 0.1 * (2 - number), "tal": None} for number in (1, 2)]
+            keep(place, {"scenario": scenario.to_dict(), "rows": rows})
+
+    monkeypatch.setattr(reproduction, "run_all", run_all)
+    return found
+
+
+def compare(tmp_path: Path, *words: str, exit_code: int = 0) -> Any:
+    out = () if "--out" in words else ("--out", str(tmp_path / "out"))
+    result = CliRunner().invoke(app, ["compare", *words, *out], env={"COLUMNS": "200"})
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def test_methods_are_set_side_by_side_with_their_deviation(ran: list[Scenario], tmp_path: Path) -> None:
+    shown = compare(tmp_path, "--methods", "dfpl,solo", "--seeds", "3", "--peers", "4", "--rounds", "2").stdout
+    assert [(run.seed, run.method) for run in ran] == [(s, m) for s in range(3) for m in ("dfpl", "solo")]
+    assert {(run.peers, run.rounds, run.workers) for run in ran} == {(4, 2, 1)}
+    assert "Mean ± standard deviation of 3 seeds." in shown
+    assert "| variant | cell | result |\n|---|---|--:|\n" in shown
+    assert "| dfpl | digits | 65.00 ± 10.00 |\n| solo | digits | 60.00 ± 10.00 |\n" in shown
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "results", "table.md", "table.csv", "rounds.csv", "table.png", "curves.png", "experiment.toml",
+    }  # fmt: skip
+
+
+def test_a_single_seed_has_no_deviation(ran: list[Scenario], tmp_path: Path) -> None:
+    shown = compare(tmp_path, "--methods", "solo", "--seeds", "1", "--rounds", "2").stdout
+    assert "One seed." in shown
+    assert "| solo | digits | 50.00 |\n" in shown
+    assert "±" not in shown
+    (_, row) = csv.reader((tmp_path / "out" / "table.csv").read_text().splitlines())
+    assert row == ["solo", "digits", "taa", "", "50.0000", "", "", "50.0000"]
+
+
+def test_what_is_finished_is_kept_and_a_longer_comparison_adds_to_it(ran: list[Scenario], tmp_path: Path) -> None:
+    compare(tmp_path, "--methods", "solo", "--seeds", "1", "--rounds", "2")
+    shown = compare(tmp_path, "--methods", "solo,dfpl", "--seeds", "2", "--rounds", "2").stdout
+    assert "4 runs, 1 of them done already" in shown
+    assert len(ran) == 4
+    again = CliRunner().invoke(
+        app, ["reproduce", str(tmp_path / "out" / "experiment.toml"), "--out", str(tmp_path / "out")]
+    )
+    assert again.exit_code == 0, again.output
+    assert "4 runs, 4 of them done already" in again.stdout
+    assert again.stdout.splitlines()[2:-1] == shown.splitlines()[2:-1]
+
+
+def test_sweeps_make_a_cell_of_each_combination_and_rounds_are_tidy(ran: list[Scenario], tmp_path: Path) -> None:
+    words = ("--methods", "dfpl,solo", "--seeds", "1", "--rounds", "2", "--seed", "5", "--set", "solo.momentum=0.5")
+    compare(tmp_path, *words, "--sweep", "peers=3,4", "--sweep", "regularizer-weight=0.1,2")
+    of_dfpl = [(run.peers, run.hyperparameters["regularizer_weight"]) for run in ran if run.method == "dfpl"]
+    assert of_dfpl == [(3, 0.1), (3, 2), (4, 0.1), (4, 2)]
+    of_solo = [(run.peers, dict(run.hyperparameters)) for run in ran if run.method == "solo"]
+    assert of_solo == [(3, {"momentum": 0.5}), (4, {"momentum": 0.5})], "the same for each weight: it runs once"
+    rows = list(csv.DictReader((tmp_path / "out" / "rounds.csv").read_text().splitlines()))
+    assert len(rows) == 2 * 4 * 2, "methods, cells, rounds; what was not measured has no line"
+    assert rows[0].items() >= {
+        "variant": "dfpl", "cell": "peers=3, regularizer_weight=0.1", "peers": "3", "regularizer_weight": "0.1",
+        "seed": "5", "round": "1", "measure": "taa",
+    }.items()  # fmt: skip
+    assert float(rows[1]["value"]) == pytest.approx(1.05), "a fraction"
+    assert {row["regularizer_weight"] for row in rows if row["variant"] == "solo"} == {""}
+    results = {path.stem for path in (tmp_path / "out" / "results").glob("*.json")}
+    assert {row["run"] for row in rows} == results
+
+
+def test_a_measure_that_a_method_lacks_is_left_open(ran: list[Scenario], tmp_path: Path) -> None:
+    words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--metric", "taa", "--metric", "taa_received")
+    shown = compare(tmp_path, *words).stdout
+    assert "| solo | digits | taa | 50.00 |\n| solo | digits | taa_received | – (0 of 1) |\n" in shown
+
+
+def test_what_needs_a_missing_data_set_is_skipped_and_the_table_says_so(ran: list[Scenario], tmp_path: Path) -> None:
+    words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--data-dir", str(tmp_path))
+    shown = compare(tmp_path, *words, "--sweep", "dataset=digits,svhn").stdout
+    assert [run.dataset for run in ran] == ["digits"]
+    assert "| solo | dataset=digits | 50.00 |\n| solo | dataset=svhn | not run: no svhn |\n" in shown
+    assert "Not run, because svhn is not here: train_32x32.mat" in shown
+    refused = compare(tmp_path, *words, "--dataset", "svhn", "--out", str(tmp_path / "other"), exit_code=2)
+    assert refused.stderr.startswith("fedchain: train_32x32.mat (MD5 ")
+
+
+def test_what_was_skipped_is_run_once_the_data_are_there(
+    ran: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--sweep", "dataset=digits,mnist")
+    compare(tmp_path, *words, "--data-dir", str(tmp_path))
+    monkeypatch.setattr(reproduction, "load_dataset", lambda name, data_dir: None)
+    compare(tmp_path, *words, "--data-dir", str(tmp_path))
+    assert [run.dataset for run in ran] == ["digits", "mnist"]
+
+
+def test_the_file_of_a_comparison_is_a_whole_experiment(ran: list[Scenario], tmp_path: Path) -> None:
+    compare(tmp_path, "--methods", "dfpl,fedavg", "--sweep", "batch_size=8,16", "--peers", "3")
+    experiment = load_experiment(tmp_path / "out" / "experiment.toml")
+    assert experiment.source == ""
+    assert [variant.name for variant in experiment.variants] == ["dfpl", "fedavg"]
+    assert experiment.variants[0].in_cell == {"batch_size=8": {"batch_size": 8}, "batch_size=16": {"batch_size": 16}}
+    done = {json.loads(path.read_text())["scenario"]["method"] for path in (tmp_path / "out" / "results").iterdir()}
+    assert done == {"dfpl", "fedavg"}
+
+
+def test_the_file_that_the_guide_explains_is_an_experiment(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(name = .*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    path = tmp_path / "few-classes.toml"
+    path.write_text(block, encoding="utf-8")
+    experiment = load_experiment(path)
+    runs = {(run.cell, run.variant): run.scenario for run in experiment.runs({})}
+    assert len(runs) == 4
+    settings = {cell: dict(runs[cell, "DFPL"].hyperparameters) for cell in ("two classes", "four classes")}
+    assert settings["two classes"] == {"learning_rate": 0.1, "regularizer_weight": 1.0}
+    assert settings["four classes"] == {"learning_rate": 0.1, "regularizer_weight": 0.5, "batch_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "methods is empty, name at least one: --methods dfpl,fedavg,solo"),
+        (("--methods", "dfpl,dfpl"), "methods has a name twice"),
+        (("--methods", "dfplx"), "unknown method 'dfplx'; did you mean 'dfpl'?"),
+        (("--methods", "dfpl", "--sweep", "peers"), "--sweep 'peers' is not of the form NAME=VALUE,VALUE"),
+        (("--methods", "dfpl", "--sweep", "peers=3,,4"), "is not of the form NAME=VALUE,VALUE"),
+        (("--methods", "dfpl", "--sweep", "peers=3,3"), "has a value twice"),
+        (("--methods", "dfpl", "--sweep", "peeers=3"), "did you mean 'peers'?"),
+        (("--methods", "dfpl", "--sweep", "peers=three"), "peers is 'three', it must be of type int"),
+        (("--methods", "dfpl", "--sweep", "peers=3", "--sweep", "peers=4"), "sweep has a name twice"),
+        (("--methods", "dfpl", "--set", "mu=3"), "--set mu: no hyper-parameter of dfpl"),
+        (("--methods", "dfpl", "--set", "solo.momentum=0"), "solo is none of the methods dfpl"),
+        (("--methods", "dfpl", "--metric", "taa_recieved"), "metric is 'taa_recieved'; did you mean 'taa_received'?"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    refused = compare(tmp_path, *words, exit_code=2)
+    (line,) = refused.stderr.strip().splitlines()
+    assert message in line
+    assert not (tmp_path / "out").exists()
