@@ -1,0 +1,162 @@
+"""Trackers get every measure once it is known, and again where it changed; without their library it is one line."""
+
+import json
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+from typer.testing import CliRunner
+
+from fedchain.__main__ import app
+from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.simulator.tracking import Tracker, open_tracker
+
+RUN = (
+    "simulate",
+    "--peers",
+    "2",
+    "--rounds",
+    "2",
+    "--mining-attempts",
+    "4",
+    "--set",
+    "local_steps=1",
+    "--workers",
+    "1",
+)
+
+
+def events(folder: Path) -> Iterator[Any]:
+    """The records of an event file: eight bytes of length, four of checksum, the record, four of checksum."""
+    (path,) = folder.glob("events.out.tfevents.*")
+    data, place = path.read_bytes(), 0
+    while place < len(data):
+        (size,) = struct.unpack_from("<Q", data, place)
+        yield Event.FromString(data[place + 12 : place + 12 + size])
+        place += size + 16
+
+
+def test_tensorboard_shows_what_the_run_wrote(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app, [*RUN, "--method", "fedavg", "--track", "tensorboard", "--out", str(tmp_path / "run")]
+    )
+    assert result.exit_code == 0, result.output
+    shown: dict[tuple[int, str], float] = {}
+    for event in events(tmp_path / "run" / "tensorboard"):
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                shown[event.step, value.tag] = value.simple_value
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    known = {
+        (row["round"], name): row[name] for row in rows for name in row if name != "round" and row[name] is not None
+    }
+    assert shown == pytest.approx(known, rel=1e-6), "float32 in the file"
+    assert (2, "taa_received") in shown
+
+
+@dataclass
+class Client:
+    """As much of MLflow's client as is asked for."""
+
+    tracking_uri: str
+    parameters: dict[str, str] = field(default_factory=dict)
+    metrics: dict[tuple[int, str], list[float]] = field(default_factory=dict)
+    ended: bool = False
+    is_gone: bool = False
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id="7") if name == "known" else None
+
+    def create_experiment(self, name: str) -> str:
+        return f"new {name}"
+
+    def create_run(self, experiment: str) -> Any:
+        if self.tracking_uri == "nowhere":
+            raise RuntimeError("no server\nanswers")
+        return SimpleNamespace(info=SimpleNamespace(run_id=f"run of {experiment}"))
+
+    def log_param(self, run: str, name: str, value: str) -> None:
+        self.parameters[name] = value
+
+    def log_metric(self, run: str, name: str, value: float, step: int) -> None:
+        if self.is_gone:
+            raise RuntimeError("gone")
+        self.metrics.setdefault((step, name), []).append(value)
+
+    def set_terminated(self, run: str) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
+    made: list[Client] = []
+
+    class Library(ModuleType):
+        @staticmethod
+        def MlflowClient(tracking_uri: str) -> Client:  # noqa: N802 - MLflow's own name
+            made.append(Client(tracking_uri))
+            return made[-1]
+
+    monkeypatch.setitem(sys.modules, "mlflow", Library("mlflow"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return made
+
+
+def play(tracker: Tracker) -> None:
+    first = RoundMetrics(round=1, height=1, virtual_s=2.0, taa=0.5)
+    tracker.on_round(first)
+    first.taa_received, first.voting_s = 0.25, 1.5
+    tracker.on_round(RoundMetrics(round=2, height=2, virtual_s=4.0, taa=0.75))
+    tracker.close()
+
+
+def test_mlflow_is_told_settings_and_rounds(clients: list[Client], tmp_path: Path) -> None:
+    play(open_tracker("mlflow", Scenario(hyperparameters={"local_steps": 3}), tmp_path))
+    (client,) = clients
+    assert client.tracking_uri == f"sqlite:///{tmp_path / 'mlflow.db'}"
+    assert client.parameters["hyperparameters.local_steps"] == "3"
+    assert client.parameters["dataset"] == "digits"
+    assert client.metrics[1, "taa"] == [0.5], "once, because it did not change"
+    assert client.metrics[1, "voting_s"] == [0.0, 1.5], "again, because it did"
+    assert client.metrics[1, "taa_received"] == [0.25]
+    assert client.metrics[2, "taa"] == [0.75]
+    assert client.ended
+
+
+def test_a_server_that_goes_ends_no_simulation(
+    clients: list[Client], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = open_tracker("mlflow=http://127.0.0.1:5000", Scenario(), tmp_path)
+    clients[0].is_gone = True
+    play(tracker)
+    assert [record.getMessage() for record in caplog.records] == ["MLflow is not told any more: gone"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("wandb", "--track is 'wandb'; known are tensorboard, mlflow"),
+        ("tensorbord", "--track is 'tensorbord'; did you mean 'tensorboard'?"),
+        ("mlflow=", "--track mlflow= names no place after the ="),
+        ("mlflow=nowhere", "--track mlflow: nowhere does not take a run: no server answers"),
+    ],
+)
+def test_what_cannot_be_opened_is_one_line(clients: list[Client], tmp_path: Path, wanted: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        open_tracker(wanted, Scenario(), tmp_path)
+    assert str(caught.value) == message
+
+
+def test_a_missing_library_is_told_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    result = CliRunner().invoke(app, [*RUN, "--track", "mlflow", "--out", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    assert result.stderr == "fedchain: --track mlflow needs mlflow; run: pip install 'fedchain[mlflow]'\n"
+    assert not (tmp_path / "run").exists()
