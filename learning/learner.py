@@ -27,7 +27,7 @@ from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.linear_training import is_linear
 from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Contributor, Method, Phase
-from fedchain.learning.model_file import state_of, write_model
+from fedchain.learning.model_file import ModelState, load_model, state_of, write_model
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.model_info import ModelInfo
@@ -247,6 +247,19 @@ class Learner:
             finally:
                 restore_state(client, before)
 
+    def measure(self, state: ModelState, owner: int, sites: Sequence[int]) -> list[Evaluation]:
+        """Measure a model that is shaped like the owner's on the own test set of each of the other clients, the sites.
+
+        Raises `ConfigurationError` for a state of other shapes.
+        """
+        with self._holding(state, owner) as client:
+            return [evaluate_local(client.model, *self._test_set_for(client, site)) for site in sites]
+
+    def measure_on_all(self, state: ModelState, owner: int) -> Evaluation | None:
+        """Measure it on the whole test set; None if the clients have none in common. Raises as `measure` does."""
+        with self._holding(state, owner) as client:
+            return self._evaluate_on_all(client.model)
+
     def planned_steps(self, index: int, phase: str, round_number: int) -> int:
         """Count the local steps that a client takes in a phase of a round; 0 where it does not train."""
         which = self._phases[phase]
@@ -296,6 +309,25 @@ class Learner:
         it is what the client trained and posted.
         """
         path.write_bytes(write_model(state_of(self._clients.get(index).model)))
+
+    @contextmanager
+    def _holding(self, state: ModelState, owner: int) -> Iterator[Client]:
+        """Give a client with a model of another state, on one thread; afterwards it is what it was."""
+        with self._clients.use(owner, changes=False) as client, _one_thread():
+            before = copy_state(client)
+            try:
+                load_model(client.model, state, f"member {owner}'s")
+                yield client
+            finally:
+                restore_state(client, before)
+
+    def _test_set_for(self, client: Client, site: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return another client's test set as this one's model looks at it."""
+        other = self._clients.get(site)
+        if isinstance(client.model, FrozenHead) == isinstance(other.model, FrozenHead):
+            return other.test_images, other.test_labels
+        share = self._source.share(site, self._share_seed(site))
+        return _as_seen(client.model, share.test_images), share.test_labels
 
     @contextmanager
     def _reproducible(self, index: int, phase: Phase, round_number: int, *, changes: bool = True) -> Iterator[Client]:

@@ -52,3 +52,13 @@ def read_model(data: bytes) -> ModelState:
         return safetensors.torch.load(data)
     except safetensors.SafetensorError as error:
         raise ConfigurationError(f"{len(data)} bytes are no safetensors file: {error}") from error
+
+
+def load_model(module: nn.Module, state: ModelState, whose: str) -> None:
+    """Give a module another state. Raises `ConfigurationError`, and changes nothing, if it does not fit."""
+    expected, found = ({name: tuple(value.shape) for name, value in of.items()} for of in (module.state_dict(), state))
+    for name in (*expected, *found):
+        if found.get(name) != expected.get(name):
+            ours, theirs = found.get(name, "no such tensor"), expected.get(name, "no such tensor")
+            raise ConfigurationError(f"{name} of the model: {theirs} expected, as {whose} model has it, found {ours}")
+    module.load_state_dict(state)

@@ -1,7 +1,7 @@
 """``fedchain simulate``, ``reproduce`` and ``plan``. Nothing heavy is imported before they run."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,10 @@ from fedchain.node.config import read_toml
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
 from fedchain.node.learning_options import help_text, optional
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
+
+KEEP_MODELS_HELP = "Keep every member's final model in the run folder, for fedchain model."
+
+TRACK_HELP = "Write rounds for tensorboard or mlflow, by default in the run folder; repeat it for both."
 
 _NOT_OPTIONS = ("faults", "clocks", "adversaries", "hyperparameters")
 
@@ -26,7 +30,7 @@ PANELS = {
     "Network": "degree delay_min_ms delay_max_ms bandwidth_mbit_s",
     "Faults (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "loss replay",
     "Machine": "iteration_s workers vectorize_clients shared_verification max_virtual_s",
-    "Output": "name out",
+    "Output": "name out keep_models track",
 }
 """Headings of ``simulate --help``, and the options under each."""
 
@@ -36,16 +40,21 @@ def simulate_command() -> Callable[..., None]:
 
     def simulate(**options: Any) -> None:
         scenario_file = options.pop("scenario_file")
-        out, download = options.pop("out"), options.pop("download")
+        out, download, keep_models, track = map(options.pop, ("out", "download", "keep_models", "track"))
         values = {name: value for name, value in options.items() if value is not None}
         settings, encryption = values.pop("hyperparameters", []), values.pop("encryption", "")
-        run_command(scenario_file, values, settings, out, bool(download), encryption)
+        shown = track or []
+        run_command(
+            scenario_file, values, settings, out, bool(download), encryption, keep_models=bool(keep_models), track=shown
+        )
 
     texts = field_help(Scenario)
     parameters = [
         optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")),
         optional("out", Path, typer.Option("--out", help="Run folder to create; default: runs/NAME.")),
         optional("download", bool, typer.Option("--download", help=DOWNLOAD_HELP)),
+        optional("keep_models", bool, typer.Option("--keep-models", help=KEEP_MODELS_HELP)),
+        optional("track", list[str], typer.Option("--track", metavar="TRACKER[=PLACE]", help=TRACK_HELP)),
         optional(
             "hyperparameters",
             list[str],
@@ -53,12 +62,7 @@ def simulate_command() -> Callable[..., None]:
         ),
         optional("encryption", str, typer.Option("--encryption", help=ENCRYPTION_HELP)),
     ]
-    for item in fields(Scenario):
-        if item.name not in _NOT_OPTIONS:
-            option = item.name.replace("_", "-")
-            name = f"--{option}/--no-{option}" if item.type is bool else f"--{option}"
-            parameters.append(optional(item.name, item.type, typer.Option(name, help=help_text(item, texts))))
-    parameters = _under_headings(parameters)
+    parameters = under_headings([*parameters, *scenario_options()])
     simulate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     simulate.__doc__ = """Run a federation of many peers on this machine, in virtual time.
 
@@ -68,7 +72,7 @@ def simulate_command() -> Callable[..., None]:
     return simulate
 
 
-def _under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+def under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
     """The parameters in the order of ``PANELS``, each under its heading; those that have none come first."""
     places = {name: (place, panel) for place, panel in enumerate(PANELS) for name in PANELS[panel].split()}
     for parameter in parameters:
@@ -78,6 +82,17 @@ def _under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Paramet
     return sorted(parameters, key=lambda item: order.index(item.name) if item.name in places else -1)
 
 
+def scenario_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
+    """An option for each field of :class:`Scenario` that can be given in one value."""
+    texts, parameters = field_help(Scenario), list[inspect.Parameter]()
+    for item in fields(Scenario):
+        if item.name not in (*_NOT_OPTIONS, *without):
+            option = item.name.replace("_", "-")
+            name = f"--{option}/--no-{option}" if item.type is bool else f"--{option}"
+            parameters.append(optional(item.name, item.type, typer.Option(name, help=help_text(item, texts))))
+    return parameters
+
+
 def run_command(
     scenario_file: Path | None,
     values: Mapping[str, Any],
@@ -85,6 +100,9 @@ def run_command(
     out: Path | None,
     download: bool,
     encryption: str = "",
+    *,
+    keep_models: bool = False,
+    track: Sequence[str] = (),
 ) -> None:
     """Run one scenario, show it, and write its run folder; exits with 1 if the checker found something."""
     with clear_errors(ScenarioError):
@@ -102,7 +120,7 @@ def run_command(
         with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
             from fedchain.simulator.run import run_scenario
 
-        if run_scenario(scenario, out):
+        if run_scenario(scenario, out, keep_models=keep_models, track=track):
             raise typer.Exit(EXIT_DIFFERENT)
 
 

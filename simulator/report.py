@@ -18,6 +18,11 @@ from fedchain.simulator.scenario import Scenario, ScenarioError
 CHAIN_FOLDER = "chain"
 """Where the run folder keeps peer 0's store."""
 
+SCENARIO_FILE, METRICS_FILE = "scenario.toml", "metrics.jsonl"
+"""What was run, and one object a round of what was measured."""
+
+MODELS_FOLDER = "models"
+"""Where the run folder keeps the members' final models, if it was asked to."""
 
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
 """What a result says of the noise in it."""
@@ -37,17 +42,22 @@ class RunFolder:
             raise ScenarioError(f"{path} cannot be made: {error.strerror}") from None
         self.path = path
         self._title = title_of(scenario)
-        (path / "scenario.toml").write_text(tomli_w.dumps(scenario.to_dict()), encoding="utf-8")
+        (path / SCENARIO_FILE).write_text(tomli_w.dumps(scenario.to_dict()), encoding="utf-8")
 
     @property
     def chain(self) -> Path:
         """Where peer 0 keeps its chain."""
         return self.path / CHAIN_FOLDER
 
+    @property
+    def models(self) -> Path:
+        """Where the members' final models are."""
+        return self.path / MODELS_FOLDER
+
     def write_rows(self, rows: Sequence[RoundMetrics]) -> None:
         """Write ``metrics.jsonl``, one object a round."""
         lines = (json.dumps(row.to_dict()) + "\n" for row in rows)
-        (self.path / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
+        (self.path / METRICS_FILE).write_text("".join(lines), encoding="utf-8")
 
     def write_outcome(self, outcome: Outcome, histogram: NDArray[np.int64], wall_s: float) -> None:
         """Write everything that is known at the end."""

@@ -31,6 +31,8 @@ from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, 
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.simulator.tracking import Tracker, open_tracker, validate_tracker
+from fedchain.simulator.trained.origins import add_origins
 from fedchain.terminal import Console, step
 
 _STARTING = threading.Lock()
@@ -39,14 +41,22 @@ _STARTING = threading.Lock()
 Watch = Callable[[Progress], AbstractContextManager[None]]
 
 
-def run_scenario(scenario: Scenario, out: Path | None) -> bool:
-    """Run a scenario, show it, and write its run folder.
+def run_scenario(scenario: Scenario, out: Path | None, *, keep_models: bool = False, track: Sequence[str] = ()) -> bool:
+    """Run a scenario, show it, and write its run folder, with the members' final models where these are kept.
+
+    Args:
+        scenario: validated.
+        out: the folder to create; None: one of the scenario's name.
+        keep_models: whether the members' final models are written.
+        track: trackers, as :func:`open_tracker` reads them.
 
     Returns:
         Whether the checker found that something did not hold.
     """
     started = time.perf_counter()
     console = Console()
+    for wanted in track:
+        validate_tracker(wanted)
     with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
         learner = load_learner(scenario)
         histogram = learner.histogram()
@@ -56,17 +66,28 @@ def run_scenario(scenario: Scenario, out: Path | None) -> bool:
     folder = RunFolder(out or free_folder(scenario.name), scenario)
     console.print(f"{scenario.method}, {scenario.rounds} rounds; the run folder is {folder.path}")
     rows: list[RoundMetrics] = []
+    trackers: list[Tracker] = []
 
     def on_round(row: RoundMetrics) -> None:
         rows.append(row)
         folder.write_rows(rows)
         display.on_round(row)
+        for tracker in trackers:
+            tracker.on_round(row)
 
     try:
-        outcome = simulate(scenario, learner, on_round, folder.chain, display.watch)
+        trackers += [open_tracker(wanted, scenario, folder.path) for wanted in track]
+        models = folder.models if keep_models else None
+        outcome = simulate(scenario, learner, on_round, folder.chain, display.watch, models)
     except (KeyboardInterrupt, LearningError, ScenarioError):
         console.print(f"stopped after {len(rows)} rounds; what was measured so far is in {folder.path}")
         raise
+    finally:
+        for tracker in trackers:
+            tracker.close()
+    if keep_models:
+        files = {member: model_path(folder.models, member) for member in range(scenario.peers)}
+        add_origins(files, learner.config, folder.chain, outcome)
     with step(console, "writing results and pictures"):
         folder.write_outcome(outcome, histogram, time.perf_counter() - started)
     console.print(round_table(outcome.rows, scenario))

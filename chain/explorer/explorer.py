@@ -333,6 +333,14 @@ class Explorer:
         parts = self._parts(rules.parts_known(data))
         return KnowledgeView(header.round, header.height, header.knowledge_root, len(data), prototypes, parts)
 
+    def left_behind(self, round_number: int | None = None) -> tuple[int, bytes]:
+        """The round, the newest finished one by default, and the knowledge that it left, as bytes.
+
+        Raises NotFound if the round is not finished, or its knowledge is not kept.
+        """
+        header, data = self._knowledge(round_number)
+        return header.round, data
+
     def safetensors(self, rules: KnowledgeRules) -> bytes:
         """What the newest finished round left behind, as a file. Raises as :meth:`knowledge` does."""
         _, data = self._knowledge(None)

@@ -30,7 +30,8 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.preflight import UMASK
-from fedchain.node.workers.frames import PipeBroken, read_frame, to_frame, write_frame
+from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
+from fedchain.node.workers.training_file import TRAINING, KeptTraining, read_training
 
 TRAIN_NICE, MINE_NICE = 10, 19
 """Niceness: the node goes first, then training, then mining.
@@ -42,9 +43,6 @@ training 10 % and mining 1 %; in sessions of their own each got a third. To othe
 
 MINING_SLICE_S = 0.1
 """How long the miner searches before it looks for a newer header."""
-
-TRAINING = "training.msgpack"
-"""What a trainer keeps: its last answer and the state after it, in one file, so that they never disagree."""
 
 
 class Trainer:
@@ -92,26 +90,31 @@ class Trainer:
             parts_of=lambda _: PartFolder(folder / PARTS),
         )
         self._learner.prepare(member)
-        self._identity = [genesis.chain_id, member]
-        self._member = member
+        self._chain_id, self._member = genesis.chain_id, member
         self._path = folder / TRAINING
         self._asked: list[Any] = []
         self._answer: list[Any] = []
         if self._path.exists():
-            with self._path.open("rb") as file:
-                identity, asked, answer, checkpoint = read_frame(file)
-            if list(identity) == self._identity:
-                self._asked, self._answer = list(asked), list(answer)
-                self._learner.restore(member, checkpoint)
+            kept = read_training(self._path)
+            if (kept.chain_id, kept.member) == (self._chain_id, member):
+                self._asked, self._answer = [kept.phase, kept.round], kept.answer
+                self._learner.restore(member, kept.checkpoint)
 
     def contribute(self, phase: str, round_number: int, knowledge: bytes) -> list[Any]:
         """Payload, local steps and measurements as JSON of one contribution; the same again if asked again."""
         if self._asked != [phase, round_number]:
             made = self._learner.contribute(self._member, phase, round_number, knowledge)
             measured = ({} if made.local is None else asdict(made.local)) | {"epsilon": made.epsilon}
-            asked, answer = [phase, round_number], [made.payload, made.steps, json.dumps(measured)]
-            _replace(self._path, to_frame([self._identity, asked, answer, self._learner.checkpoint(self._member)]))
-            self._asked, self._answer = asked, answer
+            kept = KeptTraining(
+                chain_id=self._chain_id,
+                member=self._member,
+                phase=phase,
+                round=round_number,
+                answer=[made.payload, made.steps, json.dumps(measured)],
+                checkpoint=self._learner.checkpoint(self._member),
+            )
+            _replace(self._path, kept.to_frame())
+            self._asked, self._answer = [phase, round_number], kept.answer
         return self._answer
 
 

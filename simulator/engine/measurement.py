@@ -109,13 +109,14 @@ class Evaluations:
     addressed: list[AddressedBytes] = field(default_factory=list)
 
     def fill(self, row: RoundMetrics) -> None:
-        """Put the averages into ``row``."""
-        row.taa, row.tal, row.test_accuracy = _averages(list(self.local.values()))
-        row.taa_received, row.tal_received, row.test_accuracy_received = _averages(list(self.received.values()))
-        row.taa_prototype = _mean([item.prototype_accuracy for item in self.local.values()])
-        row.test_accuracy_prototype = _mean([item.test_accuracy_prototype for item in self.local.values()])
-        row.auxiliary_loss = _mean([item.auxiliary_loss for item in self.local.values()])
-        row.tal_objective = _mean([item.local_objective for item in self.local.values()])
+        """Put the averages into ``row``: sums in the order of the peers, so that others come to the same last digit."""
+        local, received = ([item for _, item in sorted(of.items())] for of in (self.local, self.received))
+        row.taa, row.tal, row.test_accuracy = _averages(local)
+        row.taa_received, row.tal_received, row.test_accuracy_received = _averages(received)
+        row.taa_prototype = _mean([item.prototype_accuracy for item in local])
+        row.test_accuracy_prototype = _mean([item.test_accuracy_prototype for item in local])
+        row.auxiliary_loss = _mean([item.auxiliary_loss for item in local])
+        row.tal_objective = _mean([item.local_objective for item in local])
         row.scalars_posted = self.scalars
         row.bytes_for_all = sum(post.everybody for post in self.addressed)
         row.bytes_for_aggregator = sum(post.aggregator for post in self.addressed)
@@ -150,6 +151,13 @@ class EvaluationLog:
         if received is not None:
             self.of_round(round_number - 1).received[peer] = received
 
+    def last_local(self) -> dict[int, tuple[int, Evaluation]]:
+        """By peer number: the last round in which its model was trained and measured, and what came out."""
+        found: dict[int, tuple[int, Evaluation]] = {}
+        for number in sorted(self._rounds):
+            found |= {peer: (number, measured) for peer, measured in self._rounds[number].local.items()}
+        return found
+
 
 def _averages(evaluations: list[Evaluation]) -> tuple[float | None, float | None, float | None]:
     if not evaluations:
@@ -160,4 +168,6 @@ def _averages(evaluations: list[Evaluation]) -> tuple[float | None, float | None
 
 def _mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
+    if len(set(known)) == 1:
+        return known[0]  # a sum of equal numbers would be rounded: of a common model everybody measures the same
     return sum(known) / len(known) if known else None

@@ -22,6 +22,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost
 from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.part_folder import LinkedPartFolder
@@ -89,6 +90,8 @@ class Outcome:
     """How many events the nodes took."""
     violations: list[str]
     """What the checker found; empty when all is well."""
+    last_local: dict[int, tuple[int, Evaluation]] = field(default_factory=dict)
+    """By number of the honest peers that trained: in which round the last time, and how good its model was then."""
     totals: dict[str, Any] = field(default_factory=dict)
     """Blocks, attempts, bans, bytes and the like."""
     not_posted: list[str] = field(default_factory=list)
@@ -450,6 +453,7 @@ class Simulation:
             violations=self.checker.violations,
             not_posted=list(self._not_posted.values()),
             knowledge=bytes(reference.knowledge() or b""),
+            last_local=self.recorder.evaluations.last_local(),
             totals={
                 "blocks": sum(row.blocks for row in rows),
                 "not_taken": sum(row.not_taken for row in rows),

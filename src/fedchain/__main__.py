@@ -46,6 +46,18 @@ def _runs() -> Callable[..., None]:
     return runs
 
 
+def _compare() -> Callable[..., None]:
+    from fedchain.simulator.compare_cli import compare_command
+
+    return compare_command()
+
+
+def _methods() -> Callable[..., None]:
+    from fedchain.node.methods_cli import methods
+
+    return methods
+
+
 def _plan() -> Callable[..., None]:
     from fedchain.simulator.cli import plan
 
@@ -56,6 +68,12 @@ def _attack() -> typer.Typer:
     from fedchain.simulator.attack_cli import attack_app
 
     return attack_app
+
+
+def _model() -> typer.Typer:
+    from fedchain.simulator.model_cli import model_app
+
+    return model_app
 
 
 def _vectors() -> Callable[..., None]:
@@ -89,8 +107,11 @@ def _explorer() -> typer.Typer:
 COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = MappingProxyType(
     {
         "simulate": _simulate,
+        "compare": _compare,
         "reproduce": _reproduce,
         "runs": _runs,
+        "model": _model,
+        "methods": _methods,
         "data": _data,
         "plan": _plan,
         "attack": _attack,
@@ -106,8 +127,11 @@ COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = Mappin
 SUMMARIES: Mapping[str, str] = MappingProxyType(
     {
         "simulate": "Run a federation of many peers on this machine.",
+        "compare": "Run methods side by side; print what each reached.",
         "reproduce": "Run a paper's experiment; print its table beside theirs.",
         "runs": "List the runs in a folder.",
+        "model": "Take trained models out of a run or a node; measure them.",
+        "methods": "List the learning methods, or show one.",
         "data": "Show the data sets, and fetch them.",
         "plan": "Divide a time budget between training and mining.",
         "attack": "Try what others could read in what members post.",

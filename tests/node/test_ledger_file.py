@@ -16,7 +16,8 @@ from fedchain.learning.privacy.releases import Release
 from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.ledger_file import ledger_path, open_ledger
 from fedchain.node.secrets_file import open_secrets, secrets_path
-from fedchain.node.workers.process import TRAINING, Trainer
+from fedchain.node.workers.process import Trainer
+from fedchain.node.workers.training_file import TRAINING
 from tests.chain.builders import keys
 from tests.node.shell import DIGITS, write_genesis
 

@@ -25,7 +25,8 @@ from fedchain.network.limits import Limits
 from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
 from fedchain.node.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
 from fedchain.node.status import SOCKET, answer_status
-from fedchain.node.workers.process import TRAINING, _replace
+from fedchain.node.workers.process import _replace
+from fedchain.node.workers.training_file import TRAINING
 from tests.chain.builders import genesis
 from tests.node.shell import on_trio, until
 

@@ -24,8 +24,9 @@ from fedchain.learning.learner import Learner
 from fedchain.learning.payload.codec import pieces
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers.frames import read_frame, write_frame
-from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, TRAINING
+from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE
 from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
+from fedchain.node.workers.training_file import TRAINING
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.node.shell import (
     DIGITS,

@@ -1,0 +1,162 @@
+"""What a method says of itself: read from its class, its fields and its file, and from nowhere else."""
+
+import inspect
+import sys
+import typing
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.method import Contributor, Method, Phase
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import BUFFER_PREFIX, PREFIX
+from fedchain.learning.registry import METHODS, build_method, installed_methods, load_method, locate_method
+from fedchain.node.config import field_texts
+
+_LAYER, _NORM = "layer", "norm"
+
+EXAMPLE = ModelInfo(
+    parameters=((f"{_LAYER}.weight", (10, 16)), (f"{_NORM}.weight", (16,)), (f"{_NORM}.running_mean", (16,))),
+    embedding_size=16,
+    classes=10,
+    trainable=frozenset({f"{_LAYER}.weight", f"{_NORM}.weight"}),
+    normalization=frozenset({f"{_NORM}.weight", f"{_NORM}.running_mean"}),
+    feature_shape=(16,),
+)
+"""A model about which a method is asked what it would exchange: trained tensors, and one that is not."""
+
+_WHOLE = {PREFIX: "the model's parameters", BUFFER_PREFIX: "the model's buffers"}
+
+
+@dataclass(frozen=True, slots=True)
+class HyperparameterCard:
+    """One hyper-parameter."""
+
+    name: str
+    type: str
+    """bool, int, float or str."""
+    default: Any
+    """None: it must be given."""
+    choices: tuple[str, ...]
+    """Values that it may have; (): any of its type that the method takes."""
+    help: str
+    """The docstring under the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCard:
+    """One phase, as the method's default settings have it."""
+
+    name: str
+    is_setup: bool
+    """Whether it runs once, before the first round."""
+    by: str
+    """participant or aggregator."""
+    posts: tuple[str, ...]
+    """Names of the tensors that a contributor posts, and of the kinds of parts that it lists."""
+    leaves: tuple[str, ...]
+    """Names of the tensors that are known afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCard:
+    """A method."""
+
+    name: str
+    place: str
+    """Where its class is: module:Class."""
+    summary: str
+    """The first sentence of the class."""
+    citation: tuple[str, ...]
+    """The lines with which the method's file opens: whose it is, and where it was published."""
+    aggregator: str
+    """Whom it needs beside the peers: none, fixed, rotating or dedicated, unless something else is asked for."""
+    shares_model: bool
+    """Whether what a round leaves behind is a model that all members begin the next with."""
+    mixes_models: bool
+    """Whether members may have models of different shapes."""
+    phases: tuple[PhaseCard, ...]
+    hyperparameters: tuple[HyperparameterCard, ...]
+
+
+def method_names() -> list[str]:
+    """The built-in methods, and those of installed packages, in the order of their names."""
+    return sorted({*METHODS, *installed_methods()})
+
+
+def card_of(name: str) -> MethodCard:
+    """Read what the method of this name, or of 'module:Class', says of itself.
+
+    Raises `ConfigurationError` if there is none, or it cannot be built.
+    """
+    kind = load_method(name)
+    method = build_method(name, {})
+    return MethodCard(
+        name=name,
+        place=locate_method(name),
+        summary=_paragraph(inspect.getdoc(kind) or ""),
+        citation=tuple((inspect.getdoc(sys.modules[kind.__module__]) or "").split("\n\n")[0].splitlines()),
+        aggregator=kind.aggregator,
+        shares_model=bool(getattr(method, "shares_model", False)),
+        mixes_models=kind.mixes_models,
+        phases=tuple(
+            _phase_card(method, phase, is_setup=phase in method.setup) for phase in (*method.setup, *method.phases)
+        ),
+        hyperparameters=tuple(_hyperparameter_cards(kind)),
+    )
+
+
+def _phase_card(method: Method, phase: Phase, *, is_setup: bool) -> PhaseCard:
+    return PhaseCard(
+        name=phase.name,
+        is_setup=is_setup,
+        by="aggregator" if phase.by is Contributor.AGGREGATOR else "participant",
+        posts=(
+            *_names([spec.name for spec in method.payload_spec(phase, EXAMPLE)]),
+            *(f"{kind} (fetched by who reads it)" for kind in method.parts(phase, EXAMPLE)),
+        ),
+        leaves=_names([spec.name for spec in method.knowledge_spec(phase, EXAMPLE)]),
+    )
+
+
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of tensors, those of a whole model by one word, and others that follow the model's by their beginning."""
+    found: dict[str, None] = {}
+    for name in names:
+        prefix = next((prefix for prefix in _WHOLE if name.startswith(prefix)), None)
+        if prefix is not None:
+            found[_WHOLE[prefix]] = None
+            continue
+        ending = next((part for part in (f"{_LAYER}.", f"{_NORM}.") if part in name), None)
+        found[name if ending is None else f"{name.partition(ending)[0].rstrip('.')} of the model's parameters"] = None
+    return tuple(found)
+
+
+def _hyperparameter_cards(kind: type[Method]) -> list[HyperparameterCard]:
+    hints = typing.get_type_hints(kind)
+    texts = _texts(kind)
+    cards = []
+    for item in fields(kind):
+        choices = typing.get_args(hints[item.name])
+        of = type(choices[0]) if choices else hints[item.name]
+        default = None if item.default is MISSING else item.default
+        cards.append(
+            HyperparameterCard(item.name, of.__name__, default, tuple(map(str, choices)), texts.get(item.name, ""))
+        )
+    return cards
+
+
+def _texts(kind: type) -> dict[str, str]:
+    """The docstring under each field, the nearest class's that has one; a class without a file has none."""
+    found: dict[str, str] = {}
+    for parent in reversed(kind.__mro__):
+        try:
+            found |= field_texts(parent) if issubclass(parent, Method) else {}
+        except (OSError, TypeError) as error:
+            raise ConfigurationError(f"the source of {parent.__name__} cannot be read: {error}") from None
+    return found
+
+
+def _paragraph(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())

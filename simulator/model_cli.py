@@ -1,0 +1,179 @@
+"""``fedchain model``: trained models as files for plain PyTorch, measured again, and each on everybody's data.
+
+Nothing heavy is imported before a command runs.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedchain.node.command import EXIT_DIFFERENT, clear_errors
+from fedchain.simulator.scenario import ScenarioError
+
+if TYPE_CHECKING:
+    from fedchain.simulator.trained.folders import ModelFolder, TrainedModel
+
+model_app = typer.Typer(help="Take trained models out of a run or a node, and measure them.", no_args_is_help=True)
+
+Folder = Annotated[
+    Path, typer.Argument(help="Folder of a simulated run, of a node, or of a test network.", show_default=False)
+]
+Member = Annotated[
+    str, typer.Option(metavar="M", help="Local model of this member: its number from 0, or its address.")
+]
+Aggregate = Annotated[bool, typer.Option("--aggregate", help="The common model, as the chain's knowledge has it.")]
+RoundNumber = Annotated[
+    int | None, typer.Option("--round", min=0, help="As it was after this round; default: the last one that there is.")
+]
+DataDir = Annotated[str, typer.Option(help="Folder of the data sets; default: the run's, or FEDCHAIN_DATA.")]
+Task = Annotated[str, typer.Option(help="Members train on own data: the MODULE:FUNCTION that loads it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@model_app.command()
+def export(
+    folder: Folder,
+    out: Annotated[Path, typer.Option("--out", help="File to write: model.safetensors.", show_default=False)],
+    member: Member = "",
+    aggregate: Aggregate = False,
+    round_number: RoundNumber = None,
+) -> None:
+    """Write a model as a safetensors file, which load_state_dict of the module itself takes as it is.
+
+    safetensors.torch.load_file(FILE) gives the state. Where the model is from stands in the file's header.
+    """
+    with clear_errors(ScenarioError):
+        from fedchain.simulator.trained.folders import open_models
+
+        if out.exists():
+            raise ScenarioError(f"{out} exists already; nothing is overwritten")
+        model = choose(open_models(folder), member, round_number, aggregate=aggregate)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_bytes(model.to_file())
+        typer.echo(f"wrote {out}: {describe(model)}")
+
+
+@model_app.command()
+def evaluate(
+    folder: Folder,
+    member: Member = "",
+    aggregate: Aggregate = False,
+    round_number: RoundNumber = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Measure this safetensors file, on the data of --member or of all.")
+    ] = None,
+    data_dir: DataDir = "",
+    task: Task = "",
+    as_json: AsJson = False,
+) -> None:
+    """Measure a model as its run did: a member's on its own test set, the common one on everybody's.
+
+    Exit code 1: the run had measured something else.
+    """
+    with clear_errors(ScenarioError):
+        from fedchain.simulator.trained.folders import open_models
+        from fedchain.simulator.trained.measure import measure, measure_trained
+        from fedchain.simulator.trained.origins import read_file
+
+        models = open_models(folder, data_dir, task)
+        if file is None:
+            model = choose(models, member, round_number, aggregate=aggregate)
+            origin, measured = model.origin, measure_trained(models, models.learner(), model)
+            what, reported = describe(model), {"accuracy": origin.accuracy, "test_accuracy": origin.test_accuracy}
+        else:
+            if aggregate or round_number is not None:
+                raise ScenarioError("--file is measured as it is: leave out --aggregate and --round")
+            sites = (models.find(member),) if member else models.sites
+            measured = measure(models.learner(), read_file(file).state, sites[0], sites)
+            what, reported = str(file), {"accuracy": None, "test_accuracy": None}
+        found = {"accuracy": measured.accuracy, "test_accuracy": measured.test_accuracy}
+        known = {name: value for name, value in reported.items() if value is not None}
+        is_same = all(found[name] == value for name, value in known.items())
+        if as_json:
+            answer: dict[str, Any] = {"model": what, **found, "loss": measured.loss, "sites": list(measured.sites)}
+            answer |= {"accuracies": list(measured.accuracies), "reported": reported, "is_same": is_same}
+            typer.echo(json.dumps(answer, indent=2))
+        else:
+            typer.echo(what)
+            count, first = len(measured.sites), measured.sites[0]
+            own = f"member {first}'s test set" if count == 1 else f"the members' test sets (mean over {count})"
+            for name, place in (("accuracy", own), ("test_accuracy", "the whole test set")):
+                if (value := found[name]) is not None:
+                    said = "" if name not in known else f"; the run measured {_as_measured(known[name], value)}"
+                    typer.echo(f"accuracy  {value!r} ({100 * value:.2f} %) on {place}{said}")
+        if not is_same:
+            raise typer.Exit(EXIT_DIFFERENT)
+
+
+@model_app.command("cross-site")
+def cross_site(
+    folder: Folder,
+    data_dir: DataDir = "",
+    task: Task = "",
+    as_json: AsJson = False,
+) -> None:
+    """Measure every member's model, and the common one, on every member's own test set.
+
+    Rows are models, columns test sets; what a row has beside its own column is how well it does elsewhere.
+    """
+    with clear_errors(ScenarioError):
+        from fedchain.chain.exceptions import NotFound
+        from fedchain.learning.exceptions import ConfigurationError
+        from fedchain.simulator.trained.folders import open_models
+        from fedchain.simulator.trained.measure import measure_cross_site
+
+        models = open_models(folder, data_dir, task)
+        chosen = [models.member(member) for member in models.kept]
+        try:
+            chosen.append(models.aggregate())
+        except (ConfigurationError, NotFound):
+            if not chosen:  # then it says why there is nothing at all
+                models.member(0)
+        matrix = measure_cross_site(models.learner(), chosen, models.sites)
+        if as_json:
+            rows = {"aggregate" if owner is None else str(owner): row for owner, row in _rows(matrix)}
+            typer.echo(json.dumps({"sites": list(matrix.sites), "accuracies": rows}, indent=2))
+            return
+        from fedchain.simulator.trained.table import cross_site_table
+        from fedchain.terminal import Console, Fitted
+
+        config = models.config
+        title = f"{config.method} on {config.dataset}: accuracy in %, models down, test sets across"
+        Console().print(Fitted(cross_site_table(matrix, title)))
+
+
+def choose(models: "ModelFolder", member: str, round_number: int | None, *, aggregate: bool) -> "TrainedModel":
+    """The model that was asked for; where neither is said and one local model is here, that one.
+
+    Raises:
+        ScenarioError: it is not said whose.
+        ConfigurationError, NotFound: it is not here.
+    """
+    if aggregate and member:
+        raise ScenarioError("--member and --aggregate name two models; give one of them")
+    if aggregate:
+        return models.aggregate(round_number)
+    if member:
+        return models.member(models.find(member), round_number)
+    if len(models.kept) == 1:
+        return models.member(models.kept[0], round_number)
+    raise ScenarioError(f"whose model? --member 0 to {models.config.clients - 1}, or --aggregate")
+
+
+def describe(model: "TrainedModel") -> str:
+    """What a model is, in one line."""
+    origin = model.origin
+    whose = "the aggregate" if origin.member is None else f"member {origin.member}'s model"
+    after = "" if origin.round is None else f" after round {origin.round}"
+    numbers = sum(value.numel() for value in model.state.values())
+    return f"{whose}{after}: {origin.method} on {origin.dataset}, model {origin.model}, {numbers:,} numbers"
+
+
+def _as_measured(reported: float, found: float) -> str:
+    return "the same" if reported == found else f"{reported!r}"
+
+
+def _rows(matrix: Any) -> list[tuple[int | None, list[float]]]:
+    return [(owner, list(row)) for owner, row in zip(matrix.owners, matrix.accuracies, strict=True)]

@@ -1,0 +1,293 @@
+"""Folders that hold trained models: a simulated run's, a node's, and a test network's, which holds its nodes'.
+
+Whatever the folder, the common model is read from the chain in it. Local models are on no chain: a run keeps them where
+it was asked to, and a node keeps its own, after its last contribution.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedchain.chain.exceptions import NotFound
+from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.names import find_member
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.sqlite import Store
+from fedchain.learning.application import Application
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.learner import Learner
+from fedchain.learning.model_file import ModelState, state_of_checkpoint, state_of_knowledge, write_model
+from fedchain.learning.model_origin import Origin, validate_shared, write_origin
+from fedchain.learning.registry import use_current_folder
+from fedchain.learning.task.choice import validate_choice
+from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.task import learning_from_genesis
+from fedchain.node.testnet import GENESIS_FILE
+from fedchain.node.workers.frames import PipeBroken
+from fedchain.node.workers.training_file import TRAINING, read_training
+from fedchain.simulator.report import METRICS_FILE, MODELS_FOLDER, SCENARIO_FILE
+from fedchain.simulator.run import load_learner, model_path
+from fedchain.simulator.scenario import Scenario, load_scenario
+from fedchain.simulator.trained.origins import origin_of, read_file
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """A model, and where it is from."""
+
+    state: ModelState
+    origin: Origin
+
+    def to_file(self) -> bytes:
+        """The bytes of a safetensors file; the same model and origin give the same."""
+        return write_model(self.state, write_origin(self.origin))
+
+
+class ModelFolder(ABC):
+    """A folder in which models of one federation are.
+
+    Args:
+        folder: that folder.
+        chain: the folder of a chain in it.
+        data_dir: folder of the data set, where it is not the one that the folder names.
+        task: the function that loads own data, likewise.
+
+    Raises ChainError if the chain cannot be read.
+    """
+
+    def __init__(self, folder: Path, chain: Path, data_dir: str, task: str) -> None:
+        self.folder, self._chain = folder, chain
+        self._data_dir, self._task = data_dir, task
+        with Store.open(chain, read_only=True) as store:
+            self.genesis: Genesis = store.genesis
+
+    @property
+    @abstractmethod
+    def config(self) -> LearningConfig:
+        """The task, with the shapes of the models and what this machine chose for itself."""
+
+    @property
+    @abstractmethod
+    def kept(self) -> tuple[int, ...]:
+        """Members whose local models are here, ascending."""
+
+    @property
+    @abstractmethod
+    def sites(self) -> tuple[int, ...]:
+        """Members whose test sets can be had here."""
+
+    @abstractmethod
+    def learner(self) -> Learner:
+        """What measures models on the members' data; raises LearningError if these cannot be had."""
+
+    @abstractmethod
+    def _local(self, member: int) -> TrainedModel:
+        """The kept model of a member."""
+
+    @abstractmethod
+    def _why_none(self, member: int) -> str:
+        """Why a member's model is not here, and what would be right."""
+
+    def reported(self, round_number: int) -> Mapping[str, Any]:
+        """What the run measured of the aggregate of a round, by field of `Origin`; {}: nothing."""
+        return {}
+
+    def find(self, name: str) -> int:
+        """The place of a member that is named by it or by its address. Raises NotFound or InvalidAddress."""
+        if name.isdecimal():
+            if int(name) >= len(self.genesis.members):
+                raise NotFound(f"member {name}: the members of this federation are 0 to {self._last_member}")
+            return int(name)
+        return self.genesis.index[find_member(name, self.genesis.members)]
+
+    def member(self, member: int, round_number: int | None = None) -> TrainedModel:
+        """The local model of a member, as its last contribution left it.
+
+        Raises `ConfigurationError` if it is not here, or not as it was after ``round_number``.
+        """
+        if member >= self.config.clients:
+            raise ConfigurationError(f"member {member} is the aggregator, which has no data and no model of its own")
+        if member not in self.kept:
+            raise ConfigurationError(self._why_none(member))
+        found = self._local(member)
+        if round_number not in (None, found.origin.round):
+            raise ConfigurationError(
+                f"member {member}'s model is kept as it was after round {found.origin.round}, not after {round_number}"
+            )
+        return found
+
+    def aggregate(self, round_number: int | None = None) -> TrainedModel:
+        """The common model that a round, by default the newest finished one, left behind.
+
+        Raises `ConfigurationError` if the method has none, and NotFound if the chain does not keep it.
+        """
+        config = self.config
+        rules = Application(config, self.genesis.members, self.genesis.chain_id)
+        validate_shared(config.method, rules.method)
+        with Store.open(self._chain, read_only=True) as store:
+            number, knowledge = Explorer(store).left_behind(round_number)
+        state = state_of_knowledge(rules.read_knowledge(knowledge) or {}, rules.info)
+        origin = origin_of(config, self.genesis.chain_id, member=None, round=number, **self.reported(number))
+        return TrainedModel(state, origin)
+
+    @property
+    def _last_member(self) -> int:
+        return len(self.genesis.members) - 1
+
+
+class RunFolderModels(ModelFolder):
+    """The folder of a simulated run."""
+
+    def __init__(self, folder: Path, data_dir: str, task: str) -> None:
+        super().__init__(folder, folder / CHAIN_FOLDER, data_dir, task)
+        overrides = {name: value for name, value in (("data_dir", data_dir), ("task", task)) if value}
+        self._models = folder / MODELS_FOLDER
+        self._scenario: Scenario = load_scenario(folder / SCENARIO_FILE, overrides)
+
+    @property
+    def config(self) -> LearningConfig:
+        """As the chain states it."""
+        return learning_from_genesis(self.genesis, self._scenario.data_dir, self._scenario.task)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Members whose final models the run kept."""
+        return tuple(member for member in range(self.config.clients) if model_path(self._models, member).exists())
+
+    @property
+    def sites(self) -> tuple[int, ...]:
+        """Everybody's: a simulation has all data."""
+        return tuple(range(self.config.clients))
+
+    def learner(self) -> Learner:
+        """The run's own."""
+        return load_learner(self._scenario)
+
+    def reported(self, round_number: int) -> Mapping[str, Any]:
+        """The row of the round."""
+        for row in read_rows(self.folder):
+            if row["round"] == round_number:
+                return {
+                    "accuracy": row["taa_received"],
+                    "loss": row["tal_received"],
+                    "test_accuracy": row["test_accuracy_received"],
+                }
+        return {}
+
+    def _local(self, member: int) -> TrainedModel:
+        path = model_path(self._models, member)
+        model = read_file(path)
+        if model.origin is None:
+            raise ConfigurationError(f"{path} does not say where its model is from: the run ended before it could")
+        return TrainedModel(model.state, model.origin)
+
+    def _why_none(self, member: int) -> str:
+        if self.kept:
+            return f"{self._models} has no file of member {member}"
+        return f"{self.folder} keeps no local models; simulate with --keep-models, or ask for the --aggregate"
+
+
+class NodeModels(ModelFolder):
+    """The data folders of nodes of one federation.
+
+    Args:
+        folder: the one that was asked for.
+        nodes: the data folders, whose own models are here.
+        data_dir: folder of the data set.
+        task: the function that loads own data.
+    """
+
+    def __init__(self, folder: Path, nodes: Sequence[Path], data_dir: str, task: str) -> None:
+        super().__init__(folder, nodes[0] / CHAIN_FOLDER, data_dir, task)
+        self._is_one = len(nodes) == 1
+        self._files = {}
+        for path in (node / TRAINING for node in nodes):
+            if path.exists():
+                try:
+                    kept = read_training(path)
+                except PipeBroken as error:
+                    raise ConfigurationError(f"{path} cannot be read: {error}") from None
+                if kept.chain_id == self.genesis.chain_id and kept.member < self.config.clients:
+                    self._files[kept.member] = kept
+
+    @property
+    def config(self) -> LearningConfig:
+        """As the chain states it."""
+        return learning_from_genesis(self.genesis, self._data_dir, self._task)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The nodes' own."""
+        return tuple(sorted(self._files))
+
+    @property
+    def sites(self) -> tuple[int, ...]:
+        """Everybody's, where a known data set is spread over the members; where each has its own, the nodes'."""
+        is_elsewhere = self.config.dataset == OWN and self._is_one
+        return self.kept if is_elsewhere else tuple(range(self.config.clients))
+
+    def learner(self) -> Learner:
+        """One that has the members' data, and none of their secrets."""
+        use_current_folder()
+        config = self.config
+        validate_choice(config, config.task)
+        return Learner(config, members=self.genesis.members, chain_id=self.genesis.chain_id)
+
+    def _local(self, member: int) -> TrainedModel:
+        kept = self._files[member]
+        measured = kept.measured
+        origin = origin_of(
+            self.config,
+            self.genesis.chain_id,
+            member=member,
+            round=kept.round,
+            accuracy=measured.get("local_accuracy"),
+            loss=measured.get("local_loss"),
+            test_accuracy=measured.get("test_accuracy"),
+        )
+        return TrainedModel(state_of_checkpoint(kept.checkpoint), origin)
+
+    def _why_none(self, member: int) -> str:
+        if not self.kept:
+            return f"{self.folder} holds no local model: its member has not trained yet"
+        held = ", ".join(map(str, self.kept))
+        return f"{self.folder} holds the local model of member {held}; member {member}'s is on its own machine"
+
+
+def open_models(folder: Path, data_dir: str = "", task: str = "") -> ModelFolder:
+    """Find out what kind of folder it is.
+
+    Args:
+        folder: of a simulated run, a node, or a test network.
+        data_dir: folder of the data set; empty: the run's own, or the environment's.
+        task: the function that loads own data, as module:function.
+
+    Raises:
+        NotFound: it is none of these.
+        ChainError: its chain cannot be read.
+    """
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is not a folder")
+    if (folder / SCENARIO_FILE).exists():
+        return RunFolderModels(folder, data_dir, task)
+    nodes = sorted((path.parent for path in folder.glob("node-*/" + CHAIN_FOLDER)), key=_number)
+    if (folder / GENESIS_FILE).exists() and nodes:
+        return NodeModels(folder, nodes, data_dir, task)
+    if (folder / CHAIN_FOLDER).is_dir():
+        return NodeModels(folder, [folder], data_dir, task)
+    raise NotFound(f"{folder} is no folder of a run, a node or a test network: it holds no chain")
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics; [] if it closed no round."""
+    path = folder / METRICS_FILE
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def _number(folder: Path) -> int:
+    name = folder.name.removeprefix("node-")
+    return int(name) if name.isdecimal() else -1

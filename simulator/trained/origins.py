@@ -1,0 +1,62 @@
+"""Where models in files are from: the members' of a run that has ended, and files that come from elsewhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedchain.chain.storage.sqlite import Store
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.model_file import ModelState, read_model, write_model
+from fedchain.learning.model_origin import Origin, read_origin, write_origin
+from fedchain.simulator.engine.simulation import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class FileModel:
+    """The model of a safetensors file, and what the file says of it."""
+
+    state: ModelState
+    origin: Origin | None
+    """None: another program wrote it."""
+
+
+def read_file(path: Path) -> FileModel:
+    """Read a model's file. Raises `ConfigurationError`, which names it, if it cannot be read."""
+    try:
+        data = path.read_bytes()
+        return FileModel(read_model(data), read_origin(data))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except ConfigurationError:
+        raise ConfigurationError(f"{path} is no safetensors file") from None
+
+
+def origin_of(config: LearningConfig, chain_id: bytes, *, member: int | None, **values: Any) -> Origin:
+    """Where a model is from; ``values`` are the other fields of `Origin`."""
+    model = OWN if config.dataset == OWN else config.model_of(member or 0)
+    return Origin(
+        chain_id=chain_id.hex(), method=config.method, dataset=config.dataset, model=model, member=member, **values
+    )
+
+
+def add_origins(files: Mapping[int, Path], config: LearningConfig, chain: Path, outcome: Outcome) -> None:
+    """Have the files of final models say where they are from, and how good the run found them.
+
+    Args:
+        files: of the clients, by number.
+        config: the task of the run.
+        chain: folder of the run's chain.
+        outcome: what came out.
+    """
+    with Store.open(chain, read_only=True) as store:
+        chain_id = store.genesis.chain_id
+    for member, path in files.items():
+        found: dict[str, Any] = {"round": None}
+        if member in outcome.last_local:
+            number, measured = outcome.last_local[member]
+            found = {"round": number, "accuracy": measured.local_accuracy, "loss": measured.local_loss}
+            found["test_accuracy"] = measured.test_accuracy
+        origin = origin_of(config, chain_id, member=member, **found)
+        path.write_bytes(write_model(read_file(path).state, write_origin(origin)))

@@ -1,0 +1,94 @@
+"""``fedchain methods`` says what the methods' own classes say, and nothing that stands elsewhere."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fedchain.__main__ import app
+from fedchain.learning.registry import METHODS, load_method
+from fedchain.node.method_card import card_of
+
+OWN = '''"""Mine: Somebody, "A title", 2026."""
+
+from dataclasses import dataclass
+
+from fedchain.learning.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(FedAvg):
+    """FedAvg under another name.
+
+    More of it.
+    """
+
+    strength: float = 0.25
+    """How much of it there is."""
+
+    momentum: float = 0.5
+    """Another word for it."""
+'''
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["methods", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_method_is_listed_with_one_sentence() -> None:
+    lines = dict(line.split(maxsplit=1) for line in shown().splitlines())
+    assert lines.keys() == METHODS.keys()
+    assert lines["solo"] == "No exchange: local training only."
+    listed = json.loads(shown("--json"))
+    assert [card["name"] for card in listed] == sorted(METHODS)
+    assert all(item["help"] for card in listed for item in card["hyperparameters"])
+    assert {card["name"] for card in listed if card["aggregator"] != "none"} == {"feddkc", "fedgkt", "fedict"}
+
+
+def test_one_method_is_shown_with_its_source_its_exchange_and_its_hyperparameters() -> None:
+    text = shown("dfpl")
+    assert "arXiv:2505.04947" in text
+    assert "posts      labels, prototypes, counts\n" in text
+    weight = "  regularizer_weight = 1.0  (float)\n      Weight lambda of the pull towards the global prototypes.\n"
+    assert weight in text
+    assert '  regularizer = "mse"  (str, one of mse, norm)\n' in text
+    names = [item["name"] for item in json.loads(shown("dfpl", "--json"))["hyperparameters"]]
+    assert names == [item.name for item in fields(load_method("dfpl"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "posts", "leaves"),
+    [
+        ("solo", (), ()),
+        ("fedavg", ("the model's parameters", "the model's buffers", "examples"), None),
+        ("fedph", ("labels", "prototypes", "counts"), ("labels", "prototypes", "holders")),
+    ],
+)
+def test_what_is_exchanged_follows_from_the_specs(
+    name: str, posts: tuple[str, ...], leaves: tuple[str, ...] | None
+) -> None:
+    (phase,) = card_of(name).phases
+    assert phase.posts == posts
+    assert phase.leaves == (posts[:2] if leaves is None else leaves)
+
+
+def test_a_method_of_one_s_own_is_shown_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_of_test.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    card: Any = json.loads(shown("mine_of_test:Mine", "--json"))
+    assert card["summary"] == "FedAvg under another name."
+    assert card["citation"] == ['Mine: Somebody, "A title", 2026.']
+    found = {item["name"]: item for item in card["hyperparameters"]}
+    assert (found["strength"]["default"], found["strength"]["help"]) == (0.25, "How much of it there is.")
+    assert (found["momentum"]["default"], found["momentum"]["help"]) == (0.5, "Another word for it.")
+    assert found["weighting"]["choices"] == ["examples", "clients"]
+
+
+def test_a_misspelt_method_is_one_line() -> None:
+    result = CliRunner().invoke(app, ["methods", "dfplx"])
+    assert (result.exit_code, result.stderr) == (2, "fedchain: unknown method 'dfplx'; did you mean 'dfpl'?\n")
