@@ -24,6 +24,9 @@ RulesOf = Callable[[Genesis], KnowledgeRules]
 Serve = Callable[[Sequence[Path], RulesOf, str, int, Sequence[str]], None]
 """Serves the chains in folders on a host and a port, under further names, until Ctrl-C."""
 
+Report = Callable[[Sequence[Path], RulesOf, Path], None]
+"""Writes the chain in folders to an HTML file."""
+
 PORT = 8420
 """Where ``serve`` listens unless it is told otherwise."""
 
@@ -31,8 +34,8 @@ Folder = Annotated[Path, typer.Argument(help="A run's folder, or the folder of t
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def explorer_app(rules_of: RulesOf, serve_web: Serve) -> typer.Typer:
-    """The commands; ``rules_of`` is asked only by those that read knowledge, ``serve_web`` by the one that serves."""
+def explorer_app(rules_of: RulesOf, serve_web: Serve, report_web: Report) -> typer.Typer:
+    """The commands; ``rules_of`` is asked only by those that read knowledge, the others by those of their names."""
     app = typer.Typer(help="Inspect a chain: a run folder's or a node's.", no_args_is_help=True)
     for command in (status, blocks, block, tx, members, peer, round_, proof):
         app.command(command.__name__.rstrip("_"))(command)
@@ -88,6 +91,16 @@ def explorer_app(rules_of: RulesOf, serve_web: Serve) -> typer.Typer:
         """Show chains in a browser: read-only, also while their nodes run. Ctrl-C ends it."""
         with _clear_errors():
             serve_web(folders, rules_of, host, port, allow_host or ())
+
+    @app.command()
+    def report(
+        folder: Annotated[Path, typer.Argument(help="Folder of a run, a node or a test network.", show_default=False)],
+        html: Annotated[Path, typer.Option("--html", help="File to write.", show_default=False)],
+    ) -> None:
+        """Write what the pages show of a chain to one file, which needs nothing else."""
+        with _clear_errors():
+            report_web([folder], rules_of, html)
+            typer.echo(f"wrote {html}")
 
     return app
 

@@ -16,7 +16,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -336,7 +335,6 @@ def make_templates() -> Environment:
         auto_reload=False,
     )
     found.filters.update(filters())
-    found.globals["static_text"] = lambda name: Markup((FOLDER / "static" / name).read_text(encoding="utf-8"))
     return found
 
 

@@ -63,7 +63,12 @@ class Names:
 
     def link(self, path: str) -> str:
         """Where a page of the chain is."""
-        return f"#{path.replace('/', '-')}" if self._is_report else f"/{self._root}/{path}"
+        if not self._is_report:
+            return f"/{self._root}/{path}"
+        kind, _, name = path.partition("/")
+        if kind in ("block", "member") and name.isdecimal():
+            return f"#{kind}-{name}"
+        return "#genesis-title" if kind == "genesis" else "#blocks"
 
     def number(self, name: str) -> int | None:
         """Place of the member with this address; None for a stranger."""

@@ -61,7 +61,7 @@ def home(chain: Chain, reading: Reading, question: Question) -> Context:
     return {
         "status": status,
         "open": open_round(chain, reading),
-        "blocks": _timed(chain, reading, status.height - 9, status.height)[::-1],
+        "blocks": timed_blocks(chain, reading, status.height - 9, status.height)[::-1],
         "accuracy": accuracy_chart(chain),
         "heads": sorted(heads),
     }
@@ -73,7 +73,7 @@ def blocks(chain: Chain, reading: Reading, question: Question) -> Context:
     last = min(held.stop - 1, number_in(question, "to", held.stop - 1))
     first = max(held.start, last - BLOCKS_A_PAGE + 1)
     return {
-        "blocks": _timed(chain, reading, first, last)[::-1],
+        "blocks": timed_blocks(chain, reading, first, last)[::-1],
         "first": first,
         "last": last,
         "held": held,
@@ -87,7 +87,7 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
         raise NotFound("height 0 is the genesis document")
     view = reading.explorer.block(name)
     height, held = view.summary.height, reading.explorer.held
-    shown = _timed(chain, reading, height, height) if view.is_final else ()
+    shown = timed_blocks(chain, reading, height, height) if view.is_final else ()
     return {
         "block": view,
         "timed": shown[0] if shown else None,
@@ -156,7 +156,7 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
     heights = [item.height for item in view.blocks]
     return {
         "round": view,
-        "blocks": _timed(chain, reading, min(heights), max(heights)),
+        "blocks": timed_blocks(chain, reading, min(heights), max(heights)),
         "measured": measured_of(chain).get(number),
     }
 
@@ -261,6 +261,18 @@ def compare(chains: Sequence[Chain]) -> Context:
         )
     ]
     return {"rows": rows, "charts": [chart for chart in charts if chart is not None]}
+
+
+def timed_blocks(chain: Chain, reading: Reading, first: int, last: int) -> tuple[Timed, ...]:
+    """Blocks from one height to another with what their time went into, oldest first."""
+    first = max(first, reading.explorer.held.start)
+    lines = list(reading.columns.lines(first - 1, last))
+    before = lines.pop(0).time_ms if lines and lines[0].height == first - 1 else None
+    if before is None and first == 1:
+        before = chain.genesis.created_ms
+    summaries = [reading.columns.summary(line) for line in lines]
+    lost = reading.explorer.lost(first, last)
+    return timed(lines, summaries, before, measured_of(chain) if len(chain.holders) == 1 else {}, lost)
 
 
 def peer(reading: Reading, key: PublicKey) -> PeerView:
@@ -396,17 +408,6 @@ def number_in(question: Question, name: str, default: int) -> int:
     """A number behind the question mark; what is none counts as not given."""
     text = question.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else default
-
-
-def _timed(chain: Chain, reading: Reading, first: int, last: int) -> tuple[Timed, ...]:
-    first = max(first, reading.explorer.held.start)
-    lines = list(reading.columns.lines(first - 1, last))
-    before = lines.pop(0).time_ms if lines and lines[0].height == first - 1 else None
-    if before is None and first == 1:
-        before = chain.genesis.created_ms
-    summaries = [reading.columns.summary(line) for line in lines]
-    lost = reading.explorer.lost(first, last)
-    return timed(lines, summaries, before, measured_of(chain) if len(chain.holders) == 1 else {}, lost)
 
 
 def _heights_of(reading: Reading, name: str) -> list[int] | None:

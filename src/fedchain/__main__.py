@@ -101,7 +101,7 @@ def _genesis() -> typer.Typer:
 def _explorer() -> typer.Typer:
     from fedchain.chain.explorer.cli import explorer_app
 
-    return explorer_app(rules_of, serve_web)
+    return explorer_app(rules_of, serve_web, report_web)
 
 
 COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = MappingProxyType(
@@ -288,6 +288,13 @@ def serve_web(folders: "Sequence[Path]", rules: "RulesOf", host: str, port: int,
     from fedchain.node.web.serving import serve
 
     serve(folders, rules, host, port, hosts)
+
+
+def report_web(folders: "Sequence[Path]", rules: "RulesOf", path: "Path") -> None:
+    """Write a chain to an HTML file; imports templates, so only when it is asked for."""
+    from fedchain.node.web.report import write_report
+
+    write_report(folders, rules, path)
 
 
 def vectors() -> None:

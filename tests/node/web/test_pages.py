@@ -1,5 +1,7 @@
 """What the pages say, to whom they say it, and what happens where something is missing."""
 
+import base64
+import hashlib
 import json
 import re
 import subprocess
@@ -24,6 +26,7 @@ from fedchain.node.web import proof_check
 from fedchain.node.web.app import Site
 from fedchain.node.web.chains import open_chains
 from fedchain.node.web.places import find_places, slugs
+from fedchain.node.web.report import write_report
 from fedchain.node.web.serving import listen
 from tests.chain.builders import ChainBuilder, genesis, keys
 from tests.chain.test_explorer import FakeRules, write
@@ -398,6 +401,26 @@ def test_what_is_no_chain_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "chain.sqlite").write_bytes(b"x" * 5000)
     with pytest.raises(ChainError, match="not a database"):
         open_chains(find_places([tmp_path]), rules_of)
+
+
+def test_a_report_is_one_file_that_loads_and_runs_nothing(run: Path, chain: ChainBuilder, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report([run], rules_of, path)
+    text = path.read_text()
+    style = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert len(style) == 1
+    digest = base64.b64encode(hashlib.sha256(style[0].encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'sha256-{digest}'" in text
+    assert "<script" not in text
+    assert SCRIPT not in text
+    assert not re.search(r"""(?:src|href|action)="(?!#)""", text)
+    places = set(re.findall(r'href="#([^"]+)"', text))
+    assert places <= set(re.findall(r' id="([^"]+)"', text))
+    assert {"block-5", "member-3"} <= places
+    assert chain.tip.hex() in text
+    assert "Class prototypes" in text
+    with pytest.raises(StoreError, match="exists already; nothing is overwritten"):
+        write_report([run], rules_of, path)
 
 
 def test_names_in_addresses_are_short_and_differ() -> None:

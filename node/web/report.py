@@ -1,0 +1,71 @@
+"""``fedchain explorer report``: what the pages show of a chain, in one file that needs nothing else."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+import fedchain
+from fedchain.chain.exceptions import ChainError, NotFound, StoreError
+from fedchain.node.web import pages
+from fedchain.node.web.app import FOLDER, make_templates
+from fedchain.node.web.chains import Chain, RulesOf, open_chains
+from fedchain.node.web.formats import Names
+from fedchain.node.web.knowledge import KnowledgeReader
+from fedchain.node.web.places import find_places
+
+BLOCKS_MAX = 1_000
+"""Blocks in a report, the newest."""
+
+
+def write_report(folders: Sequence[Path], rules_of: RulesOf, path: Path) -> None:
+    """Write the chain in ``folders`` to the HTML file at ``path``, which must not exist.
+
+    Raises:
+        ChainError: there is no chain, or several, or it cannot be read; or the file is there already.
+    """
+    chains = open_chains(find_places(folders), rules_of)
+    try:
+        if len(chains) > 1:
+            names = ", ".join(chain.title for chain in chains)
+            raise NotFound(f"{len(chains)} chains found ({names}): a report is about one")
+        text = render_report(chains[0])
+    finally:
+        for chain in chains:
+            chain.close()
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise StoreError(f"{path} exists already; nothing is overwritten") from None
+
+
+def render_report(chain: Chain) -> str:
+    """The report as HTML: it loads nothing, and its policy lets it run nothing."""
+    style = (FOLDER / "static" / "explorer.css").read_text(encoding="utf-8")
+    while not chain.read_on():
+        pass
+    chain.look(asks=True)
+    with chain.reading() as reading:
+        last = reading.explorer.held.stop - 1
+        context = pages.home(chain, reading, {}) | pages.members(chain, reading, {})
+        context |= pages.genesis(chain, reading, {}) | _knowledge(chain, reading)
+        context["all_blocks"] = pages.timed_blocks(chain, reading, last - BLOCKS_MAX + 1, last)[::-1]
+    frame = {
+        "chain": chain,
+        "names": Names(chain.genesis, chain.key, is_report=True),
+        "version": fedchain.__version__,
+        "is_report": True,
+        "style": Markup(style),
+        "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+    }
+    return make_templates().get_template("report.html").render(frame | context)
+
+
+def _knowledge(chain: Chain, reading: pages.Reading) -> pages.Context:
+    try:
+        return pages.knowledge(chain, reading, "", KnowledgeReader())
+    except ChainError:  # not kept, or none yet
+        return {"knowledge": None}
