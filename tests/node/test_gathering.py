@@ -1,8 +1,14 @@
 """A member that waits for others holds back what it would say first, and nothing else."""
 
+from types import SimpleNamespace
+from typing import cast
+
 from fedchain.network.messages import PostMessage, VoteMessage
+from fedchain.node.activity import Activity
 from fedchain.node.core.effects import Contribute, Effect, Mine
 from fedchain.node.core.events import PeerConnected, PeerDisconnected
+from fedchain.node.report import waiting_for
+from fedchain.node.service import Service
 from tests.chain.builders import genesis
 from tests.node.stage import Stage, published
 
@@ -72,6 +78,16 @@ def test_who_waits_votes_on_what_others_mine() -> None:
     effects = stage.candidate(stage.block())
     assert published(effects, VoteMessage)
     assert not _begins(stage.victim.effects)
+
+
+def test_the_status_says_how_many_are_here_and_when_the_next_round_begins() -> None:
+    stage = _waiting_stage()
+    service = cast(Service, SimpleNamespace(node=stage.node, peers=set(stage.others[1:]), activity=Activity()))
+    assert waiting_for(service, []) == "members: 3 of 4 are here"
+    paced = Stage(genesis(4, round_interval_ms=90_000))
+    paced.accept(1)
+    service = cast(Service, SimpleNamespace(node=paced.node, peers=set(), activity=Activity()))
+    assert waiting_for(service, []) == "the next round, which begins in 90 s"
 
 
 def test_nobody_waits_unless_told_so() -> None:

@@ -276,6 +276,11 @@ def test_a_data_folder_that_cannot_be_made(here: Path) -> None:
     assert "data" in start()
 
 
+def test_more_members_than_there_are_cannot_be_waited_for(here: Path) -> None:
+    assert start("--wait-for", "3") == "wait_for is 3, the federation has 2 members"
+    assert not (here / "data").exists()
+
+
 def test_data_that_cannot_be_read(here: Path) -> None:
     write_genesis(here / "fashion", replace(DIGITS, dataset="fashion-mnist"))
     assert "train-images-idx3-ubyte" in start("--data-dir", "nowhere", genesis="fashion")
