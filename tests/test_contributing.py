@@ -9,6 +9,7 @@ import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.registry import METHODS, build_method, load_method, locate_method
+from fedchain.testing import check_method
 
 TEXT = (Path(__file__).resolve().parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
@@ -54,6 +55,10 @@ def test_the_example_is_short() -> None:
 
 def test_the_example_runs_from_its_folder(folder: Path) -> None:
     simulate(folder, "fedmedian:FedMedian")
+
+
+def test_the_example_keeps_the_promises_of_its_interface(folder: Path) -> None:
+    check_method("fedmedian:FedMedian", local_steps=2)
 
 
 def test_the_example_runs_under_the_name_that_its_package_registers(folder: Path) -> None:
