@@ -111,7 +111,7 @@ def round_table(rows: Sequence[RoundMetrics], scenario: Scenario) -> Fitted:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*(cell(row) for _, cell in shown))
-    return Fitted(table, gap=1)
+    return Fitted(table)
 
 
 def summary(outcome: Outcome, folder: str, started: float) -> Facts:
