@@ -11,7 +11,7 @@ import fedchain
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
 from fedchain.node.web import pages
 from fedchain.node.web.app import FOLDER, make_templates
-from fedchain.node.web.chains import Chain, RulesOf, open_chains
+from fedchain.node.web.chains import Chain, Reading, RulesOf, open_chains
 from fedchain.node.web.formats import Names
 from fedchain.node.web.knowledge import KnowledgeReader
 from fedchain.node.web.places import find_places
@@ -64,7 +64,7 @@ def render_report(chain: Chain) -> str:
     return make_templates().get_template("report.html").render(frame | context)
 
 
-def _knowledge(chain: Chain, reading: pages.Reading) -> pages.Context:
+def _knowledge(chain: Chain, reading: Reading) -> pages.Context:
     try:
         return pages.knowledge(chain, reading, "", KnowledgeReader())
     except ChainError:  # not kept, or none yet

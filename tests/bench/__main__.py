@@ -239,6 +239,7 @@ PARTS = (
     "memory",
     "local-steps",
     "encryption",
+    "web",
 )
 """What can be measured, in this order."""
 
@@ -281,6 +282,10 @@ def main() -> None:
                 tables.append(bench_local_steps(quick=quick))
             case "encryption":
                 tables.append(bench_encryption(quick=quick))
+            case "web":
+                from tests.bench.web import bench_web  # its web server takes its time to import
+
+                tables.append(bench_web(quick=quick))
     Console().print(*tables, SIDES, sep="\n\n")
 
 
