@@ -65,28 +65,38 @@ def _panel(service: "Service") -> Panel:
     if now["not_counted"]:
         facts.add_row("not counted", Text(now["not_counted"], style="yellow"))
     for member, offset_ms in now["clocks_off"].items():
-        facts.add_row("clock off", Text(f"…{member[-8:]} by {offset_ms / 1000:+.0f} s", style="yellow"))
-    return Panel(facts, title=now["address"], border_style="blue", width=78)
+        facts.add_row(
+            "clock off", Text(f"{now['numbers'][member]} …{member[-8:]} by {offset_ms / 1000:+.0f} s", style="yellow")
+        )
+    return Panel(
+        facts, title=f"{now['address']} (peer {now['numbers'][now['address']]})", border_style="blue", width=78
+    )
 
 
 def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     """A status for people: a line for each thing that can be said in one, and one for each peer."""
+
+    def named(value: Any) -> Any:
+        """The address of a member with its number; anything else as it is."""
+        number = answer.get("numbers", {}).get(value) if isinstance(value, str) else None
+        return value if number is None else f"{value} (peer {number})"
+
     for name, value in answer.items():
-        if name in ("peers", "links", "convicted", "clocks_off", "refused"):
+        if name in ("peers", "links", "convicted", "clocks_off", "refused", "numbers"):
             continue
-        text = ", ".join(value) or "-" if isinstance(value, list) else value
+        text = ", ".join(map(named, value)) or "-" if isinstance(value, list) else named(value)
         yield f"{name.replace('_', ' '):18}{text}"
     for member, crime in answer["convicted"]:
-        yield f"{'convicted':18}{member}: {crime}"
+        yield f"{'convicted':18}{named(member)}: {crime}"
     for member, offset_ms in answer["clocks_off"].items():
-        yield f"{'clock off':18}{member}: {offset_ms / 1000:+.1f} s against the others"
+        yield f"{'clock off':18}{named(member)}: {offset_ms / 1000:+.1f} s against the others"
     for reason, count in answer["refused"].items():
         yield f"{'refused':18}{reason}: {count}"
     for peer in answer["peers"]:
         link = answer["links"].get(peer, {})
         heard, version = link.get("heard_s_ago"), link.get("version") or "an unknown version"
         ago = "not heard yet" if heard is None else f"heard {heard} s ago"
-        yield f"{'peer':18}{peer}: {ago}, {version}"
+        yield f"{'peer':18}{named(peer)}: {ago}, {version}"
 
 
 def percent(fraction: float | None) -> str:

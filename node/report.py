@@ -49,11 +49,14 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
     counted = observed.not_counted
     round_number = min(head.round, genesis.rounds) if head.finished else head.round
     aggregator = genesis.aggregator_of(round_number)
+    named = {service.me, *service.peers, *node.waiting_for(), *head.electors} | observed.clock_offsets_ms.keys()
+    named |= {crime.culprit for crime in head.convicted} | ({aggregator} if aggregator is not None else set())
     return {
         "version": fedchain.__version__,
         "pid": os.getpid(),
         "chain_id": genesis.chain_id.hex(),
         "address": address(service.me),
+        "numbers": {address(member): genesis.index[member] for member in sorted(named & genesis.index.keys())},
         "height": head.height,
         "head": head.block_hash.hex(),
         "head_age_s": _age_s(observed.head_moved_ms),

@@ -11,6 +11,7 @@ import pytest
 from anyio import to_thread
 
 from fedchain.node.config import NodeConfigError
+from fedchain.node.console import status_lines
 from fedchain.node.service import Service
 from fedchain.node.status import REQUEST_SIZE_MAX, SOCKET, answer_status, ask_status
 from tests.node.shell import on_trio
@@ -42,6 +43,33 @@ async def test_clients_that_hang_up_change_nothing(tmp_path: Path) -> None:
         assert await answered(tmp_path) == Talker().status()
         tasks.cancel_scope.cancel()
     assert not (tmp_path / SOCKET).exists()
+
+
+def test_members_are_shown_with_their_numbers() -> None:
+    one, other, stranger = "12D3KooWone", "12D3KooWother", "12D3KooWstranger"
+    answer: dict[str, Any] = {
+        "address": one,
+        "numbers": {one: 4, other: 0},
+        "name": "4",
+        "missing_posts": [other],
+        "electors_missing": [],
+        "convicted": [[other, "two different votes"]],
+        "clocks_off": {other: -1500},
+        "refused": {"late": 2},
+        "peers": [other, stranger],
+        "links": {other: {"heard_s_ago": 0.5, "version": "0.1.0"}},
+    }
+    assert list(status_lines(answer)) == [
+        "address           12D3KooWone (peer 4)",
+        "name              4",
+        "missing posts     12D3KooWother (peer 0)",
+        "electors missing  -",
+        "convicted         12D3KooWother (peer 0): two different votes",
+        "clock off         12D3KooWother (peer 0): -1.5 s against the others",
+        "refused           late: 2",
+        "peer              12D3KooWother (peer 0): heard 0.5 s ago, 0.1.0",
+        "peer              12D3KooWstranger: not heard yet, an unknown version",
+    ]
 
 
 QUESTIONS = {
