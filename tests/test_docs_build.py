@@ -1,5 +1,6 @@
 """`make docs` builds all pages without a warning, and without a network."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,3 +17,6 @@ def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
     assert "phase-timeout-s" in commands
     classes = (tmp_path / "reference" / "api.html").read_text(encoding="utf-8")
     assert "fedchain.learning.method.Method.aggregate" in classes
+    for page in tmp_path.glob("**/*.html"):
+        loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text(encoding="utf-8"))
+        assert loaded == [], f"{page.name} loads something from elsewhere"
