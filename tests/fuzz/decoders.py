@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +36,7 @@ from fedchain.crypto.threshold import (
 )
 from fedchain.crypto.threshold.sealing import seal_shares
 from fedchain.learning.application import Application
+from fedchain.learning.bulk import knowledge_specs, payload_specs
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.knowledge import write_knowledge
@@ -55,8 +57,8 @@ from tests.fuzz.victim import messages
 SPLITTING = frozenset({"feddkc", "fedgkt", "fedict"})
 """Methods that need a model that can be split; what they post and leave are lists of parts."""
 
-WHOLE = sorted(METHODS.keys() - SPLITTING - {"fededs"})
-"""Methods all of whose posts are payloads."""
+MODELS = {**dict.fromkeys(sorted(SPLITTING), "split-mlp-1"), "fededs": "plain-cnn"}
+"""A model for each method that does not take any."""
 
 ELEMENTS = (0.0, 1.5, -3.4028235e38, 3.4028235e38, 1e-45)
 """Elements of the tensors that mutations start from."""
@@ -163,10 +165,10 @@ def _open_genesis() -> Session:
     seeds.append(genesis(2, setup=two_phases, phases=two_phases, aggregator=_rotating(), centralized=True).encode())
     names = frozenset({"fc.weight"})
     shapes = ModelInfo((("fc.weight", (3, 2)),), 2, 3, trainable=names, normalization=frozenset(), input_shape=(2,))
-    configs = [LearningConfig(method=method, clients=2) for method in WHOLE]
-    configs += [LearningConfig(method=method, model="split-mlp-1", clients=2) for method in sorted(SPLITTING)]
-    configs += [LearningConfig(method="fededs", model="plain-cnn", clients=2)]
-    for config in (*configs, LearningConfig(dataset=OWN, shapes=shapes, clients=2)):
+    for config in (
+        *(_config(method) for method in sorted(METHODS)),
+        LearningConfig(dataset=OWN, shapes=shapes, clients=2),
+    ):
         rules = Application(config)
         phases = {"setup": setup_phases(rules), "phases": round_phases(rules)}
         rule = AggregatorRule(rules.method.aggregator)
@@ -183,6 +185,11 @@ def _open_genesis() -> Session:
     return _decoder(seeds, read, Genesis.encode)
 
 
+def _config(method: str) -> LearningConfig:
+    config = LearningConfig(method=method, clients=2)
+    return replace(config, model=MODELS[method]) if method in MODELS else config
+
+
 def _rotating() -> Any:
     return type(genesis(1).aggregator)("rotating")
 
@@ -192,8 +199,12 @@ def _tensors(specs: tuple[TensorSpec, ...], size: int) -> dict[str, Any]:
     tensors = {}
     for spec in specs:
         shape = tuple(min(size, spec.free_max) if item == -1 else item for item in spec.shape)
-        if spec.dtype == "int64":
+        if spec.dtype == "uint8":
+            tensors[spec.name] = np.resize(np.arange(256, dtype=np.uint8), shape)
+        elif spec.dtype == "int64":
             tensors[spec.name] = np.arange(np.prod(shape), dtype=np.int64).reshape(shape) + (spec.minimum or 0)
+            if spec.maximum is not None:
+                tensors[spec.name] = np.minimum(tensors[spec.name], spec.maximum)
         else:
             elements = np.clip(np.array(ELEMENTS, dtype=np.float32), spec.minimum, spec.maximum)
             tensors[spec.name] = np.asarray(clip_elements(spec, np.resize(elements, shape)))
@@ -202,10 +213,11 @@ def _tensors(specs: tuple[TensorSpec, ...], size: int) -> dict[str, Any]:
 
 def _open_payload(method: str) -> Session:
     """A payload that is taken can also be aggregated, and what it leaves behind can be read."""
-    rules = Application(LearningConfig(method=method))
+    rules = Application(_config(method), (b"a", b"b", b"aggregator"))
+    specs_of = payload_specs(rules.method, rules.info, 2)
     cases, seeds, known = [], list[bytes](), b""
     for phase in (*rules.method.setup, *rules.method.phases):
-        specs = rules.method.payload_spec(phase, rules.info)
+        specs = specs_of[phase.name]
         good = [codec.encode(_tensors(specs, size)) for size in (1, 3, 10)]
         cases.append((phase, specs, good[0], known))
         known = rules.aggregate(phase.name, 1, known, [(b"a", good[0])])
@@ -221,8 +233,9 @@ def _open_payload(method: str) -> Session:
                 continue
             assert codec.encode(codec.decode(data, specs)) == data, "taken but not canonical"
             left = rules.aggregate(phase.name, 1, known, [(b"a", data), (b"b", other)])
-            assert rules.read_knowledge(left) is not None
+            assert rules.read_knowledge(left) is not None or rules.lists_parts(phase.name)
             rules.summary(left)
+            assert len(rules.parts(phase.name, data)) <= len(rules.parts_known(left)) or not left
             endings.append("taken")
         return "; ".join(endings)
 
@@ -230,10 +243,11 @@ def _open_payload(method: str) -> Session:
 
 
 def _open_knowledge(method: str) -> Session:
-    rules = Application(LearningConfig(method=method))
+    rules = Application(_config(method), (b"a", b"b", b"aggregator"))
+    specs_of = knowledge_specs(rules.method, rules.info, 2)
     seeds = [b""]
     for phase in (*rules.method.setup, *rules.method.phases):
-        specs = rules.method.knowledge_spec(phase, rules.info)
+        specs = specs_of[phase.name]
         documents = [codec.pieces(_tensors(specs, size)) for size in (1, 3, 10)]
         seeds += [write_knowledge([(phase.name, 1, document)]) for document in documents]
 
@@ -242,9 +256,10 @@ def _open_knowledge(method: str) -> Session:
             tensors = rules.read_knowledge(data)
         except InvalidPayload as error:
             return str(error)
-        assert (tensors is None) == (data == b"")
+        assert data or tensors is None
         assert tensors is None or data.endswith(codec.encode(tensors)), "taken but not canonical"
         rules.summary(data)
+        assert all(sender < 3 for _, _, sender in rules.parts_known(data))
         return "taken"
 
     return Session(seeds, check)
@@ -347,8 +362,8 @@ DECODERS = (
     Target("evidence", _open_evidence),
     Target("state", _open_state),
     Target("genesis", _open_genesis, allocated_base=2**22),
-    *(Target(f"payload-{name}", partial(_open_payload, name), allocated_base=2**21) for name in WHOLE),
-    *(Target(f"knowledge-{name}", partial(_open_knowledge, name), allocated_base=2**21) for name in WHOLE),
+    *(Target(f"payload-{name}", partial(_open_payload, name), allocated_base=2**21) for name in sorted(METHODS)),
+    *(Target(f"knowledge-{name}", partial(_open_knowledge, name), allocated_base=2**21) for name in sorted(METHODS)),
     Target("threshold-key", _open_threshold_key),
     Target("ciphertexts", _open_ciphertexts),
     Target("share-post", _open_share_post),
