@@ -10,7 +10,6 @@ blamed only for what no honest neighbour does, and for going on where everybody 
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedchain.crypto.keys import PublicKey
@@ -23,21 +22,39 @@ EXCESS = 4.0
 """Multiple of the message budget beyond which a neighbour is blamed."""
 
 
-@dataclass(slots=True)
-class _Conduct:
-    """What one member costs, and how it has behaved."""
+class _Budgets:
+    """What a member may cost beside its messages. A budget of which nothing was taken is full."""
 
-    messages: TokenBucket
-    excess: TokenBucket
-    """Messages beyond the budget that are dropped without blame."""
-    bytes: TokenBucket
-    cpu: TokenBucket
-    answers: TokenBucket
-    """Bytes sent because it asked."""
-    slow_s: float
-    """How long to wait before it is read again, because messages of it were dropped."""
-    blame: float
-    blamed_at_s: float
+    __slots__ = ("answers", "bytes", "cpu", "excess")
+
+    def __init__(self, limits: Limits, now_s: float) -> None:
+        beyond = EXCESS - 1.0
+        self.excess = TokenBucket(beyond * limits.messages_per_s, beyond * limits.messages_burst, now_s)
+        """Messages beyond the budget that are dropped without blame."""
+        self.bytes = TokenBucket(limits.bytes_per_s, limits.bytes_burst, now_s)
+        self.cpu = TokenBucket(limits.cpu_share, limits.cpu_burst_s, now_s)
+        self.answers = TokenBucket(limits.answer_bytes_per_s, limits.answer_bytes_burst, now_s)
+        """Bytes sent because it asked."""
+
+
+class _Conduct:
+    """What one member costs, and how it has behaved. From most there are messages, and nothing else to account for."""
+
+    __slots__ = ("_budgets", "_limits", "blame", "blamed_at_s", "messages", "slow_s")
+
+    def __init__(self, limits: Limits, now_s: float) -> None:
+        self._limits = limits
+        self._budgets: _Budgets | None = None
+        self.messages = TokenBucket(limits.messages_per_s, limits.messages_burst, now_s)
+        self.slow_s = 0.0
+        """How long to wait before it is read again, because messages of it were dropped."""
+        self.blame, self.blamed_at_s = 0.0, now_s
+
+    def budgets(self, now_s: float) -> _Budgets:
+        """What it may cost beside its messages."""
+        if self._budgets is None:
+            self._budgets = _Budgets(self._limits, now_s)
+        return self._budgets
 
 
 class Gate:
@@ -80,30 +97,31 @@ class Gate:
         Each message that is dropped delays what comes behind it until there is room for one. Who finds a way to go
         on far beyond its budget nevertheless is blamed.
         """
-        conduct = self._of(peer, now_s)
+        conduct = self._conduct.get(peer) or self._begin(peer, now_s)
         if conduct.messages.spends(1.0, now_s):
             return True
         conduct.slow_s += 1.0 / self._limits.messages_per_s
-        if not conduct.excess.spends(1.0, now_s):
+        if not conduct.budgets(now_s).excess.spends(1.0, now_s):
             self.blame(peer, BLAME_OVER_BUDGET, "far more messages than its budget", now_s)
         return False
 
     def charge(self, peer: PublicKey, *, cpu_s: float = 0.0, bytes_out: int = 0, now_s: float) -> None:
         """Take what a peer has cost us from its budgets: time of ours, and bytes sent because it asked."""
-        conduct = self._of(peer, now_s)
-        conduct.cpu.borrow(cpu_s, now_s)
-        conduct.answers.borrow(bytes_out, now_s)
+        budgets = self._of(peer, now_s).budgets(now_s)
+        budgets.cpu.borrow(cpu_s, now_s)
+        budgets.answers.borrow(bytes_out, now_s)
 
     def may_ask(self, peer: PublicKey, now_s: float) -> bool:
         """Whether a question of the peer's is to be answered: it owes us neither time nor bytes."""
-        conduct = self._of(peer, now_s)
-        return conduct.cpu.borrow(0.0, now_s) == 0.0 and conduct.answers.borrow(0.0, now_s) == 0.0
+        budgets = self._of(peer, now_s).budgets(now_s)
+        return budgets.cpu.borrow(0.0, now_s) == 0.0 and budgets.answers.borrow(0.0, now_s) == 0.0
 
     def pause_s(self, peer: PublicKey, size: int, now_s: float) -> float:
         """Take ``size`` bytes from the peer's budget; how long to wait before more of it is read, in seconds."""
         conduct = self._of(peer, now_s)
         slow_s, conduct.slow_s = conduct.slow_s, 0.0
-        return slow_s + max(conduct.bytes.borrow(size, now_s), conduct.cpu.borrow(0.0, now_s))
+        budgets = conduct.budgets(now_s)
+        return slow_s + max(budgets.bytes.borrow(size, now_s), budgets.cpu.borrow(0.0, now_s))
 
     # blame
 
@@ -143,17 +161,7 @@ class Gate:
         return self._conduct.get(peer) or self._begin(peer, now_s)
 
     def _begin(self, peer: PublicKey, now_s: float) -> _Conduct:
-        limits, beyond = self._limits, EXCESS - 1.0
-        conduct = _Conduct(
-            messages=TokenBucket(limits.messages_per_s, limits.messages_burst, now_s),
-            excess=TokenBucket(beyond * limits.messages_per_s, beyond * limits.messages_burst, now_s),
-            bytes=TokenBucket(limits.bytes_per_s, limits.bytes_burst, now_s),
-            cpu=TokenBucket(limits.cpu_share, limits.cpu_burst_s, now_s),
-            answers=TokenBucket(limits.answer_bytes_per_s, limits.answer_bytes_burst, now_s),
-            slow_s=0.0,
-            blame=0.0,
-            blamed_at_s=now_s,
-        )
+        conduct = _Conduct(self._limits, now_s)
         if peer in self.members:
             self._conduct[peer] = conduct
         return conduct

@@ -104,6 +104,11 @@ class NodeCollector:
         yield GaugeMetricFamily("fedchain_electors_missing", "Electors that are not connected.", missing)
         reachable = float(now["quorum_reachable"])
         yield GaugeMetricFamily("fedchain_quorum_reachable", "1 if a quorum is connected.", reachable)
+        if now["aggregator"]:
+            is_aggregator, text = now["aggregator"] == now["address"], "1 if this peer aggregates the open round."
+            yield GaugeMetricFamily("fedchain_aggregator", text, float(is_aggregator))
+            is_there, text = is_aggregator or now["aggregator"] in now["peers"], "1 if whoever does is connected."
+            yield GaugeMetricFamily("fedchain_aggregator_reachable", text, float(is_there))
         yield GaugeMetricFamily("fedchain_attempt", "Attempt to decide the open height, from 0.", now["attempt"])
         yield GaugeMetricFamily("fedchain_convicted", "Members convicted of a crime.", len(now["convicted"]))
         yield GaugeMetricFamily("fedchain_silent", "1 while this peer says nothing in its own name.", now["silent"])

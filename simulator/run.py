@@ -17,6 +17,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Learner
+from fedchain.learning.registry import build_method
 from fedchain.learning.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import free_folder
@@ -62,6 +63,8 @@ def run_scenario(scenario: Scenario, out: Path | None, *, keep_models: bool = Fa
         histogram = learner.histogram()
     if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
+    if warning := late_phase(scenario, learner):
+        console.print(warning, soft_wrap=True)
     display = Display(console, scenario)
     folder = RunFolder(out or free_folder(scenario.name), scenario)
     console.print(f"{scenario.method}, {scenario.rounds} rounds; the run folder is {folder.path}")
@@ -93,6 +96,24 @@ def run_scenario(scenario: Scenario, out: Path | None, *, keep_models: bool = Fa
     console.print(round_table(outcome.rows, scenario))
     console.print(summary(outcome, str(folder.path), started), crop=False)
     return bool(outcome.violations)
+
+
+def late_phase(scenario: Scenario, learner: Learner) -> str:
+    """Say which phase trains beyond the time that it waits for posts, the worst of all; nothing where all fit."""
+    method, worst_s, text = build_method(scenario.method, scenario.hyperparameters), scenario.phase_timeout_s, ""
+    for phase in (*method.setup, *method.phases):
+        first = 1 if phase in method.phases else 0
+        steps = [learner.planned_steps(client, phase.name, first) for client in range(scenario.peers)]
+        needed_s = scenario.iteration_s * max(steps)
+        if needed_s > worst_s:
+            worst_s = needed_s
+            late = sum(scenario.iteration_s * count > scenario.phase_timeout_s for count in steps)
+            text = (
+                f"phase {phase.name} trains for up to {needed_s:.0f} virtual s ({max(steps):,} steps of "
+                f"{scenario.iteration_s:g} s) and waits {scenario.phase_timeout_s:g} s: {late} of {scenario.peers} "
+                f"peers may be too late to count; raise phase_timeout_s, or lower iteration_s"
+            )
+    return text
 
 
 def simulate(

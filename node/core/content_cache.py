@@ -80,9 +80,9 @@ class ContentCache:
         """Hold bytes that hash to ``content_hash``."""
         self._held[content_hash] = self._intern(content_hash, data)
 
-    def waiting(self, key: PostKey) -> Transaction | None:
-        """The post under ``key``, if it waits for its payload."""
-        return self._waiting.get(key)
+    def waiting(self, post: Transaction) -> Transaction | None:
+        """The post of the same member and phase that waits for its payload."""
+        return self._waiting.get(post.key) if self._waiting else None
 
     def senders_waited_for(self) -> set[PublicKey]:
         """Members whose posts wait for their payloads."""

@@ -31,18 +31,27 @@ class Mempool:
         that a block counts it.
         """
         phase = post.round, post.phase
-        posts = self._posts.setdefault(phase, {})
-        if post.sender in posts:
+        posts, sender = self._posts.get(phase), post.sender
+        if posts is None:
+            posts = self._posts[phase] = {}
+            self._held_since_ms[phase] = {}
+        if sender in posts:
             return False
-        posts[post.sender] = post
+        posts[sender] = post
         if is_demanded:
-            self._held_since_ms.setdefault(phase, {})[post.sender] = now_ms
+            self._held_since_ms[phase][sender] = now_ms
         self.changes += 1
         return True
 
     def get(self, phase: PhaseKey, sender: PublicKey) -> Transaction | None:
         """The post of ``sender`` in a phase, if it is held."""
-        return self._posts.get(phase, {}).get(sender)
+        posts = self._posts.get(phase)
+        return None if posts is None else posts.get(sender)
+
+    def holds(self, post: Transaction) -> bool:
+        """Whether this very post is held."""
+        held = self.get((post.round, post.phase), post.sender)
+        return held is post or held == post
 
     def evidence_against(self, post: Transaction) -> Evidence | None:
         """The proof of a crime, if the sender signed another post for the same phase before."""
@@ -76,7 +85,7 @@ class Mempool:
     def drop(self, post: Transaction) -> None:
         """Forget a post that turned out to be of no use."""
         phase = post.round, post.phase
-        if self._posts.get(phase, {}).get(post.sender) == post:
+        if self.holds(post):
             del self._posts[phase][post.sender]
             self._held_since_ms.get(phase, {}).pop(post.sender, None)
             self.changes += 1

@@ -148,6 +148,7 @@ class Node:
         self._answers = Answers(context, self._bulk)
         self.observations = Observations(context)
         context.silent = self._twins.is_silent
+        self._me = context.me
         self._turn = context.head.index.get(context.me, 0)
         self._has_begun = False
         self._status_due_ms = 0
@@ -217,7 +218,7 @@ class Node:
 
     def holds(self, post: Transaction) -> bool:
         """Whether a post would be counted in our next block."""
-        return self._context.mempool.get((post.round, post.phase), post.sender) == post
+        return self._context.mempool.holds(post)
 
     def posts_required(self) -> int:
         """Posts without which the open phase cannot be closed."""
@@ -299,12 +300,14 @@ class Node:
         context = self._context
         match message:
             case PostMessage(transaction, payload):
-                self._twins.hears(transaction)
+                if transaction.sender == self._me:
+                    self._twins.hears(transaction)
                 return self._posts.on_post(peer, transaction, payload) and not self._production.waits_for_more()
             case CandidateMessage(block):
                 self._blocks.on_candidate(peer, block)
             case VoteMessage(vote):
-                self._twins.hears(vote)
+                if vote.voter == self._me:
+                    self._twins.hears(vote)
                 self._voting.on_vote(vote)
             case EvidenceMessage(evidence):
                 self._crimes.on_evidence(evidence)

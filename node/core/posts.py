@@ -41,17 +41,20 @@ class Posts:
         Raises:
             Refused: it is not taken.
         """
-        context = self._context
-        held = context.mempool.get((post.round, post.phase), post.sender) or context.useless.get(post.key)
-        if held == post or post.hash in self._checking or post.hash in self._early or post in self._bulk.gathering():
+        context, head = self._context, self._context.head
+        held = context.mempool.get((post.round, post.phase), post.sender)
+        if held is None and context.useless:
+            held = context.useless.get(post.key)
+        is_held = held is not None and (held is post or held == post)
+        if is_held or self._is_looked_at(post):
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
-        validate_window(context.head, post)
+        validate_window(head, post)
         try:
-            context.checks.transaction(context.head, post)
+            context.checks.transaction(head, post)
         except InvalidTransaction as error:  # its author signed it, and others may know less
             context.emit(Blame(post.sender, error))
             raise OutOfWindow("post", str(error)) from None
-        first = held or context.contents.waiting(post.key) or self._pending(post)
+        first = held or context.contents.waiting(post) or self._pending(post)
         if first is not None and first != post:  # the first post counts; both together are a crime
             self._crimes.accuse(first, post)
             raise Equivocation("one post per phase", f"{post.hash.hex()} found, {first.hash.hex()} is held")
@@ -142,10 +145,12 @@ class Posts:
 
     def _keep(self, post: Transaction, payload: bytes) -> None:
         """Let a post of the open phase count, once the parts of it are here that this peer reads."""
-        if self._bulk.lacks(post, payload):
-            self._bulk.gather(post, payload)
-            return
-        is_demanded = self._bulk.reads_all(post, payload)
+        is_demanded = True
+        if self._bulk.is_used:
+            if self._bulk.lacks(post, payload):
+                self._bulk.gather(post, payload)
+                return
+            is_demanded = self._bulk.reads_all(post, payload)
         if self._context.mempool.add(post, self._context.now.ms, is_demanded=is_demanded):
             self._context.contents.put(post.payload_hash, payload)
 
@@ -154,6 +159,12 @@ class Posts:
         if isinstance(error, Invalid):
             self._context.useless[post.key] = post
             self._context.emit(Blame(post.sender, error))
+
+    def _is_looked_at(self, post: Transaction) -> bool:
+        """Whether a post is here, and something of it is still to be checked."""
+        if post.hash in self._checking or post.hash in self._early:
+            return True
+        return self._bulk.is_used and post in self._bulk.gathering()
 
     def _pending(self, post: Transaction) -> Transaction | None:
         """The post of the same member and phase that is being looked at."""

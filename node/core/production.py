@@ -7,7 +7,7 @@ from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_bloc
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, Refused
-from fedchain.chain.state import expected_contributors, may_close_empty, phase_rule, posts_required
+from fedchain.chain.state import State, expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.chain.storage.store import Content
 from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.crypto.keys import PublicKey
@@ -57,6 +57,7 @@ class Production:
         self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
         self._missing: set[PublicKey] = set()
         self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when we looked at it last
+        self._required: tuple[State | None, int] = None, 0  # posts of a quorum, and at which head
         self._sorted: tuple[int, tuple[Transaction, ...]] = -1, ()  # what a block would count, and as of which change
 
     @property
@@ -72,8 +73,9 @@ class Production:
         """Whether the post that came last changes nothing yet: no candidate is here, and others are waited for."""
         context, quorum_ms = self._context, self._context.clock.quorum_ms
         self._look_at_posts()
-        is_waiting = bool(self._missing) and context.clock.quorum_ms == quorum_ms and not context.ledger.entries
-        return is_waiting and not (quorum_ms is not None and is_patience_over(context))
+        if not self._missing or context.clock.quorum_ms != quorum_ms or context.ledger.entries:
+            return False
+        return quorum_ms is None or not is_patience_over(context)
 
     def on_head(self) -> None:
         """Another phase is open."""
@@ -212,12 +214,17 @@ class Production:
         posts = context.mempool.posts(context.phase)
         added = len(posts) - self._seen_posts
         if self._seen_changes >= 0 and changes - self._seen_changes == added:  # nothing but so many new ones
-            self._missing.difference_update(islice(reversed(posts), added))
+            if added == 1:
+                self._missing.discard(next(reversed(posts)))
+            else:
+                self._missing.difference_update(islice(reversed(posts), added))
         else:
             self._missing = set(expected_contributors(head)) - posts.keys()
         self._seen_changes, self._seen_posts = changes, len(posts)
         if context.clock.quorum_ms is None:
-            required = posts_required(context.genesis, head)
+            if self._required[0] is not head:
+                self._required = head, posts_required(context.genesis, head)
+            required = self._required[1]
             if len(posts) >= required and len(posts.keys() & head.contributors) >= required:  # counting them costs more
                 context.clock.quorum_ms = context.now.ms
 

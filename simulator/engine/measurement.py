@@ -104,9 +104,10 @@ class Evaluations:
 
     local: dict[int, Evaluation] = field(default_factory=dict)
     received: dict[int, Evaluation] = field(default_factory=dict)
-    scalars: int = 0
+    scalars: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By (peer, phase), as the next one: a restarted peer contributes again, and posts nothing new."""
+    addressed: dict[tuple[int, int], AddressedBytes] = field(default_factory=dict)
     epsilon: float | None = None
-    addressed: list[AddressedBytes] = field(default_factory=list)
 
     def fill(self, row: RoundMetrics) -> None:
         """Put the averages into ``row``: sums in the order of the peers, so that others come to the same last digit."""
@@ -117,11 +118,11 @@ class Evaluations:
         row.test_accuracy_prototype = _mean([item.test_accuracy_prototype for item in local])
         row.auxiliary_loss = _mean([item.auxiliary_loss for item in local])
         row.tal_objective = _mean([item.local_objective for item in local])
-        row.scalars_posted = self.scalars
-        row.bytes_for_all = sum(post.everybody for post in self.addressed)
-        row.bytes_for_aggregator = sum(post.aggregator for post in self.addressed)
-        row.bytes_for_next_aggregator = sum(post.next_aggregator for post in self.addressed)
-        row.bytes_for_one = sum(post.one_member for post in self.addressed)
+        row.scalars_posted, posts = sum(self.scalars.values()), self.addressed.values()
+        row.bytes_for_all = sum(post.everybody for post in posts)
+        row.bytes_for_aggregator = sum(post.aggregator for post in posts)
+        row.bytes_for_next_aggregator = sum(post.next_aggregator for post in posts)
+        row.bytes_for_one = sum(post.one_member for post in posts)
         row.epsilon = self.epsilon
 
 
@@ -135,13 +136,13 @@ class EvaluationLog:
         """Evaluations of one round's models."""
         return self._rounds.setdefault(round_number, Evaluations())
 
-    def add(self, peer: int, round_number: int, contribution: Contribution) -> None:
-        """Note what a peer measured while it contributed to a round."""
+    def add(self, peer: int, round_number: int, phase: int, contribution: Contribution) -> None:
+        """Note what a peer measured while it contributed to a phase of a round."""
         if contribution.local is not None:
             self.of_round(round_number).local[peer] = contribution.local
         measured = self.of_round(round_number)
-        measured.scalars += contribution.scalars
-        measured.addressed.append(contribution.addressed)
+        measured.scalars[peer, phase] = contribution.scalars
+        measured.addressed[peer, phase] = contribution.addressed
         if contribution.epsilon is not None:
             measured.epsilon = max(contribution.epsilon, measured.epsilon or 0.0)
         self.add_received(peer, round_number, contribution.received)

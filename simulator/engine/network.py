@@ -155,7 +155,7 @@ class SimulatedNetwork:
         number = self._number.get(receiver)
         if number is not None:
             parcel = self._pack_chunk(message) if isinstance(message, Chunk) else _pack(message, gossip=False)
-            self._carry(sender, number, parcel)
+            self._carry(sender, (number,), parcel)
 
     def _pack_chunk(self, chunk: Chunk) -> Parcel:
         """Pack part of a content. What many peers are fetching at the same time is in memory once."""
@@ -210,31 +210,31 @@ class SimulatedNetwork:
             self._on_link(one, other, True)
 
     def _spread(self, sender: int, parcel: Parcel, received_from: int = -1) -> None:
-        for neighbour in self.neighbours(sender):
-            if neighbour != received_from:
-                self._carry(sender, neighbour, parcel)
+        self._carry(sender, [number for number in self.neighbours(sender) if number != received_from], parcel)
 
-    def _carry(self, sender: int, receiver: int, parcel: Parcel) -> None:
-        conditions, draw = self.conditions, self._random.random
-        self.sent_bytes[sender] += parcel.size_bytes
+    def _carry(self, sender: int, receivers: Sequence[int], parcel: Parcel) -> None:
+        """Send a parcel to some, one after the other; the draws of each come in that order."""
+        conditions, draw, arrivals = self.conditions, self._random.random, self._arrivals
+        min_ms, spread_ms = conditions.delay_min_ms, conditions.delay_max_ms - conditions.delay_min_ms
+        bandwidth, replay, loss = conditions.bandwidth_mbit_s, conditions.replay, conditions.loss
+        self.sent_bytes[sender] += parcel.size_bytes * len(receivers)
         start_ms = float(self._loop.now_ms())
-        if conditions.bandwidth_mbit_s:
-            start_ms = (
-                max(start_ms, self._uplink_free_ms[sender]) + parcel.size_bytes / conditions.bandwidth_mbit_s / 125
-            )
-            self._uplink_free_ms[sender] = start_ms
-        spread_ms = conditions.delay_max_ms - conditions.delay_min_ms
-        copies = 2 if conditions.replay and draw() < conditions.replay else 1
-        for _ in range(copies):
-            delay_ms = conditions.delay_min_ms + spread_ms * draw()
-            if conditions.loss and draw() < conditions.loss:
-                continue
-            arrival = int(start_ms + delay_ms) + 1
-            if arrival not in self._arrivals:
-                self._arrivals[arrival] = []
-                heapq.heappush(self._times_ms, arrival)
-            self._arrivals[arrival].append((receiver, sender, parcel))
-        self._set_timer()
+        for receiver in receivers:
+            if bandwidth:
+                start_ms = max(start_ms, self._uplink_free_ms[sender]) + parcel.size_bytes / bandwidth / 125
+                self._uplink_free_ms[sender] = start_ms
+            is_new = False
+            for _ in range(2 if replay and draw() < replay else 1):
+                arrival = int(start_ms + (min_ms + spread_ms * draw())) + 1
+                if loss and draw() < loss:
+                    continue
+                due = arrivals.get(arrival)
+                if due is None:
+                    due, is_new = arrivals.setdefault(arrival, []), True
+                    heapq.heappush(self._times_ms, arrival)
+                due.append((receiver, sender, parcel))
+            if is_new:  # at once: among timers of one moment the order is part of the trace
+                self._set_timer()
 
     def _set_timer(self) -> None:
         """Have the loop call us at the first arrival. One timer serves a million parcels."""
@@ -246,18 +246,21 @@ class SimulatedNetwork:
         self._timer = self._loop.call_at(self._wake_ms / 1000, self._deliver_due)
 
     def _deliver_due(self) -> None:
-        now_ms = self._loop.now_ms()
+        now_ms, received = self._loop.now_ms(), self.received_bytes
         while self._times_ms and self._times_ms[0] <= now_ms:
             for receiver, sender, parcel in self._arrivals.pop(heapq.heappop(self._times_ms)):
-                if self._side[sender] == self._side[receiver]:
-                    self.received_bytes[receiver] += parcel.size_bytes
+                side = self._side  # a delivery may change it
+                if side[sender] == side[receiver]:
+                    received[receiver] += parcel.size_bytes
                     self._deliver(receiver, sender, parcel)
         self._timer = None
         self._set_timer()
 
     def _deliver(self, number: int, sender: int, parcel: Parcel) -> None:
         receiver = self._receivers[number]
-        if receiver is None or (number, sender) in self._broken or not self.gates.pays(number, sender):
+        if receiver is None or (self._broken and (number, sender) in self._broken):
+            return
+        if not self.gates.pays(number, sender):
             return
         if parcel.gossip and not self._remember(number, parcel.identity):
             return

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, assert_never
 
 from fedchain.chain.block import Header
@@ -84,7 +85,7 @@ class Observer(Protocol):
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
 
-    def on_contribution(self, peer: "SimulatedPeer", round_number: int, made: Contribution | NothingToPost) -> None:
+    def on_contribution(self, peer: "SimulatedPeer", effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished its part of a phase, or has nothing to post in it."""
 
 
@@ -158,6 +159,10 @@ class SimulatedPeer:
         parts: LinkedPartFolder | None = None,
     ) -> None:
         self.number, self.key, self.storage, self.behaviour = number, key, storage, behaviour
+        self.is_honest = behaviour is None
+        """Whether it follows the protocol."""
+        self.public_key = key.public_key
+        """Who the peer is."""
         self.node: Node | None = None
         self.journal = Journal()
         self.notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
@@ -175,17 +180,8 @@ class SimulatedPeer:
         self._is_busy = False
         self._life = 0  # results of work begun before a crash belong to an earlier life and are dropped
         self._mining_job = 0
+        self._moment = Moment(-1, 0)  # of the last event
         self._alarm: asyncio.TimerHandle | None = None
-
-    @property
-    def public_key(self) -> PublicKey:
-        """Who the peer is."""
-        return self.key.public_key
-
-    @property
-    def is_honest(self) -> bool:
-        """Whether it follows the protocol."""
-        return self.behaviour is None
 
     def clock_ms(self) -> int:
         """What its clock on the wall shows."""
@@ -227,9 +223,13 @@ class SimulatedPeer:
         if self._is_busy:
             self._events.append(event)
             return Verdict.ACCEPT
+        return self._handle(partial(self._tell, event))
+
+    def _handle(self, begin: Callable[[], Refused | None]) -> Verdict:
+        """Begin with something, and go on with the events that follow from it."""
         self._is_busy = True
         try:
-            refused = self._tell(event)
+            refused = begin()
             while self._events:
                 self._tell(self._events.popleft())
         finally:
@@ -251,11 +251,23 @@ class SimulatedPeer:
         node = self.node
         if node is None:
             return None  # it crashed on an event before this one
-        old, now_ms = node.head, self._around.loop.now_ms()
-        effects = node.handle(event, Moment(now_ms, self._clock.read_ms(now_ms)))
-        if not effects:  # as with most posts and votes
+        old, effects = node.head, node.handle(event, self._now())
+        if not effects:
             self._around.observer.on_event(self, event, effects)
             return None
+        return self._follow(event, old, effects)
+
+    def _now(self) -> Moment:
+        """The moment, one object for all that happens in it."""
+        now_ms = self._around.loop.now_ms()
+        if self._moment.ms != now_ms:
+            self._moment = Moment(now_ms, self._clock.read_ms(now_ms))
+        return self._moment
+
+    def _follow(self, event: Event, old: State, effects: Sequence[Effect]) -> Refused | None:
+        """Carry out what a node asks for; what it refuses of the event. ``old`` was its head."""
+        node = self.node
+        assert node is not None, "it has just taken the event"
         is_killed = self.kill_pending and len(effects) > 1
         if is_killed:
             effects = effects[: self._draw.randrange(len(effects))]
@@ -312,7 +324,15 @@ class SimulatedPeer:
                 assert_never(effect)
 
     def _receive(self, sender: PublicKey, message: Message) -> Verdict:
-        return self.handle(MessageReceived(sender, message))
+        """Take a message as :meth:`handle` does, in fewer steps where nothing follows from it, as from most."""
+        event, node = MessageReceived(sender, message), self.node
+        if node is None or self._is_busy or not self.is_honest:
+            return self.handle(event)
+        old, effects = node.head, node.handle(event, self._now())
+        if not effects:
+            self._around.observer.on_event(self, event, effects)
+            return Verdict.ACCEPT
+        return self._handle(partial(self._follow, event, old, effects))
 
     def _compute(self, job: jobs.Job) -> None:
         if isinstance(job, jobs.KeepPart):
@@ -367,12 +387,12 @@ class SimulatedPeer:
         except NothingToPost as error:
             self._trained(())
             if life == self._life:
-                observer.on_contribution(self, effect.round, error)
+                observer.on_contribution(self, effect, error)
                 self.handle(NotContributed(effect.round, effect.phase, str(error)))
             return
         self._trained(contribution.parts)
         if life == self._life:
-            observer.on_contribution(self, effect.round, contribution)
+            observer.on_contribution(self, effect, contribution)
             self.handle(Contributed(effect.round, effect.phase, contribution.payload))
 
     def _trained(self, parts: Collection[Hash]) -> None:

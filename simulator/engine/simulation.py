@@ -29,8 +29,8 @@ from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
 from fedchain.node import task
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.effects import Effect
-from fedchain.node.core.events import Contributed, Event, Mined, PeerConnected, PeerDisconnected
+from fedchain.node.core.effects import Contribute, Effect
+from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
 from fedchain.simulator.adversaries.adversary import Coalition
 from fedchain.simulator.adversaries.registry import build_adversary
 from fedchain.simulator.engine.checker import Checker
@@ -43,6 +43,9 @@ from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
+
+TRACE_LINES_MAX = 4_096
+"""Lines of the trace that are hashed together."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers get, after the last round, to agree on one head."""
@@ -185,6 +188,7 @@ class Simulation:
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round, self._stop = on_round, stop
         self._trace = hashlib.sha256()
+        self._trace_lines: list[bytes] = []  # what it has still to take in
         self._events = 0
         self._is_stopped = False
         self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
@@ -296,6 +300,10 @@ class Simulation:
         self._events += 1
         if self._stop is not None and self._stop.is_set() and not self._done.done():
             self._done.set_exception(Interrupted())
+        if not effects and isinstance(event, MessageReceived):  # as most are
+            if peer.is_honest:
+                self.checker.inclusion.on_message(peer, event.message, effects, self.loop.now_ms())
+            return
         if isinstance(event, Contributed):
             self._note(peer.number, "contributed", sha256(event.payload))
         elif isinstance(event, Mined):
@@ -305,18 +313,18 @@ class Simulation:
             if effects:
                 self.recorder.on_effects(peer, effects)
 
-    def on_contribution(self, peer: SimulatedPeer, round_number: int, made: Contribution | NothingToPost) -> None:
+    def on_contribution(self, peer: SimulatedPeer, effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished training: keep what it measured, or end where too few are left that can post."""
         if isinstance(made, Contribution):
             if peer.is_honest:  # how well a liar learns is nobody's concern
-                self.recorder.evaluations.add(peer.number, round_number, made)
+                self.recorder.evaluations.add(peer.number, effect.round, effect.phase, made)
             return
-        self._not_posted[peer.number, round_number] = str(made)
+        self._not_posted[peer.number, effect.round] = str(made)
         if isinstance(made, DecryptionRefused):
             return  # a phase of shares may close without any
         assert peer.node is not None, "only a running peer trains"
         head = peer.node.head
-        if head.round != round_number:
+        if head.round != effect.round:
             return
         failed = self._failed.setdefault((head.round, head.phase), set())
         failed.add(peer.public_key)
@@ -442,6 +450,7 @@ class Simulation:
         for row in rows:
             self.recorder.fill(row, reference.ledger)
         inclusion = self.checker.inclusion
+        self._write_trace()
         return Outcome(
             rows=rows,
             timeline=self.recorder.timeline,
@@ -468,10 +477,17 @@ class Simulation:
         )
 
     def _trace_delivery(self, receiver: int, sender: int, parcel: Parcel) -> None:
-        self._trace.update(b"%d %d %d " % (self.loop.now_ms(), receiver, sender) + parcel.identity)
+        lines = self._trace_lines
+        lines.append(b"%d %d %d %b" % (self.loop.now_ms(), receiver, sender, parcel.identity))
+        if len(lines) >= TRACE_LINES_MAX:
+            self._write_trace()
 
     def _note(self, number: int, kind: str, detail: bytes) -> None:
-        self._trace.update(f"{self.loop.now_ms()} {number} {kind} ".encode() + detail)
+        self._trace_lines.append(f"{self.loop.now_ms()} {number} {kind} ".encode() + detail)
+
+    def _write_trace(self) -> None:
+        self._trace.update(b"".join(self._trace_lines))
+        self._trace_lines.clear()
 
 
 def _conditions(scenario: Scenario) -> Conditions:

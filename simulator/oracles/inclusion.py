@@ -9,7 +9,7 @@ from fedchain.chain.state import State, posts_required
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.network.messages import CandidateMessage, Message, PostMessage
 from fedchain.node.core.deadlines import forgiven_after_ms
 from fedchain.node.core.effects import Effect, Publish, Refuse
 from fedchain.node.core.events import Computed, Event, MessageReceived
@@ -30,7 +30,12 @@ class _Arrivals:
 
     def note(self, post: Transaction, now_ms: int) -> None:
         """A post is held; when it came first counts."""
-        self.posts.setdefault((post.round, post.phase), {}).setdefault(post.sender, now_ms)
+        phase = post.round, post.phase
+        posts = self.posts.get(phase)
+        if posts is None:
+            posts = self.posts[phase] = {}
+        if post.sender not in posts:
+            posts[post.sender] = now_ms
 
     def forget_before(self, phase: PhaseKey) -> None:
         """Drop what closed phases were about."""
@@ -57,11 +62,7 @@ class Inclusion:
         """Note what came to an honest peer, and what it made itself."""
         arrivals = self._arrivals[peer.number]
         if isinstance(event, MessageReceived):
-            message = event.message
-            if isinstance(message, PostMessage):
-                self._note_held(peer, message.transaction, now_ms)
-            elif isinstance(message, CandidateMessage) and not any(isinstance(effect, Refuse) for effect in effects):
-                arrivals.candidates.setdefault(message.block.hash, now_ms)
+            self.on_message(peer, event.message, effects, now_ms)
         elif isinstance(event, Computed) and isinstance(event.job, CheckPost):
             self._note_held(peer, event.job.transaction, now_ms)
         elif isinstance(event, Computed) and isinstance(event.job, KeepPart) and event.job.post is not None:
@@ -73,8 +74,16 @@ class Inclusion:
                 elif isinstance(effect.message, PostMessage):
                     arrivals.note(effect.message.transaction, now_ms)
 
+    def on_message(self, peer: SimulatedPeer, message: Message, effects: Sequence[Effect], now_ms: int) -> None:
+        """Note what came to an honest peer."""
+        if isinstance(message, PostMessage):
+            self._note_held(peer, message.transaction, now_ms)
+        elif isinstance(message, CandidateMessage) and not any(isinstance(effect, Refuse) for effect in effects):
+            self._arrivals[peer.number].candidates.setdefault(message.block.hash, now_ms)
+
     def _note_held(self, peer: SimulatedPeer, post: Transaction, now_ms: int) -> None:
-        if peer.node is not None and peer.node.holds(post):
+        node = peer.node
+        if node is not None and node.holds(post):
             self._arrivals[peer.number].note(post, now_ms)
 
     def on_crash(self, number: int) -> None:

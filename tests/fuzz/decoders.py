@@ -196,7 +196,7 @@ def _rotating() -> Any:
 
 def _tensors(specs: tuple[TensorSpec, ...], size: int) -> dict[str, Any]:
     """Tensors that fit ``specs``, with ``size`` in the free dimensions."""
-    tensors = {}
+    tensors: dict[str, Any] = {}
     for spec in specs:
         shape = tuple(min(size, spec.free_max) if item == -1 else item for item in spec.shape)
         if spec.dtype == "uint8":

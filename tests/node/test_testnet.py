@@ -260,6 +260,7 @@ def check_metrics_say_what_a_node_does(story: Story) -> None:
     ):
         assert values[f"fedchain_{name}"] > 0, name
     assert "fedchain_messages_dropped_total" in values
+    assert "fedchain_aggregator" not in values, "nobody is"
 
 
 def test_the_table_fits_eighty_columns() -> None:

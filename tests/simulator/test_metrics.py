@@ -29,7 +29,7 @@ def _row(log: EvaluationLog, round_number: int) -> RoundMetrics:
 def test_each_peer_counts_once() -> None:
     log = EvaluationLog()
     for peer, accuracy in enumerate((0.5, 0.75, 1.0)):
-        log.add(peer, 1, Contribution(b"", 20, _evaluation(accuracy, prototype=accuracy / 2), None))
+        log.add(peer, 1, 0, Contribution(b"", 20, _evaluation(accuracy, prototype=accuracy / 2), None))
     row = _row(log, 1)
     assert row.taa == pytest.approx(0.75)
     assert row.tal == pytest.approx(0.25)
@@ -42,7 +42,7 @@ def test_the_objective_is_averaged_where_there_is_one() -> None:
     log = EvaluationLog()
     for peer, term in enumerate((1.0, 3.0)):
         found = replace(_evaluation(0.5), auxiliary_loss=term, local_objective=0.5 + 2 * term)
-        log.add(peer, 1, Contribution(b"", 20, found, None))
+        log.add(peer, 1, 0, Contribution(b"", 20, found, None))
     row = _row(log, 1)
     assert (row.auxiliary_loss, row.tal_objective) == (2.0, 4.5)
 
@@ -50,15 +50,24 @@ def test_the_objective_is_averaged_where_there_is_one() -> None:
 def test_a_peer_that_contributes_again_replaces_its_figures() -> None:
     log = EvaluationLog()
     for accuracy in (0.1, 0.9):
-        log.add(0, 1, Contribution(b"", 20, _evaluation(accuracy), None))
+        log.add(0, 1, 0, Contribution(b"", 20, _evaluation(accuracy), None))
     assert _row(log, 1).taa == pytest.approx(0.9)
 
 
 def test_numbers_in_posts_are_summed_over_peers_and_phases() -> None:
     log = EvaluationLog()
-    for peer, scalars in ((0, 500), (1, 300), (0, 20)):
-        log.add(peer, 1, Contribution(b"", 20, _evaluation(0.5), None, scalars))
+    for peer, phase, scalars in ((0, 0, 500), (1, 0, 300), (0, 1, 20)):
+        log.add(peer, 1, phase, Contribution(b"", 20, _evaluation(0.5), None, scalars))
     assert _row(log, 1).scalars_posted == 820
+
+
+def test_what_a_restarted_peer_contributes_again_counts_once() -> None:
+    log = EvaluationLog()
+    for phase in (0, 0, 1):
+        addressed = address_bytes(bytes(1_000), [PartRef(bytes(32), 50, "h", AGGREGATOR)])
+        log.add(0, 1, phase, Contribution(b"", 20, None, None, 500, addressed=addressed))
+    row = _row(log, 1)
+    assert (row.scalars_posted, row.bytes_for_all, row.bytes_for_aggregator) == (1_000, 2_000, 100)
 
 
 def test_bytes_are_summed_by_who_fetches_them() -> None:
@@ -66,7 +75,7 @@ def test_bytes_are_summed_by_who_fetches_them() -> None:
     parts = [PartRef(bytes(32), size, "h", reader) for size, reader in ((7, EVERYBODY), (50, AGGREGATOR), (300, 2))]
     for peer, posted in ((0, parts), (1, []), (3, [*parts[1:], PartRef(bytes(32), 9, "h", NEXT_AGGREGATOR)])):
         addressed = address_bytes(bytes(1_000), posted)
-        log.add(peer, 1, Contribution(b"", 20, None, None, addressed=addressed))
+        log.add(peer, 1, 0, Contribution(b"", 20, None, None, addressed=addressed))
     row = _row(log, 1)
     assert (row.bytes_for_all, row.bytes_for_aggregator, row.bytes_for_one) == (3_007, 100, 600)
     assert row.bytes_for_next_aggregator == 9
@@ -74,7 +83,7 @@ def test_bytes_are_summed_by_who_fetches_them() -> None:
 
 def test_what_is_received_in_a_round_is_the_model_of_the_round_before() -> None:
     log = EvaluationLog()
-    log.add(0, 2, Contribution(b"", 20, _evaluation(0.8), _evaluation(0.6, test=0.5)))
+    log.add(0, 2, 0, Contribution(b"", 20, _evaluation(0.8), _evaluation(0.6, test=0.5)))
     assert _row(log, 1).taa_received == pytest.approx(0.6)
     assert _row(log, 1).test_accuracy_received == pytest.approx(0.5)
     assert _row(log, 2).taa_received is None
@@ -84,8 +93,8 @@ def test_what_is_received_in_a_round_is_the_model_of_the_round_before() -> None:
 
 def test_whole_test_set_figures_average_over_who_measured_them() -> None:
     log = EvaluationLog()
-    log.add(0, 1, Contribution(b"", 20, _evaluation(0.5, test=0.2), None))
-    log.add(1, 1, Contribution(b"", 20, _evaluation(0.5), None))
+    log.add(0, 1, 0, Contribution(b"", 20, _evaluation(0.5, test=0.2), None))
+    log.add(1, 1, 0, Contribution(b"", 20, _evaluation(0.5), None))
     assert _row(log, 1).test_accuracy == pytest.approx(0.2)
 
 

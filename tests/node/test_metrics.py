@@ -1,0 +1,41 @@
+"""Metrics of who aggregates; what a running node serves is in ``test_testnet.py``."""
+
+from typing import Any, cast
+
+import pytest
+
+from fedchain.node.metrics import CountingNetwork, NodeCollector
+from fedchain.node.service import Service
+
+
+class Member:
+    """Has a status."""
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+
+    def status(self) -> dict[str, Any]:
+        numbers = dict.fromkeys(("height", "round", "electors", "quorum", "attempt", "catching_up_to"), 1)
+        truths = dict.fromkeys(("finished", "elector", "quorum_reachable", "silent"), False)
+        named = {
+            "electors_missing": [],
+            "convicted": [],
+            "address": "me",
+            "aggregator": "",
+            "peers": ["other"],
+            "clocks_off": {},
+            "clock_offset_ms": 0,
+        }
+        return {**numbers, **truths, **named, "head_age_s": None, **self._changes}
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "expected"),
+    [("", (None, None)), ("me", (1.0, 1.0)), ("other", (0.0, 1.0)), ("gone", (0.0, 0.0))],
+)
+def test_who_aggregates_is_told_where_anybody_does(
+    aggregator: str, expected: tuple[float | None, float | None]
+) -> None:
+    collector = NodeCollector(cast(Service, Member(aggregator=aggregator)), cast(CountingNetwork, None))
+    values = {metric.name: metric.samples[0].value for metric in collector._chain()}
+    assert (values.get("fedchain_aggregator"), values.get("fedchain_aggregator_reachable")) == expected
