@@ -35,16 +35,14 @@ from fedchain.learning.task.custom import build_own_module, load_task
 from fedchain.node.config import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome
-from fedchain.simulator.report import RunFolder
+from fedchain.simulator.report import CHAIN_FOLDER, MODELS_FOLDER, RunFolder
 from fedchain.simulator.run import load_learner, model_path
 from fedchain.simulator.run import simulate as run_simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
+from fedchain.simulator.trained.origins import add_origins
 
 if TYPE_CHECKING:
     import pandas
-
-MODELS_FOLDER = "models"
-"""Where a run's folder has the members' final models."""
 
 POLL_S = 0.5
 """How often the simulation, while the caller looks at a round, looks whether it is to end."""
@@ -282,10 +280,13 @@ class _Order:
                 self.scenario,
                 learner,
                 on_round,
-                folder / "chain",
+                folder / CHAIN_FOLDER,
                 models_folder=folder / MODELS_FOLDER if self._keep_models else None,
                 stop=stop,
             )
+            if self._keep_models:
+                files = {member: model_path(folder / MODELS_FOLDER, member) for member in range(self.scenario.peers)}
+                add_origins(files, learner.config, folder / CHAIN_FOLDER, outcome)
             if written is not None:
                 written.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)
         except BaseException:

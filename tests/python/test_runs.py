@@ -18,6 +18,7 @@ import torch
 import fedchain
 from fedchain.learning.evaluation import evaluate
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.model_origin import read_origin
 from fedchain.learning.models.base import Model
 from fedchain.simulator.scenario import ScenarioError
 from tests.python.tasks import Bag, Sound, load
@@ -106,12 +107,16 @@ def test_the_chain_is_looked_into_and_judged(run: fedchain.Run) -> None:
 
 
 def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
-    fedchain.simulate("solo", rounds=1, out=tmp_path / "run", keep_models=False, **QUICK)
+    run = fedchain.simulate("solo", rounds=1, out=tmp_path / "run", **QUICK)
     files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"scenario.toml", "metrics.jsonl", "result.json", "curves.png", "chain"} <= files
-    assert "models" not in files
-    again = fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml", seed=1)
+    assert {"scenario.toml", "metrics.jsonl", "result.json", "curves.png", "chain", "models"} <= files
+    origin = read_origin((run.folder / "models" / "member-2.safetensors").read_bytes())
+    assert origin is not None
+    assert (origin.chain_id, origin.member, origin.round) == (run.chain.genesis.chain_id.hex(), 2, 1)
+    again = fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml", seed=1, keep_models=False)
     assert (again.scenario.method, again.scenario.seed) == ("solo", 1)
+    with pytest.raises(ConfigurationError, match="is not there: the run kept no models, see keep_models"):
+        again.model(0)
 
 
 def test_a_temporary_folder_goes_with_the_run() -> None:
