@@ -29,7 +29,7 @@ TIMELINE = {
 
 
 def _outcome() -> Outcome:
-    return Outcome(ROWS, TIMELINE, "aa" * 32, "bb" * 32, "cc" * 32, 15.0, 42, [], {"blocks": 3})
+    return Outcome(ROWS, TIMELINE, "aa" * 32, "bb" * 32, "cc" * 32, 15.0, 42, [], totals={"blocks": 3})
 
 
 def _colours(path: Path) -> int:
