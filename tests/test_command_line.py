@@ -286,6 +286,29 @@ explorer serve {0}/run --port 70000
 explorer serve {0}/run --port web
 explorer serve {0}/run --host nowhere.invalid
 explorer serve
+explorer report {0}/run
+explorer report {0}/none --html {0}/new.html
+explorer report {0}/run --html {0}/x.toml
+explorer report {0}/run --html {0}/none/new.html
+methods nonsense
+methods dfpl more
+compare --methods
+compare --methods nonsense
+compare --methods dfpl,nonsense
+compare --methods dfpl --seeds 0
+compare --methods dfpl --seeds few
+compare --methods dfpl --sweep learning_rate
+compare --methods dfpl --sweep nonsense=1,2
+compare --methods dfpl --metric nonsense
+compare --methods dfpl --peers abc
+compare {0}/none.toml
+model nonsense
+model export {0}/run
+model export {0}/none --out {0}/new.safetensors
+model export {0}/empty --out {0}/new.safetensors
+model export {0}/run --out {0}/new.safetensors --round many
+model evaluate {0}/none
+model evaluate {0}/empty
 runs {0}/none
 runs {0}/noise
 runs --limit

@@ -211,7 +211,10 @@ def _clear_errors() -> Iterator[None]:
         # Whoever reads the output has seen enough; click knows what to do.
         raise
     except (ChainError, CryptoError, OSError) as error:
-        typer.echo(f"fedchain explorer: {' '.join(str(error).split())}", err=True)
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            text = f"{error.filename}: {error.strerror}"
+        typer.echo(f"fedchain explorer: {' '.join(text.split())}", err=True)
         raise typer.Exit(2) from None
 
 
