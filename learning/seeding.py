@@ -34,12 +34,20 @@ def numpy_generator(root: int, *labels: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(derive(root, *labels)))
 
 
+def seed_torch(seed: int) -> None:
+    """Seed the generator that torch's code shares, on the processor.
+
+    `torch.manual_seed` seeds graphics cards as well, under a lock that a process forked from a busy one would wait for.
+    """
+    torch.default_generator.manual_seed(seed)
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed the generators that torch, numpy and Python share among all code, and leave them as they were."""
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        seed_torch(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
         try:

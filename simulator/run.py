@@ -36,8 +36,9 @@ from fedchain.simulator.tracking import Tracker, open_tracker, validate_tracker
 from fedchain.simulator.trained.origins import add_origins
 from fedchain.terminal import Console, step
 
-_STARTING = threading.Lock()
-"""Held while a run begins: what another thread forks meanwhile would hold the lock of a store that is being made."""
+STARTING = threading.Lock()
+"""Held while a run begins, if several may begin at once: processes that another thread forks meanwhile would keep the
+lock of a store that is being made, and find other locks taken for ever."""
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
 
@@ -147,7 +148,7 @@ def simulate(
     learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     workers = min(scenario.workers, len(keys))
-    with _STARTING:
+    with STARTING:
         pool = TrainingPool(learner, workers, clients_max, together=scenario.vectorize_clients, stop=stop)
         try:
             store: Storage | None = None if chain_folder is None else Store.create(chain_folder, genesis)

@@ -16,6 +16,7 @@ from torch import nn
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.large import ResNet18
 from fedchain.learning.models.prototypes import EVALUATION_BATCH
+from fedchain.learning.seeding import seed_torch
 
 FEATURES = 512
 """Width F of what a backbone returns: ResNet-18's last stage."""
@@ -76,7 +77,7 @@ def build_backbone(channels: int, size: int) -> Backbone:
     ReLUs to the common part. That part, as random images show it, is taken away.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(BACKBONE_SEED)
+        seed_torch(BACKBONE_SEED)
         if size < SIDE_MIN:
             layer = nn.Linear(channels * size * size, FEATURES).requires_grad_(False)
             return lambda images: F.relu(layer(images.flatten(1)))

@@ -15,6 +15,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.plain import PlainCnn, PlainResNet18
 from fedchain.learning.models.small import Cnn, DigitsMlp, Logistic
 from fedchain.learning.models.split import SplitMlp, SplitResNet
+from fedchain.learning.seeding import seed_torch
 
 MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
     {
@@ -61,7 +62,7 @@ def build_model(name: str, seed: int, **shape: int) -> Model:
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        seed_torch(seed)
         model = MODELS[name](**{key: shape[key] for key in signature(MODELS[name]).parameters if key in shape})
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]

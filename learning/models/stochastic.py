@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from fedchain.learning.seeding import derive
+from fedchain.learning.seeding import derive, seed_torch
 
 Kind = Literal["conv", "linear"]
 """conv: a 3x3 convolution before the pooling; linear: a matrix behind it. Neither has a bias."""
@@ -39,5 +39,5 @@ class StochasticLayer(nn.Module):
 def stochastic_layer(client: int, width: int, kind: Kind = "conv") -> StochasticLayer:
     """Return the layer of the client at a place, the same in every process; torch's own generator stays as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(_ROOT, "stochastic layer", client))
+        seed_torch(derive(_ROOT, "stochastic layer", client))
         return StochasticLayer(kind, width)

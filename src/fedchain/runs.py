@@ -36,7 +36,7 @@ from fedchain.node.config import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.report import CHAIN_FOLDER, MODELS_FOLDER, RunFolder
-from fedchain.simulator.run import load_learner, model_path
+from fedchain.simulator.run import STARTING, load_learner, model_path
 from fedchain.simulator.run import simulate as run_simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 from fedchain.simulator.trained.origins import add_origins
@@ -192,7 +192,7 @@ def simulate(
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
     order = _Order.of(scenario, task, given, out, keep_models)
     with _threads_kept():
-        learner = load_learner(order.scenario, order.function)
+        learner = order.load()
         return _in_a_thread(lambda told, stop: order.run(learner, told, stop), on_round or _nothing)
 
 
@@ -217,7 +217,7 @@ async def simulate_async(
     order = _Order.of(scenario, task, given, out, keep_models)
 
     def work(told: Callable[[RoundMetrics], None], stop: threading.Event) -> Run:
-        return order.run(load_learner(order.scenario, order.function), told, stop)
+        return order.run(order.load(), told, stop)
 
     with _threads_kept():
         return await _awaited(work, on_round or _nothing)
@@ -258,6 +258,11 @@ class _Order:
         chosen = scenario_from_dict(values)
         chosen.validate(function)
         return cls(chosen, function, None if out is None else Path(out), keep_models)
+
+    def load(self) -> Learner:
+        """Read the data and import what is needed, while no other run forks its processes."""
+        with STARTING:
+            return load_learner(self.scenario, self.function)
 
     def run(self, learner: Learner, told: Callable[[RoundMetrics], None], stop: threading.Event) -> Run:
         """Simulate."""
