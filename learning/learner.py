@@ -302,6 +302,10 @@ class Learner:
         with self._clients.use(index) as client:
             load_state(client, data)
 
+    def ledger(self, index: int) -> PrivacyLedger:
+        """Return a client's privacy ledger, which no checkpoint holds."""
+        return self._ledger_of(index)
+
     def save_model(self, index: int, path: Path) -> None:
         """Write a client's model, as it is now, as a safetensors file with the names that the module gives its tensors.
 

@@ -18,6 +18,13 @@ KEEP_MODELS_HELP = "Keep every member's final model in the run folder, for fedch
 
 TRACK_HELP = "Write rounds for tensorboard or mlflow, by default in the run folder; repeat it for both."
 
+RESUME_HELP = "Go on with an interrupted run: the one in the folder that --out names, or the newest of the name."
+
+DRAW_HELP = "Show what is there of an interrupted run, its table and its pictures, and do not go on."
+
+RECORD_HELP = """Keep what is computed in the run's folder until the run is finished, so that it can go on if it is
+interrupted: all posts, and the newest state of each peer. Without: nothing is kept.  [default: record]"""
+
 _NOT_OPTIONS = ("faults", "clocks", "adversaries", "hyperparameters")
 
 PANELS = {
@@ -30,7 +37,7 @@ PANELS = {
     "Network": "degree delay_min_ms delay_max_ms bandwidth_mbit_s",
     "Faults (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "loss replay",
     "Machine": "iteration_s workers vectorize_clients shared_verification max_virtual_s",
-    "Output": "name out keep_models track",
+    "Output": "name out keep_models track resume draw record",
 }
 """Headings of ``simulate --help``, and the options under each."""
 
@@ -41,11 +48,23 @@ def simulate_command() -> Callable[..., None]:
     def simulate(**options: Any) -> None:
         scenario_file = options.pop("scenario_file")
         out, download, keep_models, track = map(options.pop, ("out", "download", "keep_models", "track"))
+        resume, draw, record = map(options.pop, ("resume", "draw", "record"))
         values = {name: value for name, value in options.items() if value is not None}
         settings, encryption = values.pop("hyperparameters", []), values.pop("encryption", "")
-        shown = track or []
+        if draw:
+            draw_interrupted(scenario_file, values, out)
+            return
         run_command(
-            scenario_file, values, settings, out, bool(download), encryption, keep_models=bool(keep_models), track=shown
+            scenario_file,
+            values,
+            settings,
+            out,
+            bool(download),
+            encryption,
+            keep_models=bool(keep_models),
+            track=track or [],
+            is_resumed=bool(resume),
+            keeps_record=record is not False,
         )
 
     texts = field_help(Scenario)
@@ -55,6 +74,9 @@ def simulate_command() -> Callable[..., None]:
         optional("download", bool, typer.Option("--download", help=DOWNLOAD_HELP)),
         optional("keep_models", bool, typer.Option("--keep-models", help=KEEP_MODELS_HELP)),
         optional("track", list[str], typer.Option("--track", metavar="TRACKER[=PLACE]", help=TRACK_HELP)),
+        optional("resume", bool, typer.Option("--resume", help=RESUME_HELP)),
+        optional("draw", bool, typer.Option("--draw", help=DRAW_HELP)),
+        optional("record", bool, typer.Option("--record/--no-record", help=RECORD_HELP)),
         optional(
             "hyperparameters",
             list[str],
@@ -103,6 +125,8 @@ def run_command(
     *,
     keep_models: bool = False,
     track: Sequence[str] = (),
+    is_resumed: bool = False,
+    keeps_record: bool = True,
 ) -> None:
     """Run one scenario, show it, and write its run folder; exits with 1 if the checker found something."""
     with clear_errors(ScenarioError):
@@ -111,7 +135,12 @@ def run_command(
             from fedchain.node.task import read_settings
 
             overrides["hyperparameters"] = read_settings(settings, encryption)
-        scenario = load_scenario(scenario_file, overrides)
+        if is_resumed:
+            from fedchain.simulator.resume import resumed_run
+
+            scenario, out = resumed_run(scenario_file, overrides, out)
+        else:
+            scenario = load_scenario(scenario_file, overrides)
         if download:
             download_files(scenario.dataset, scenario.data_dir)
 
@@ -120,8 +149,19 @@ def run_command(
         with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
             from fedchain.simulator.run import run_scenario
 
-        if run_scenario(scenario, out, keep_models=keep_models, track=track):
+        if run_scenario(
+            scenario, out, keep_models=keep_models, track=track, is_resumed=is_resumed, keeps_record=keeps_record
+        ):
             raise typer.Exit(EXIT_DIFFERENT)
+
+
+def draw_interrupted(scenario_file: Path | None, values: Mapping[str, Any], out: Path | None) -> None:
+    """Show what is there of an interrupted run."""
+    with clear_errors(ScenarioError):
+        from fedchain.simulator.resume import interrupted_run
+        from fedchain.simulator.run import draw_scenario
+
+        draw_scenario(*interrupted_run(scenario_file, values, out))
 
 
 def reproduce(

@@ -1,7 +1,9 @@
 """The run folder: what was run, what was measured, the chain, and pictures of it."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ from numpy.typing import NDArray
 
 import fedchain
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
+from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import colour, line_style, title_of
+from fedchain.simulator.resume import RECORD, RESULT, identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 CHAIN_FOLDER = "chain"
@@ -31,18 +35,35 @@ PHASE_COLOURS = {"training": colour(0), "exchange": colour(5), "mining": colour(
 
 
 class RunFolder:
-    """Writes one run's files. The folder must not exist: runs are never mixed or overwritten."""
+    """Writes one run's files. Runs are never mixed or overwritten.
 
-    def __init__(self, path: Path, scenario: Scenario) -> None:
+    Args:
+        path: the folder, which must not exist yet.
+        scenario: what is run.
+        is_resumed: whether it is the folder of an interrupted run, which goes on.
+    """
+
+    def __init__(self, path: Path, scenario: Scenario, *, is_resumed: bool = False) -> None:
+        self.path, self._scenario, self._title = path, scenario, title_of(scenario)
+        self._rows_count = 0  # rounds in metrics.jsonl
+        if is_resumed:
+            self._rows_count = len(self.read_rows())
+            return
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             raise ScenarioError(f"{path} exists already; name another folder with --out") from None
         except OSError as error:
             raise ScenarioError(f"{path} cannot be made: {error.strerror}") from None
-        self.path = path
-        self._title = title_of(scenario)
-        (path / SCENARIO_FILE).write_text(tomli_w.dumps(scenario.to_dict()), encoding="utf-8")
+        self._write(SCENARIO_FILE, tomli_w.dumps(scenario.to_dict()))
+
+    def open_record(self, *, is_resumed: bool) -> Record:
+        """Begin the record of what is computed, or open that of an interrupted run, whose chain is built again."""
+        if not is_resumed:
+            return Record.create(self.path / RECORD, identity(self._scenario))
+        record = Record.open(self.path / RECORD, identity(self._scenario))
+        shutil.rmtree(self.chain, ignore_errors=True)
+        return record
 
     @property
     def chain(self) -> Path:
@@ -54,21 +75,38 @@ class RunFolder:
         """Where the members' final models are."""
         return self.path / MODELS_FOLDER
 
+    def read_rows(self) -> list[RoundMetrics]:
+        """Return what was measured in each round that was closed, of a run that was interrupted."""
+        with suppress(FileNotFoundError):
+            lines = (self.path / METRICS_FILE).read_text(encoding="utf-8").splitlines()
+            return [RoundMetrics(**json.loads(line)) for line in lines]
+        return []
+
     def write_rows(self, rows: Sequence[RoundMetrics]) -> None:
-        """Write ``metrics.jsonl``, one object a round."""
-        lines = (json.dumps(row.to_dict()) + "\n" for row in rows)
-        (self.path / METRICS_FILE).write_text("".join(lines), encoding="utf-8")
+        """Write ``metrics.jsonl``, one object a round. A run that goes on says nothing before it is where it was."""
+        if len(rows) >= self._rows_count:
+            self._write(METRICS_FILE, "".join(json.dumps(row.to_dict()) + "\n" for row in rows))
+            self._rows_count = len(rows)
+
+    def draw(
+        self, rows: Sequence[RoundMetrics], timeline: Mapping[tuple[int, int], Span], histogram: NDArray[np.int64]
+    ) -> None:
+        """Draw pictures of what is known."""
+        draw_curves(rows, self._title, self.path / "curves.png")
+        draw_heat_map(histogram, self._title, self.path / "classes.png")
+        draw_timeline(timeline, self._title, self.path / "timeline.png")
 
     def write_outcome(self, outcome: Outcome, histogram: NDArray[np.int64], wall_s: float) -> None:
-        """Write everything that is known at the end."""
+        """Write everything that is known at the end; the result comes last, and says that the run is finished."""
         self.write_rows(outcome.rows)
-        self._write_json("result.json", result_of(outcome) | {"wall_s": round(wall_s, 3)})
-        draw_curves(outcome.rows, self._title, self.path / "curves.png")
-        draw_heat_map(histogram, self._title, self.path / "classes.png")
-        draw_timeline(outcome.timeline, self._title, self.path / "timeline.png")
+        self.draw(outcome.rows, outcome.timeline, histogram)
+        self._write(RESULT, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 
-    def _write_json(self, name: str, value: Any) -> None:
-        (self.path / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    def _write(self, name: str, text: str) -> None:
+        """Replace a file as a whole: whoever is killed leaves the old one or the new one."""
+        temporary = self.path / f"{name}.part"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(self.path / name)
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:
@@ -149,7 +187,7 @@ def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
     _save(figure, path)
 
 
-def draw_timeline(timeline: dict[tuple[int, int], Span], title: str, path: Path) -> None:
+def draw_timeline(timeline: Mapping[tuple[int, int], Span], title: str, path: Path) -> None:
     """Who did what when: training, exchange, mining, voting; the first 40 peers and 20 rounds.
 
     A dotted line with a number is the beginning of a round; a star is where a block was mined that became final.

@@ -1,5 +1,6 @@
 """Running a scenario: data, worker processes, simulation and run folder put together."""
 
+import shlex
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from fedchain.crypto.threshold import open_share
 from fedchain.learning.aggregation.threshold import SHARE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import LearningError
+from fedchain.learning.exceptions import LearningError, NothingToPost
 from fedchain.learning.learner import Learner
 from fedchain.learning.registry import build_method
 from fedchain.learning.secrets import Secrets
@@ -28,9 +29,12 @@ from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.engine.record import Record, read_timeline
+from fedchain.simulator.engine.recording_pool import RecordingPool
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
+from fedchain.simulator.resume import RECORD
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.tracking import Tracker, open_tracker, validate_tracker
 from fedchain.simulator.trained.origins import add_origins
@@ -43,14 +47,24 @@ lock of a store that is being made, and find other locks taken for ever."""
 Watch = Callable[[Progress], AbstractContextManager[None]]
 
 
-def run_scenario(scenario: Scenario, out: Path | None, *, keep_models: bool = False, track: Sequence[str] = ()) -> bool:
+def run_scenario(
+    scenario: Scenario,
+    out: Path | None,
+    *,
+    keep_models: bool = False,
+    track: Sequence[str] = (),
+    is_resumed: bool = False,
+    keeps_record: bool = True,
+) -> bool:
     """Run a scenario, show it, and write its run folder, with the members' final models where these are kept.
 
     Args:
         scenario: validated.
-        out: the folder to create; None: one of the scenario's name.
+        out: the folder; None: the first free one of the scenario's name.
         keep_models: whether the members' final models are written.
-        track: trackers, as :func:`open_tracker` reads them.
+        track: trackers, as :func:`open_tracker` reads them; they hear of all rounds.
+        is_resumed: whether the run in the folder goes on: see :func:`fedchain.simulator.resume.resumed_run`.
+        keeps_record: whether a run that is interrupted can go on.
 
     Returns:
         Whether the checker found that something did not hold.
@@ -67,33 +81,48 @@ def run_scenario(scenario: Scenario, out: Path | None, *, keep_models: bool = Fa
     if warning := late_phase(scenario, learner):
         console.print(warning, soft_wrap=True)
     display = Display(console, scenario)
-    folder = RunFolder(out or free_folder(scenario.name), scenario)
+    folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
+    record = folder.open_record(is_resumed=is_resumed) if is_resumed or keeps_record else None
+    known = record.rounds_before if record is not None else 0
     console.print(f"{scenario.method}, {scenario.rounds} rounds; the run folder is {folder.path}")
+    if is_resumed:
+        console.print(f"{known} rounds were closed before; they are repeated from the record")
     rows: list[RoundMetrics] = []
     trackers: list[Tracker] = []
 
     def on_round(row: RoundMetrics) -> None:
         rows.append(row)
         folder.write_rows(rows)
-        display.on_round(row)
+        if row.round > known:
+            display.on_round(row)
         for tracker in trackers:
             tracker.on_round(row)
 
     try:
         trackers += [open_tracker(wanted, scenario, folder.path) for wanted in track]
         models = folder.models if keep_models else None
-        outcome = simulate(scenario, learner, on_round, folder.chain, display.watch, models)
-    except (KeyboardInterrupt, LearningError, ScenarioError):
+        outcome = simulate(scenario, learner, on_round, folder.chain, display.watch, models, record=record)
+    except (KeyboardInterrupt, LearningError, ScenarioError) as error:
         console.print(f"stopped after {len(rows)} rounds; what was measured so far is in {folder.path}")
+        if record is not None and isinstance(error, KeyboardInterrupt):
+            there = shlex.quote(str(folder.path))
+            console.print(f"go on: fedchain simulate --resume --out {there}", soft_wrap=True)
+            console.print(f"see what is there: fedchain simulate --draw --out {there}", soft_wrap=True)
+        if record is not None and isinstance(error, NothingToPost):
+            record.delete()  # it would end there again
         raise
     finally:
         for tracker in trackers:
             tracker.close()
+        if record is not None:
+            record.close()
     if keep_models:
         files = {member: model_path(folder.models, member) for member in range(scenario.peers)}
         add_origins(files, learner.config, folder.chain, outcome)
     with step(console, "writing results and pictures"):
         folder.write_outcome(outcome, histogram, time.perf_counter() - started)
+    if record is not None:
+        record.delete()
     console.print(round_table(outcome.rows, scenario))
     console.print(summary(outcome, str(folder.path), started), crop=False)
     return bool(outcome.violations)
@@ -117,6 +146,16 @@ def late_phase(scenario: Scenario, learner: Learner) -> str:
     return text
 
 
+def draw_scenario(scenario: Scenario, path: Path) -> None:
+    """Show what is there of an interrupted run: its table, and pictures in its folder."""
+    learner, folder = load_learner(scenario), RunFolder(path, scenario, is_resumed=True)
+    rows = folder.read_rows()
+    folder.draw(rows, read_timeline(path / RECORD), learner.histogram())
+    console = Console()
+    console.print(round_table(rows, scenario))
+    console.print(f"{len(rows)} of {scenario.rounds} rounds; pictures are in {path}", soft_wrap=True)
+
+
 def simulate(
     scenario: Scenario,
     learner: Learner,
@@ -125,6 +164,7 @@ def simulate(
     watch: Watch = lambda progress: nullcontext(),
     models_folder: Path | None = None,
     stop: threading.Event | None = None,
+    record: Record | None = None,
 ) -> Outcome:
     """Simulate a scenario with real training.
 
@@ -136,6 +176,8 @@ def simulate(
         watch: a context that is open while the simulation runs.
         models_folder: where each client's final model is written (:func:`model_path`); None: they are lost.
         stop: set by another thread, it ends the run with Interrupted, as Ctrl-C would in this one.
+        record: where what is computed is kept until the run is finished, and found again if it was interrupted; None:
+            nowhere.
     """
     keys, config = simulation_keys(scenario), learner.config
     if config.material:
@@ -148,15 +190,19 @@ def simulate(
     learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     workers = min(scenario.workers, len(keys))
+    together = scenario.vectorize_clients
     with STARTING:
-        pool = TrainingPool(learner, workers, clients_max, together=scenario.vectorize_clients, stop=stop)
+        if record is None:
+            pool = TrainingPool(learner, workers, clients_max, together=together, stop=stop)
+        else:
+            pool = RecordingPool(learner, workers, record, clients_max, together=together, stop=stop)
         try:
             store: Storage | None = None if chain_folder is None else Store.create(chain_folder, genesis)
         except BaseException:
             pool.close()
             raise
     try:
-        simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round, pool.parts, stop)
+        simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round, pool.parts, stop, record)
         with watch(simulation.progress):
             outcome = simulation.run()
         if models_folder is not None:

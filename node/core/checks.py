@@ -69,14 +69,14 @@ class Checks:
         identity = "post", state.block_hash, transaction.hash
         if identity not in self._checked:
             validate_transaction(self._genesis, state, transaction, self._is_valid_signature)
-            _remember(self._checked, identity, None, CHECKED_MAX)
+            self._pass(identity)
 
     def vote(self, electors: frozenset[PublicKey], vote: Vote) -> None:
         """A vote on its own; raises as ``validate_vote``."""
         identity = electors, vote
         if identity not in self._checked:
             validate_vote(self._genesis, electors, vote, self._is_valid_signature)
-            _remember(self._checked, identity, None, CHECKED_MAX)
+            self._pass(identity)
 
     def has_passed(self, state: State, transaction: Transaction) -> bool:
         """Whether the payload of a post of the open phase was looked at before and is good."""
@@ -206,7 +206,7 @@ class Checks:
         identity = state.block_hash, transaction.hash
         if identity not in self._checked:
             check_post(genesis, rules, state, knowledge, transaction, payload)
-            _remember(self._checked, identity, None, CHECKED_MAX)
+            self._pass(identity)
 
     def _is_valid_signature(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:
         identity = public_key, signature, message
@@ -214,8 +214,12 @@ class Checks:
             return True
         valid = is_valid_signature(public_key, signature, message)
         if valid:
-            _remember(self._checked, identity, None, CHECKED_MAX)
+            self._pass(identity)
         return valid
+
+    def _pass(self, identity: Hashable) -> None:
+        """Something is good."""
+        _remember(self._checked, identity, None, CHECKED_MAX)
 
 
 def _remember(cache: OrderedDict[K, V], key: K, value: V, size_max: int) -> None:

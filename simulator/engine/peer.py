@@ -17,7 +17,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
+from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
@@ -64,13 +64,11 @@ from fedchain.node.core.notices import Notice
 from fedchain.node.parts import run_part
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import SimulatedNetwork
+from fedchain.simulator.engine.sealing import Seal
 from fedchain.simulator.engine.training_pool import Compute, Job
 
 TICK_S = 1.0
 """Virtual seconds between a node's ticks."""
-
-SEARCH_SLICE = 65_536
-"""Nonces tried per call while a real nonce is searched."""
 
 NOTICES_MAX = 64
 """Notices of one peer that are remembered, the newest."""
@@ -123,6 +121,7 @@ class Surroundings:
     network: SimulatedNetwork
     genesis: Genesis
     compute: Compute
+    seal: Seal
     pace: Pace
     intern: Intern
     """The copy of a content to hold."""
@@ -429,8 +428,4 @@ class SimulatedPeer:
 
     def search(self, header: Header) -> Header:
         """Seal a header at once, whatever it costs."""
-        start, sealed = self._draw.randrange(NONCE_MAX), None
-        while sealed is None:
-            sealed = search_nonce(self._around.genesis.proof_function, header, start, SEARCH_SLICE)
-            start += SEARCH_SLICE
-        return sealed
+        return self._around.seal(header, self._draw.randrange(NONCE_MAX))

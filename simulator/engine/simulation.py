@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,10 @@ from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
 from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
+from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.recorder import Recorder
+from fedchain.simulator.engine.remembered_checks import Remembered, RememberedChecks
+from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
@@ -165,6 +169,7 @@ class Simulation:
         on_round: told about each round when it is closed.
         parts: folder with each peer's parts, in a folder of its number; None: posts are whole.
         stop: set by another thread, it ends the run with Interrupted.
+        record: of this run, which knows it up to where it was interrupted; None: there is none.
     """
 
     def __init__(
@@ -178,6 +183,7 @@ class Simulation:
         on_round: Callable[[RoundMetrics], None] = lambda row: None,
         parts: Path | None = None,
         stop: threading.Event | None = None,
+        record: Record | None = None,
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
@@ -186,7 +192,7 @@ class Simulation:
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
         self.recorder = Recorder(genesis, self.loop)
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
-        self._on_round, self._stop = on_round, stop
+        self._on_round, self._stop, self._record = on_round, stop, record
         self._trace = hashlib.sha256()
         self._trace_lines: list[bytes] = []  # what it has still to take in
         self._events = 0
@@ -211,12 +217,16 @@ class Simulation:
             self.network,
             genesis,
             compute,
+            sealing(genesis.proof_function) if record is None else record.remembering(sealing(genesis.proof_function)),
             _pace(scenario),
             contents.intern,
             self._evaluates_test,
             self,
         )
-        shared = Checks(genesis, rules, contents.intern) if scenario.shared_verification else None
+        build_checks: Callable[[], Checks] = partial(Checks, genesis, rules, contents.intern)
+        if record is not None and record.resumptions:
+            build_checks = partial(RememberedChecks, genesis, rules, contents.intern, Remembered())
+        shared = build_checks() if scenario.shared_verification else None
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
@@ -228,7 +238,7 @@ class Simulation:
                 SimulatedPeer(
                     number,
                     key,
-                    shared or Checks(genesis, rules, contents.intern),
+                    shared or build_checks(),
                     storage,
                     clock,
                     draw,
@@ -420,6 +430,9 @@ class Simulation:
     def _close_round(self, peer: SimulatedPeer) -> None:
         assert peer.node is not None, "only a running peer closes a round"
         row = self.recorder.close_round(peer.node.ledger, self.network.sent_bytes, self.network.received_bytes)
+        if self._record is not None:
+            self._write_trace()
+            self._record.close_round(row.round, self._trace.digest(), self.recorder.timeline)
         self.progress.last = row
         self.progress.not_taken = sum(known.not_taken for known in self.recorder.rows)
         self._on_round(row)

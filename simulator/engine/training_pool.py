@@ -24,6 +24,7 @@ from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
+from fedchain.simulator.engine.client_state import restore_client, save_client
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, hand_over, take_over
 
 POLL_S = 1.0
@@ -77,7 +78,7 @@ class Compute(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class Call:
     """A call of a learner's method, on its way to a process."""
 
     number: int
@@ -86,10 +87,12 @@ class _Call:
     arguments: tuple[Any, ...]
     """The last one is the knowledge, empty where none is needed."""
     evaluate_test: bool
+    state: Path | None = None
+    """Where the client is written down after a contribution; None: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Reply:
     """What came of a call."""
 
     number: int
@@ -142,9 +145,9 @@ class TrainingPool:
         self._outgoing = Outgoing(folder)
         self._handed: dict[int, bytes | Handed] = {}  # the knowledge of calls that are not answered
         self._together, self._stop = together, stop
-        self._held: list[list[_Call]] = [[] for _ in range(workers)]  # by process
+        self._held: list[list[Call]] = [[] for _ in range(workers)]  # by process
         self._count = 0
-        self._done: dict[int, _Answer] = {}
+        self._done: dict[int, Reply] = {}
         # A signal that comes before a child has its own handlers would be handled in the parent's way.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
@@ -184,38 +187,52 @@ class TrainingPool:
             queue.cancel_join_thread()
         self._folder.cleanup()
 
-    def _call(self, method: str, client: int, arguments: tuple[Any, ...], evaluate_test: bool) -> "_Pending[Any]":
+    def _call(
+        self, method: str, client: int, arguments: tuple[Any, ...], evaluate_test: bool, state: Path | None = None
+    ) -> "Pending[Any]":
         self._count += 1
         *others, knowledge = arguments
         handed = self._handed[self._count] = self._outgoing.hand(knowledge)
         arguments = (*others, handed)
-        self._held[client % len(self._held)].append(_Call(self._count, method, client, arguments, evaluate_test))
+        self._held[client % len(self._held)].append(Call(self._count, method, client, arguments, evaluate_test, state))
         if not self._together:
             self._send_held()
-        return _Pending(self, self._count)
+        return Pending(self, self._count)
 
     def _send_held(self) -> None:
-        for held, calls in zip(self._held, self._calls, strict=True):
+        for process, held in enumerate(self._held):
             if held:
-                calls.put(list(held))
+                self._send(process, list(held))
                 held.clear()
+
+    def _send(self, process: int, calls: Sequence[Call]) -> None:
+        """Give calls to a process, to be answered in their order."""
+        self._calls[process % len(self._calls)].put(calls)
 
     def _wait(self, number: int) -> Any:
         self._send_held()
         while number not in self._done:
-            try:
-                answer: _Answer = self._answers.get(timeout=POLL_S)
-            except Empty:
-                if self._stop is not None and self._stop.is_set():
-                    raise Interrupted from None
-                self._check_alive()
-            else:
-                self._done[answer.number] = answer
-                self._outgoing.done(self._handed.pop(answer.number))
+            self._receive()
         answer = self._done.pop(number)
         if not answer.succeeded:
             raise answer.value
         return answer.value if answer.payload is None else replace(answer.value, payload=take_over(answer.payload))
+
+    def _receive(self) -> None:
+        """Wait for the next reply, whoever waits for it, and see now and then whether one can still come."""
+        try:
+            reply: Reply = self._answers.get(timeout=POLL_S)
+        except Empty:
+            if self._stop is not None and self._stop.is_set():
+                raise Interrupted from None
+            self._check_alive()
+        else:
+            self._outgoing.done(self._handed.pop(reply.number))
+            self._done[reply.number] = reply
+            self._on_reply(reply)
+
+    def _on_reply(self, reply: Reply) -> None:
+        """Hook for who writes down what comes of calls, at once when it comes."""
 
     def _check_alive(self) -> None:
         for process in self._processes:
@@ -224,11 +241,14 @@ class TrainingPool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending(Generic[Result]):
+class Pending(Generic[Result]):
+    """A call that somebody waits for."""
+
     pool: TrainingPool
     number: int
 
     def result(self) -> Result:
+        """See :class:`Job`."""
         value: Result = self.pool._wait(self.number)
         return value
 
@@ -247,31 +267,41 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
             _contribute_together(learner, given, made)
         for call in given:
             try:
-                if call.method == "save_model":
-                    learner.save_model(call.client, call.arguments[0])
-                    answers.put(_Answer(call.number, True, None))
-                    continue
-                if call.method != "contribute":
-                    compute = getattr(learner, call.method)
-                    value = compute(call.client, *call.arguments, evaluate_test=call.evaluate_test)
-                    answers.put(_Answer(call.number, True, value))
-                    continue
-                key = call.arguments[:2]
-                if not made.has(call.client, key):
-                    contribution = learner.contribute(call.client, *call.arguments, evaluate_test=call.evaluate_test)
-                    made.keep(call.client, key, contribution)
-                answers.put(made.answer(call.client, call.number))
+                answers.put(_reply(learner, call, made))
             except Exception as error:  # whatever it is belongs to who waits for the result
-                answers.put(_Answer(call.number, False, error))
+                answers.put(Reply(call.number, False, error))
 
 
-def _taken(call: _Call, incoming: Incoming) -> _Call:
+def _reply(learner: Learner, call: Call, made: "LastContributions") -> Reply:
+    """Do what is asked of one client."""
+    match call.method:
+        case "save_model":
+            learner.save_model(call.client, call.arguments[0])
+            return Reply(call.number, True, None)
+        case "restore":
+            restore_client(learner, call.client, call.arguments[0])
+            return Reply(call.number, True, None)
+        case "contribute":
+            try:
+                if not made.has(call.client, call.arguments[:2]):
+                    contribution = learner.contribute(call.client, *call.arguments, evaluate_test=call.evaluate_test)
+                    made.keep(call.client, call.arguments[:2], contribution)
+            finally:
+                if call.state is not None:
+                    save_client(learner, call.client, call.state)
+            return made.answer(call.client, call.number)
+        case method:
+            compute = getattr(learner, method)
+            return Reply(call.number, True, compute(call.client, *call.arguments, evaluate_test=call.evaluate_test))
+
+
+def _taken(call: Call, incoming: Incoming) -> Call:
     """A call with the knowledge itself."""
     *others, handed = call.arguments
     return replace(call, arguments=(*others, incoming.take(handed)))
 
 
-def _contribute_together(learner: Learner, given: Sequence[_Call], made: "LastContributions") -> None:
+def _contribute_together(learner: Learner, given: Sequence[Call], made: "LastContributions") -> None:
     """Compute ahead what can be computed together of these calls: each client's first, if it is a contribution."""
     alike: dict[tuple[Any, ...], list[int]] = {}
     seen: set[int] = set()
@@ -331,13 +361,13 @@ class LastContributions:
         found = self._made.get(client)
         return found is not None and found[0] == key
 
-    def answer(self, client: int, number: int) -> _Answer:
+    def answer(self, client: int, number: int) -> Reply:
         """The client's last contribution as the answer to call ``number``; a payload in a file is handed over."""
         _, made = self._made[client]
         held = self._payloads.get(client)
         if held is not None:
-            return _Answer(number, True, replace(made, payload=held))
-        return _Answer(number, True, made, hand_over(self._path(client), self._folder / f"answer-{number}"))
+            return Reply(number, True, replace(made, payload=held))
+        return Reply(number, True, made, hand_over(self._path(client), self._folder / f"answer-{number}"))
 
     def _path(self, client: int) -> Path:
         return self._folder / f"client-{client}.payload"

@@ -1,0 +1,98 @@
+"""What training clients were asked and what came of it, as a record keeps it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedchain.crypto.hashing import Hash
+from fedchain.learning.bulk import AddressedBytes
+from fedchain.learning.evaluation import Evaluation
+from fedchain.learning.exceptions import DecryptionRefused, NothingToPost, ReleaseRefused, TrainingDiverged
+from fedchain.learning.learner import Contribution
+
+REFUSALS = {kind.__name__: kind for kind in (NothingToPost, DecryptionRefused, ReleaseRefused, TrainingDiverged)}
+"""Why a client has nothing to post, by the name that a record gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a client was asked to contribute to."""
+
+    phase: str
+    """Name of the phase."""
+    round: int
+    """Its round."""
+    knowledge: Hash
+    """SHA-256 of what the client was given."""
+    evaluate_test: bool
+    """Whether it was to be measured on the whole test set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Calls that a training process was given at once: where several are computed together, one shows in the others."""
+
+    client: int
+    """Of the first call."""
+    number: int
+    """Which of that client's answers it is, from 1."""
+    size: int
+    """Calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A payload or a part."""
+
+    hash: Hash
+    """Its SHA-256."""
+    data: bytes | None
+    """The bytes themselves; None: they are in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a question."""
+
+    question: Question
+    """The question itself."""
+    made: Contribution | NothingToPost
+    """A contribution, which lacks its payload here, or why there is none."""
+    payload: Content | None
+    """The payload; None beside an error."""
+    parts: tuple[Content, ...] = ()
+    """The parts that it lists."""
+
+    def contents(self) -> tuple[Content, ...]:
+        """Payload and parts."""
+        return self.parts if self.payload is None else (self.payload, *self.parts)
+
+
+def write_answer(answer: Answer) -> list[Any]:
+    """Plain values for MessagePack."""
+    question = [getattr(answer.question, item.name) for item in fields(Question)]
+    contents = [[content.hash, content.data] for content in answer.contents()]
+    if isinstance(answer.made, NothingToPost):
+        return [question, [type(answer.made).__name__, *answer.made.args], contents]
+    made = {item.name: getattr(answer.made, item.name) for item in fields(Contribution)}
+    return [question, made | {name: _write_row(made[name]) for name in ("local", "received", "addressed")}, contents]
+
+
+def read_answer(plain: Sequence[Any]) -> Answer:
+    """What :func:`write_answer` wrote."""
+    asked, made, kept = plain
+    question, contents = Question(*asked), tuple(Content(*content) for content in kept)
+    if isinstance(made, list):
+        name, *arguments = made
+        return Answer(question, REFUSALS[name](*arguments), None)
+    values = made | {
+        "local": None if made["local"] is None else Evaluation(**made["local"]),
+        "received": None if made["received"] is None else Evaluation(**made["received"]),
+        "addressed": AddressedBytes(**made["addressed"]),
+        "parts": tuple(made["parts"]),
+    }
+    return Answer(question, Contribution(**values), contents[0], contents[1:])
+
+
+def _write_row(row: Any) -> dict[str, Any] | None:
+    return None if row is None else {item.name: getattr(row, item.name) for item in fields(row)}

@@ -1,0 +1,334 @@
+"""The record of a run: what was trained and found, as it came, so that an interrupted run is repeated and not redone.
+
+A run follows from its scenario. Who has what its peers contributed, and the nonces that they found, gets to the same
+place by letting everything else happen again. What is in the folder::
+
+    record.log          frames, appended one after the other: size (4), check (8), content as MessagePack
+    contents/abcd…      payloads and parts that are too large for a frame, under the hexadecimal of their SHA-256
+    states/3-17         client 3 as it was after its 17th answer; of each client the newest
+
+A frame that was being written when its process was killed is cut off, and what it said is computed again. A process
+that is killed leaves everything that it wrote; after a failure of power, the rounds that were closed are there.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import msgpack
+
+from fedchain.chain.block import Header
+from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.simulator.engine.answers import Answer, Batch, Content, read_answer, write_answer
+from fedchain.simulator.engine.handover import LARGE_SIZE
+from fedchain.simulator.engine.measurement import Span
+from fedchain.simulator.engine.sealing import Seal
+from fedchain.simulator.scenario import ScenarioError
+
+LOG, CONTENTS, STATES = "record.log", "contents", "states"
+
+FORMAT = 1
+"""Changes with the meaning of frames."""
+
+SIZE_SIZE, CHECK_SIZE = 4, 8
+HEAD_SIZE = SIZE_SIZE + CHECK_SIZE
+
+
+class RecordError(ScenarioError):
+    """A run cannot go on from its record; the message says why."""
+
+
+class Record:
+    """An open record. One process has it at a time. Use :meth:`create` or :meth:`open`."""
+
+    def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
+        self.rounds: list[bytes] = []
+        """What the trace was when each round was closed."""
+        self.resumptions = 0
+        """How often the run was gone on with."""
+        self.rounds_before = 0
+        """Rounds that were closed when it was opened."""
+        self._folder, self._identity = folder, dict(identity)
+        self._offsets: dict[int, array[int]] = {}  # by client: where its answers' frames begin
+        self._states: dict[int, set[int]] = defaultdict(set)  # by client: after which answers there are states
+        self._nonces: dict[bytes, int] = {}
+        self._size = 0  # of all whole frames
+        self._file: BinaryIO = (folder / LOG).open("r+b", buffering=0)
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a child process does not have it, too
+        except OSError:
+            self._file.close()
+            raise RecordError(f"{folder.parent} is in use by another process") from None
+
+    @classmethod
+    def create(cls, folder: Path, identity: Mapping[str, str]) -> Self:
+        """Begin a record in a folder that does not exist.
+
+        Args:
+            folder: of the record.
+            identity: what a run depends on beside its scenario: names of programs, and their versions.
+        """
+        for path in (folder, folder / CONTENTS, folder / STATES):
+            path.mkdir(mode=0o700)
+        (folder / LOG).touch(mode=0o600)
+        sync_folder(folder)
+        record = cls(folder, identity)
+        record._append(["begun", FORMAT, record._identity])
+        return record
+
+    @classmethod
+    def open(cls, folder: Path, identity: Mapping[str, str]) -> Self:
+        """Open the record of an interrupted run, to go on with it. Raises RecordError."""
+        try:
+            record = cls(folder, identity)
+        except FileNotFoundError:
+            raise RecordError(f"{folder.parent} has no record of what was computed, so it cannot go on") from None
+        try:
+            record._read()
+            record.rounds_before = len(record.rounds)
+            record.resumptions += 1
+            record._append(["resumed"])
+        except BaseException:
+            record.close()
+            raise
+        return record
+
+    def close(self) -> None:
+        """Let another process have it."""
+        self._file.close()
+
+    def delete(self) -> None:
+        """Close it and delete it: the run is finished."""
+        self.close()
+        shutil.rmtree(self._folder)
+
+    # what was contributed
+
+    def clients(self) -> list[int]:
+        """Who has answered."""
+        return sorted(self._offsets)
+
+    def count(self, client: int) -> int:
+        """How many answers of a client there are; they are numbered from 1."""
+        return len(self._offsets.get(client, ()))
+
+    def answer(self, client: int, number: int) -> Answer:
+        """One of a client's answers."""
+        found = read_frame(self._file.fileno(), self._offsets[client][number - 1])
+        assert found is not None, "it was whole when it was written or read"
+        return read_answer(found[0][-1])
+
+    def add(self, client: int, number: int, batch: Batch, answer: Answer) -> None:
+        """Write an answer down. If it is there already, it must be the same; raises RecordError where it is not."""
+        plain = write_answer(answer)
+        self._states[client].add(number)
+        if number <= self.count(client):
+            if msgpack.packb(write_answer(self.answer(client, number))) != msgpack.packb(plain):
+                asked = answer.question
+                raise RecordError(
+                    f"peer {client} contributes something else to phase {asked.phase} of round {asked.round} than "
+                    f"{self._folder.parent} has of it: it was computed by another program or machine"
+                )
+            return
+        assert number == self.count(client) + 1, "a client's answers come in order"
+        offset = self._append(["answer", client, number, [batch.client, batch.number, batch.size], plain])
+        self._offsets.setdefault(client, array("Q")).append(offset)
+
+    def put(self, content: bytes | Path) -> Content:
+        """Keep a payload or part, whose bytes are here or in a file; what is large is not read into memory."""
+        if isinstance(content, Path):
+            if content.stat().st_size < LARGE_SIZE:
+                return self.put(content.read_bytes())
+            with content.open("rb") as file:
+                content_hash = hashlib.file_digest(file, "sha256").digest()
+        else:
+            content_hash = sha256(content)
+            if len(content) < LARGE_SIZE:
+                return Content(content_hash, content)
+        path = self._content_path(content_hash)
+        if not path.exists():
+            temporary = path.with_suffix(".part")
+            if isinstance(content, Path):
+                shutil.copyfile(content, temporary)
+            else:
+                temporary.write_bytes(content)
+            temporary.replace(path)
+        return Content(content_hash, None)
+
+    def read(self, content: Content) -> bytes:
+        """The bytes of a payload or part. Raises RecordError where the disk has lost them."""
+        if content.data is not None:
+            return content.data
+        path = self._content_path(content.hash)
+        data = path.read_bytes()
+        if sha256(data) != content.hash:
+            path.unlink()  # the next time, whoever made it makes it again
+            raise RecordError(f"{path} is damaged; go on once more, and it is computed again")
+        return data
+
+    # clients as they were
+
+    def state_path(self, client: int, number: int) -> Path:
+        """Where a training process leaves a client after one of its answers."""
+        return self._folder / STATES / f"{client}-{number}"
+
+    def states(self, client: int) -> list[int]:
+        """After which of its answers there are states of a client, the newest first."""
+        return sorted(self._states[client], reverse=True)
+
+    def forget_states(self, client: int, number: int) -> None:
+        """Delete a client's states that are older than the one after an answer."""
+        for older in [known for known in self._states[client] if known < number]:
+            self.state_path(client, older).unlink(missing_ok=True)
+            self._states[client].remove(older)
+
+    # what was found
+
+    def remembering(self, seal: Seal) -> Seal:
+        """The same search for nonces, which knows those that are in the record, and puts others there."""
+
+        def sealed(header: Header, start: int) -> Header:
+            key = header.seal() + start.to_bytes(8, "big")
+            if key in self._nonces:
+                return replace(header, nonce=self._nonces[key])
+            found = seal(header, start)
+            self._nonces[key] = found.nonce
+            self._append(["seal", key, found.nonce])
+            return found
+
+        return sealed
+
+    def close_round(self, round_number: int, trace: bytes, timeline: Mapping[tuple[int, int], Span]) -> None:
+        """A round was closed. Raises RecordError where it was closed in another way when it was computed.
+
+        Args:
+            round_number: from 1.
+            trace: SHA-256 over everything that has happened.
+            timeline: who did what when, by peer number and round.
+        """
+        if round_number <= len(self.rounds):
+            if self.rounds[round_number - 1] != trace:
+                raise RecordError(
+                    f"round {round_number} comes out otherwise than {self._folder.parent} has it: it was computed by "
+                    "another program or machine"
+                )
+            return
+        self.rounds.append(trace)
+        newest = [(key, astuple(span)) for key, span in timeline.items() if key[1] in (round_number - 1, round_number)]
+        self._append(["round", trace, newest])
+        os.fsync(self._file.fileno())
+
+    # frames
+
+    def _append(self, content: Any) -> int:
+        """Write one frame; where it begins."""
+        data, begun = msgpack.packb(content), self._size
+        size = len(data).to_bytes(SIZE_SIZE, "big")
+        frame = memoryview(size + _check(size, data) + data)
+        try:
+            while frame:
+                written = os.pwrite(self._file.fileno(), frame, self._size)
+                self._size, frame = self._size + written, frame[written:]
+        except OSError:
+            self._size = begun
+            os.ftruncate(self._file.fileno(), begun)
+            raise
+        return begun
+
+    def _read(self) -> None:
+        """Read all frames, and cut off what comes after the last whole one."""
+        found = read_frame(self._file.fileno(), 0)
+        if found is None:  # the process was killed before it had begun
+            os.ftruncate(self._file.fileno(), 0)
+            self._append(["begun", FORMAT, self._identity])
+            return
+        self._validate_begin(found[0])
+        answers: dict[int, dict[int, int]] = defaultdict(dict)  # by client and number: where the frame begins
+        batches: dict[Batch, set[tuple[int, int]]] = defaultdict(set)
+        while found is not None:
+            content, end = found
+            match content:
+                case ["answer", client, number, batch, plain]:
+                    if all(self._has(item) for item in read_answer(plain).contents()):
+                        answers[client][number] = self._size
+                        batches[Batch(*batch)].add((client, number))
+                case ["seal", key, nonce]:
+                    self._nonces[key] = nonce
+                case ["round", trace, _]:
+                    self.rounds.append(trace)
+                case ["resumed"]:
+                    self.resumptions += 1
+            self._size, found = end, read_frame(self._file.fileno(), end)
+        os.ftruncate(self._file.fileno(), self._size)
+        for batch, calls in batches.items():
+            if len(calls) < batch.size:
+                for client, number in calls:
+                    answers[client].pop(number)
+        for client, offsets in answers.items():
+            numbers = range(1, len(offsets) + 1)
+            missing = next((number for number in numbers if number not in offsets), len(offsets) + 1)
+            self._offsets[client] = array("Q", [offsets[number] for number in range(1, missing)])
+        self._find_states()
+
+    def _validate_begin(self, content: Any) -> None:
+        if content[:2] != ["begun", FORMAT]:
+            raise RecordError(f"{self._folder.parent} has a record of another format, so it cannot go on")
+        before = content[2]
+        for name in {**self._identity, **before}:
+            if before.get(name) != self._identity.get(name):
+                raise RecordError(
+                    f"{self._folder.parent} was begun with {name} {before.get(name)}, and this is {name} "
+                    f"{self._identity.get(name)}: it cannot go on with that"
+                )
+
+    def _find_states(self) -> None:
+        """Find the states that clients were left in, and delete those that were never whole, or are of no answer."""
+        for path in (self._folder / STATES).iterdir():
+            client, _, number = path.name.partition("-")
+            if not number.isdecimal() or int(number) > self.count(int(client)):
+                path.unlink()
+            else:
+                self._states[int(client)].add(int(number))
+
+    def _has(self, content: Content) -> bool:
+        return content.data is not None or self._content_path(content.hash).exists()
+
+    def _content_path(self, content_hash: Hash) -> Path:
+        return self._folder / CONTENTS / content_hash.hex()
+
+
+def read_timeline(folder: Path) -> dict[tuple[int, int], Span]:
+    """Who did what when in the rounds that were closed, by peer number and round; nothing where there is no record."""
+    timeline: dict[tuple[int, int], Span] = {}
+    with suppress(FileNotFoundError), (folder / LOG).open("rb") as file:
+        found = read_frame(file.fileno(), 0)
+        while found is not None:
+            content, end = found
+            if content[0] == "round":
+                timeline |= {(peer, number): Span(*times) for (peer, number), times in content[2]}
+            found = read_frame(file.fileno(), end)
+    return timeline
+
+
+def read_frame(descriptor: int, offset: int) -> tuple[Any, int] | None:
+    """Return the content of a frame and where it ends; None where there is no whole one."""
+    head = os.pread(descriptor, HEAD_SIZE, offset)
+    size = int.from_bytes(head[:SIZE_SIZE], "big")
+    end = offset + HEAD_SIZE + size
+    if len(head) < HEAD_SIZE or end > os.fstat(descriptor).st_size:
+        return None
+    data = os.pread(descriptor, size, offset + HEAD_SIZE)
+    return (msgpack.unpackb(data), end) if head[SIZE_SIZE:] == _check(head[:SIZE_SIZE], data) else None
+
+
+def _check(size: bytes, data: bytes) -> bytes:
+    return hashlib.sha256(size + data).digest()[:CHECK_SIZE]

@@ -1,0 +1,100 @@
+"""Checks of a run that is repeated: what one peer has found to be good is good for all.
+
+Each peer goes on to remember for itself what it has looked at, since what it does follows from that. Only the computing
+is saved.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.knowledge import Rules, missing_contents
+from fedchain.chain.state import State
+from fedchain.chain.transaction import Transaction
+from fedchain.chain.validation import validate_content
+from fedchain.crypto.keys import PublicKey, Signature
+from fedchain.node.core.checks import CHECKED_MAX, KNOWLEDGE_MAX, KNOWLEDGE_SIZE_MAX, Checks
+from fedchain.node.core.content_cache import Intern
+from fedchain.node.core.jobs import JobKey, Knowledge, Recompute
+
+
+class Remembered:
+    """What all peers of a simulation have found out: the newest of it."""
+
+    def __init__(self) -> None:
+        self._checked: OrderedDict[Hashable, None] = OrderedDict()  # signatures and posts that are good
+        self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
+
+    def has(self, identity: Hashable) -> bool:
+        """Whether somebody has found something to be good."""
+        return identity in self._checked
+
+    def keep(self, identity: Hashable) -> None:
+        """Somebody has."""
+        self._checked[identity] = None
+        if len(self._checked) > CHECKED_MAX:
+            self._checked.popitem(last=False)
+
+    def knowledge(self, key: JobKey) -> Knowledge | None:
+        """What somebody has recomputed."""
+        return self._knowledge.get(key)
+
+    def keep_knowledge(self, key: JobKey, knowledge: Knowledge) -> None:
+        """Somebody has recomputed this."""
+        self._knowledge[key] = knowledge
+        while len(self._knowledge) > 1 and (len(self._knowledge) > KNOWLEDGE_MAX or self._is_large()):
+            self._knowledge.popitem(last=False)
+
+    def _is_large(self) -> bool:
+        return sum(len(known.data) for known in self._knowledge.values()) > KNOWLEDGE_SIZE_MAX
+
+
+class RememberedChecks(Checks):
+    """One peer's checks, beside what all have found out.
+
+    Args:
+        genesis: the rules of the federation.
+        rules: the learning method's.
+        intern: finds the copy of a recomputed knowledge to hold.
+        remembered: by all peers.
+    """
+
+    def __init__(self, genesis: Genesis, rules: Rules, intern: Intern, remembered: Remembered) -> None:
+        super().__init__(genesis, rules, intern)
+        self._remembered = remembered
+
+    def recompute(self, job: Recompute) -> Knowledge:
+        """See :class:`Checks`. Posts that this peer has not looked at are looked at as if it had to compute."""
+        known = self._remembered.knowledge(job.key)
+        if known is None or missing_contents(job.state, job.transactions, job.contents.get):
+            known = super().recompute(job)
+            self._remembered.keep_knowledge(job.key, known)
+            return known
+        before = job.contents.get(job.state.knowledge_root, b"")
+        for post in job.transactions:
+            payload = job.contents[post.payload_hash]
+            self._check_post(self._genesis, self._rules, job.state, before, post, payload)
+        return known
+
+    def _check_post(
+        self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes
+    ) -> None:
+        identity = state.block_hash, transaction.hash
+        if identity in self._checked:
+            return
+        if self._remembered.has(identity):
+            validate_content(transaction.payload_hash, transaction.payload_size, payload)
+            self._pass(identity)
+            return
+        super()._check_post(genesis, rules, state, knowledge, transaction, payload)
+        self._remembered.keep(identity)
+
+    def _is_valid_signature(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:
+        identity = public_key, signature, message
+        if identity not in self._checked and self._remembered.has(identity):
+            self._pass(identity)
+            return True
+        valid = super()._is_valid_signature(public_key, signature, message)
+        if valid:
+            self._remembered.keep(identity)
+        return valid

@@ -1,0 +1,149 @@
+"""Runs that are interrupted and go on: ``python -m tests.soak resume [--rounds 60] [--moments 10] [--seed 1]``.
+
+One run of four peers, whose training is most of it, is interrupted at random moments, by SIGINT and SIGKILL in turn,
+and goes on each time. Trace, tip, metrics and pictures must be those of the run that was left alone, and what was spent
+beyond that run must be less than a tenth of it. Then one small run of every way of learning is interrupted, in this
+process, at random frames of its record.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fedchain.simulator.report import METRICS_FILE
+from fedchain.simulator.resume import RECORD
+from fedchain.simulator.run import load_learner, simulate
+from tests.simulator.interruptions import KINDS, found, play, scenario_of
+from tests.soak._figures import Figures, campaign
+
+SETTINGS = (
+    "--peers",
+    "4",
+    "--workers",
+    "2",
+    "--mining-attempts",
+    "16",
+    "--set",
+    "local_steps=3000",
+    "--iteration-s",
+    "0.0003",
+    "--test-every",
+    "5",
+)
+"""Of the long run. 3,000 steps take two seconds on a core of today."""
+
+SHARE_MAX = 0.1
+"""Processor time spent again, of that of the run left alone."""
+
+POLL_S = 0.05
+
+PR_SET_CHILD_SUBREAPER = 36
+"""Linux's prctl: orphans of this process's children become its own, so that their time is counted."""
+
+INTERRUPTIONS, FRAMES = 4, 12
+"""Of each small run, and the most frames that are written before each."""
+
+SAME = ("metrics.jsonl", "scenario.toml", "curves.png", "timeline.png", "classes.png")
+
+
+def main() -> None:
+    """Run the campaign."""
+    parser = argparse.ArgumentParser(prog="resume", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--moments", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    draw = random.Random(f"resume {options.seed}")
+    with campaign("resume") as (figures, folder):
+        interrupt_long_run(figures, folder, options.rounds, options.moments, draw)
+        for kind in KINDS:
+            interrupt_small_run(figures, folder, kind, draw)
+
+
+def interrupt_long_run(figures: Figures, folder: Path, rounds: int, moments: int, draw: random.Random) -> None:
+    """Interrupt one run at ``moments`` random moments: each a while after a random round was closed."""
+    whole_s, whole_cpu_s, _ = play_process(folder / "whole", rounds)
+    figures.show(f"left alone, {rounds} rounds take {whole_cpu_s:.0f} s of processor time in {whole_s:.0f} s")
+    out, spent_s, size = folder / "run", 0.0, 0
+    for place, after in enumerate(sorted(draw.randrange(rounds) for _ in range(moments))):
+        before, number = rounds_of(out), signal.SIGKILL if place % 2 else signal.SIGINT
+        interruption = after, draw.random() * whole_s / rounds, number
+        _, cpu_s, code = play_process(out, rounds, interruption)
+        spent_s += cpu_s
+        size = max(size, sum(path.stat().st_size for path in (out / RECORD).rglob("*") if path.is_file()))
+        figures.show(
+            f"round {before + 1} to {rounds_of(out)}: {cpu_s:.1f} s of processor time, {number.name}, exit code {code}"
+        )
+    _, cpu_s, code = play_process(out, rounds)
+    figures.require(code == 0, f"the last of them ends it: {cpu_s:.1f} s of processor time, exit code {code}")
+    again = (spent_s + cpu_s) / whole_cpu_s - 1
+    figures.show(f"the record took {size / 2**20:.1f} MiB at most")
+    figures.require(again < SHARE_MAX, f"{100 * again:.1f} % of processor time spent again in {moments} interruptions")
+    for name in SAME:
+        alike = (out / name).read_bytes() == (folder / "whole" / name).read_bytes()
+        figures.require(alike, f"{name} is byte for byte that of the run left alone")
+    result, expected = (json.loads((path / "result.json").read_text()) for path in (out, folder / "whole"))
+    result["wall_s"] = expected["wall_s"]
+    figures.require(result == expected, f"so are tip {result['tip'][:16]} and trace {result['trace_hash'][:16]}")
+
+
+def interrupt_small_run(figures: Figures, folder: Path, kind: str, draw: random.Random) -> None:
+    """Interrupt a small run of one way of learning at random frames of its record."""
+    scenario = scenario_of(kind)
+    whole = found(simulate(scenario, load_learner(scenario)))
+    frames = [draw.randrange(FRAMES) for _ in range(INTERRUPTIONS)]
+    got = [play(scenario, folder / kind, count) for count in (*frames, None)]
+    figures.require(got[:-1] == [None] * INTERRUPTIONS and got[-1] == whole, f"{kind}: after {frames} frames, the same")
+
+
+def play_process(
+    out: Path, rounds: int, interruption: tuple[int, float, signal.Signals] | None = None
+) -> tuple[float, float, int]:
+    """Begin a run, or go on with it, as a user does.
+
+    Args:
+        out: its folder.
+        rounds: how many it has.
+        interruption: after which round it comes, how many seconds after, and by which signal; None: there is none.
+
+    Returns:
+        Seconds, seconds of processor time of all its processes, and the exit code.
+    """
+    words = ["--resume"] if out.exists() else [*SETTINGS, "--rounds", str(rounds)]
+    command = [sys.executable, "-m", "fedchain", "simulate", *words, "--out", str(out)]
+    begun, before = time.perf_counter(), os.times()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while interruption is not None and process.poll() is None:
+            after, delay_s, number = interruption
+            if rounds_of(out) >= after and (out / RECORD).exists():
+                time.sleep(delay_s)
+                process.send_signal(number)
+                break
+            time.sleep(POLL_S)
+        code = process.wait()
+    while True:  # of a process that was killed, those that train come to this one
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    now = os.times()
+    cpu_s = now.children_user + now.children_system - before.children_user - before.children_system
+    return time.perf_counter() - begun, cpu_s, code
+
+
+def rounds_of(out: Path) -> int:
+    """How many rounds were closed."""
+    path = out / METRICS_FILE
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+if __name__ == "__main__":
+    main()
