@@ -116,9 +116,6 @@ def run_scenario(
             tracker.close()
         if record is not None:
             record.close()
-    if keep_models:
-        files = {member: model_path(folder.models, member) for member in range(scenario.peers)}
-        add_origins(files, learner.config, folder.chain, outcome)
     with step(console, "writing results and pictures"):
         folder.write_outcome(outcome, histogram, time.perf_counter() - started)
     if record is not None:
@@ -207,8 +204,10 @@ def simulate(
             outcome = simulation.run()
         if models_folder is not None:
             models_folder.mkdir(parents=True, exist_ok=True)
-            for job in [pool.save_model(client, model_path(models_folder, client)) for client in range(config.clients)]:
+            files = {client: model_path(models_folder, client) for client in range(config.clients)}
+            for job in [pool.save_model(client, path) for client, path in files.items()]:
                 job.result()
+            add_origins(files, config, genesis.chain_id, outcome)
         return outcome
     finally:
         pool.close()

@@ -115,8 +115,9 @@ class ModelFolder(ABC):
             raise ConfigurationError(self._why_none(member))
         found = self._local(member)
         if round_number not in (None, found.origin.round):
+            last = "its last round" if found.origin.round is None else f"round {found.origin.round}"
             raise ConfigurationError(
-                f"member {member}'s model is kept as it was after round {found.origin.round}, not after {round_number}"
+                f"member {member}'s model is kept as it was after {last}, not after {round_number}"
             )
         return found
 
@@ -179,11 +180,9 @@ class RunFolderModels(ModelFolder):
         return {}
 
     def _local(self, member: int) -> TrainedModel:
-        path = model_path(self._models, member)
-        model = read_file(path)
-        if model.origin is None:
-            raise ConfigurationError(f"{path} does not say where its model is from: the run ended before it could")
-        return TrainedModel(model.state, model.origin)
+        model = read_file(model_path(self._models, member))
+        unknown = origin_of(self.config, self.genesis.chain_id, member=member, round=None)
+        return TrainedModel(model.state, model.origin or unknown)
 
     def _why_none(self, member: int) -> str:
         if self.kept:

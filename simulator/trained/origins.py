@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.model_file import ModelState, read_model, write_model
@@ -41,17 +40,15 @@ def origin_of(config: LearningConfig, chain_id: bytes, *, member: int | None, **
     )
 
 
-def add_origins(files: Mapping[int, Path], config: LearningConfig, chain: Path, outcome: Outcome) -> None:
+def add_origins(files: Mapping[int, Path], config: LearningConfig, chain_id: bytes, outcome: Outcome) -> None:
     """Have the files of final models say where they are from, and how good the run found them.
 
     Args:
         files: of the clients, by number.
         config: the task of the run.
-        chain: folder of the run's chain.
+        chain_id: of the run's federation.
         outcome: what came out.
     """
-    with Store.open(chain, read_only=True) as store:
-        chain_id = store.genesis.chain_id
     for member, path in files.items():
         found: dict[str, Any] = {"round": None}
         if member in outcome.last_local:

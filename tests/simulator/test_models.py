@@ -153,6 +153,18 @@ def test_another_accuracy_than_the_run_s_is_told(runs: Runs, tmp_path: Path) -> 
     assert "the run measured 0." in result.stdout
 
 
+def test_a_file_of_another_program_in_their_place_has_no_history(runs: Runs, tmp_path: Path) -> None:
+    changed = tmp_path / "run"
+    shutil.copytree(runs / "dfpl", changed)
+    path = changed / "models" / "member-0.safetensors"
+    path.write_bytes(write_model(read_file(path).state))
+    answer = ask("evaluate", changed, "--member", 0)
+    assert answer["accuracy"] == ask("evaluate", runs / "dfpl", "--member", 0)["accuracy"]
+    assert answer["reported"] == {"accuracy": None, "test_accuracy": None}
+    refused = CliRunner().invoke(app, ["model", "evaluate", str(changed), "--member", "0", "--round", "1"])
+    assert refused.stderr == "fedchain: member 0's model is kept as it was after its last round, not after 1\n"
+
+
 def _header(path: Path) -> dict[str, str]:
     data = path.read_bytes()
     found: dict[str, str] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
