@@ -15,8 +15,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from fedchain.node.command import EXIT_BAD_INPUT
 from fedchain.simulator.report import METRICS_FILE
 from fedchain.simulator.resume import RECORD
 from fedchain.simulator.run import load_learner, simulate
@@ -24,20 +26,10 @@ from tests.simulator.interruptions import KINDS, found, play, scenario_of
 from tests.soak._figures import Figures, campaign
 
 SETTINGS = (
-    "--peers",
-    "4",
-    "--workers",
-    "2",
-    "--mining-attempts",
-    "16",
-    "--set",
-    "local_steps=3000",
-    "--iteration-s",
-    "0.0003",
-    "--test-every",
-    "5",
+    *("--peers", "4", "--workers", "2", "--mining-attempts", "16", "--test-every", "5"),
+    *("--iteration-s", "0.0003"),  # so that all of them train within a second
 )
-"""Of the long run. 3,000 steps take two seconds on a core of today."""
+"""Of the long run."""
 
 SHARE_MAX = 0.1
 """Processor time spent again, of that of the run left alone."""
@@ -47,8 +39,8 @@ POLL_S = 0.05
 PR_SET_CHILD_SUBREAPER = 36
 """Linux's prctl: orphans of this process's children become its own, so that their time is counted."""
 
-INTERRUPTIONS, FRAMES = 4, 12
-"""Of each small run, and the most frames that are written before each."""
+INTERRUPTIONS, FRAMES = 4, 4
+"""Of each small run, and fewer than so many frames are written before each."""
 
 SAME = ("metrics.jsonl", "scenario.toml", "curves.png", "timeline.png", "classes.png")
 
@@ -58,31 +50,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="resume", description=__doc__)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--moments", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=3000, help="local steps; 3,000 take a core of today two seconds")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes its background jobs deaf to it
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     draw = random.Random(f"resume {options.seed}")
     with campaign("resume") as (figures, folder):
-        interrupt_long_run(figures, folder, options.rounds, options.moments, draw)
+        settings = (*SETTINGS, "--rounds", str(options.rounds), "--set", f"local_steps={options.steps}")
+        interrupt_long_run(figures, folder, settings, options.rounds, options.moments, draw)
         for kind in KINDS:
             interrupt_small_run(figures, folder, kind, draw)
 
 
-def interrupt_long_run(figures: Figures, folder: Path, rounds: int, moments: int, draw: random.Random) -> None:
+def interrupt_long_run(
+    figures: Figures, folder: Path, settings: Sequence[str], rounds: int, moments: int, draw: random.Random
+) -> None:
     """Interrupt one run at ``moments`` random moments: each a while after a random round was closed."""
-    whole_s, whole_cpu_s, _ = play_process(folder / "whole", rounds)
+    whole_s, whole_cpu_s, _ = play_process(folder / "whole", settings)
     figures.show(f"left alone, {rounds} rounds take {whole_cpu_s:.0f} s of processor time in {whole_s:.0f} s")
     out, spent_s, size = folder / "run", 0.0, 0
-    for place, after in enumerate(sorted(draw.randrange(rounds) for _ in range(moments))):
+    for place, after in enumerate(sorted(draw.randrange(rounds - 1) for _ in range(moments))):
         before, number = rounds_of(out), signal.SIGKILL if place % 2 else signal.SIGINT
         interruption = after, draw.random() * whole_s / rounds, number
-        _, cpu_s, code = play_process(out, rounds, interruption)
+        _, cpu_s, code = play_process(out, settings, interruption)
         spent_s += cpu_s
         size = max(size, sum(path.stat().st_size for path in (out / RECORD).rglob("*") if path.is_file()))
         figures.show(
             f"round {before + 1} to {rounds_of(out)}: {cpu_s:.1f} s of processor time, {number.name}, exit code {code}"
         )
-    _, cpu_s, code = play_process(out, rounds)
+        figures.require(code not in (0, EXIT_BAD_INPUT), "which interrupted it")
+    _, cpu_s, code = play_process(out, settings)
     figures.require(code == 0, f"the last of them ends it: {cpu_s:.1f} s of processor time, exit code {code}")
     again = (spent_s + cpu_s) / whole_cpu_s - 1
     figures.show(f"the record took {size / 2**20:.1f} MiB at most")
@@ -105,19 +103,19 @@ def interrupt_small_run(figures: Figures, folder: Path, kind: str, draw: random.
 
 
 def play_process(
-    out: Path, rounds: int, interruption: tuple[int, float, signal.Signals] | None = None
+    out: Path, settings: Sequence[str], interruption: tuple[int, float, signal.Signals] | None = None
 ) -> tuple[float, float, int]:
     """Begin a run, or go on with it, as a user does.
 
     Args:
         out: its folder.
-        rounds: how many it has.
+        settings: options of a run that begins.
         interruption: after which round it comes, how many seconds after, and by which signal; None: there is none.
 
     Returns:
         Seconds, seconds of processor time of all its processes, and the exit code.
     """
-    words = ["--resume"] if out.exists() else [*SETTINGS, "--rounds", str(rounds)]
+    words = ["--resume"] if out.exists() else settings
     command = [sys.executable, "-m", "fedchain", "simulate", *words, "--out", str(out)]
     begun, before = time.perf_counter(), os.times()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
