@@ -32,8 +32,8 @@ log = logging.getLogger("fedchain.node")
 class Links(Protocol):
     """What a network knows of its connections."""
 
-    def last_heard(self, peer: PublicKey) -> float | None:
-        """When a peer was heard last, in seconds of the monotonic clock."""
+    def silence_s(self, peer: PublicKey) -> float | None:
+        """For how many seconds nothing has been heard of a peer; None: it was never heard."""
 
     def version_of(self, peer: PublicKey) -> str | None:
         """The program version that a peer told."""
@@ -181,14 +181,13 @@ def log_notice(notice: Notice) -> None:
 
 def _links(service: "Service", links: Links) -> dict[str, dict[str, Any]]:
     """When each connected peer was heard last, and what it runs."""
-    now_s = time.monotonic()
-    heard = {peer: links.last_heard(peer) for peer in service.peers}
+    silence = {peer: links.silence_s(peer) for peer in sorted(service.peers)}
     return {
         address(peer): {
-            "heard_s_ago": None if at_s is None else round(now_s - at_s, 1),
+            "heard_s_ago": None if silent_s is None else round(silent_s, 1),
             "version": links.version_of(peer),
         }
-        for peer, at_s in sorted(heard.items())
+        for peer, silent_s in silence.items()
     }
 
 

@@ -230,9 +230,13 @@ class Libp2pNetwork:
         self.host.swarm.drop(peer_id(peer))
         self._on_disconnected(peer_id(peer))
 
-    def last_heard(self, peer: PublicKey) -> float | None:
-        """When a peer was heard last, in seconds on the loop's clock; None: never since the start."""
-        return self._hearing.last_s(peer)
+    def silence_s(self, peer: PublicKey) -> float | None:
+        """For how many seconds nothing has been heard of a peer; None: it was never heard since the start.
+
+        It is no moment, because nobody else reads the loop's clock: it begins at a random number.
+        """
+        last_s = self._hearing.last_s(peer)
+        return None if last_s is None else trio.current_time() - last_s
 
     def version_of(self, peer: PublicKey) -> str | None:
         """The version of a peer's program, as it told it last; None: it has not yet."""
