@@ -77,6 +77,8 @@ def new_genesis(
         if task:
             use_current_folder()
         rule = choose_aggregator(config, aggregator, centralized=centralized)
+        if rule is AggregatorRule.DEDICATED and len(member) == 1:
+            raise NodeConfigError(f"{method} has a dedicated aggregator, the last member: name those with data, too")
         config = with_shapes(replace(config, clients=len(member) - (rule is AggregatorRule.DEDICATED)))
         config.validate()
         members = [public_key_from_address(text) for text in member]

@@ -91,6 +91,12 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, words: tuple[str, ...], said
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_aggregator_without_anybody_to_aggregate_is_said(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["genesis", "new", str(tmp_path / "g"), *MEMBERS[:2], "--method", "fedict"])
+    assert result.exit_code == 2
+    assert result.stderr == "fedchain: fedict has a dedicated aggregator, the last member: name those with data, too\n"
+
+
 # help
 
 
