@@ -39,7 +39,6 @@ from fedchain.simulator.report import CHAIN_FOLDER, MODELS_FOLDER, RunFolder
 from fedchain.simulator.run import STARTING, load_learner, model_path
 from fedchain.simulator.run import simulate as run_simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
-from fedchain.simulator.trained.origins import add_origins
 
 if TYPE_CHECKING:
     import pandas
@@ -289,9 +288,6 @@ class _Order:
                 models_folder=folder / MODELS_FOLDER if self._keep_models else None,
                 stop=stop,
             )
-            if self._keep_models:
-                files = {member: model_path(folder / MODELS_FOLDER, member) for member in range(self.scenario.peers)}
-                add_origins(files, learner.config, folder / CHAIN_FOLDER, outcome)
             if written is not None:
                 written.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)
         except BaseException:
