@@ -120,7 +120,7 @@ def inversion(
         folder = out or free_folder("inversion")
         write_folder(folder, title, findings)
         show(console, title, rows)
-        console.print(f"written to {folder}")
+        console.print(f"written to {folder}", soft_wrap=True)
         if as_json:
             import json
 

@@ -125,7 +125,7 @@ def reproduce_resources(
         curves = {entry.cell.name: entry.trials for entry in entries if entry.cell.figure == figure}
         draw_trials(curves, folder / f"{figure}.png")
     console.print(text, markup=False, soft_wrap=True)
-    console.print(f"written to {folder}")
+    console.print(f"written to {folder}", soft_wrap=True)
     return entries
 
 

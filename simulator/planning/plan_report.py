@@ -241,7 +241,7 @@ def _search(
     console.print(Fitted(table))
     if options.out is not None:
         write_trials(options.out, trials, f"α = {budget.iteration_s:g} s, β = {budget.mining_s:g} s")
-        console.print(f"written to {options.out}")
+        console.print(f"written to {options.out}", soft_wrap=True)
     return trials
 
 

@@ -72,7 +72,7 @@ def reproduce(
     write_rounds(folder / "rounds.csv", experiment, results, overrides)
     draw(experiment, entries, results, overrides, folder)
     console.print(text, markup=False, soft_wrap=True)
-    console.print(f"written to {folder}")
+    console.print(f"written to {folder}", soft_wrap=True)
     return entries
 
 

@@ -30,7 +30,7 @@ class Console(RichConsole):
 def step(console: RichConsole, text: str) -> Iterator[None]:
     """Say what is done inside: beside something that moves on a terminal, in a line elsewhere."""
     if not console.is_terminal:
-        console.print(text)
+        console.print(text, soft_wrap=True)
         yield
         return
     with console.status(text):

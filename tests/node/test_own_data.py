@@ -29,7 +29,7 @@ MEMBERS = [word for key in keys(2) for word in ("--member", address(key.public_k
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the tutorial's ``mytask.py`` and the key of a member; it is the current one."""
-    code, _ = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "mytask.py").write_text(code, encoding="utf-8")
     keys(2)[0].save(tmp_path / "key.pem")
     monkeypatch.chdir(tmp_path)
@@ -109,7 +109,7 @@ def test_the_genesis_has_the_shapes_and_nothing_of_the_function(here: Path) -> N
     assert config.shapes.parameters[0] == ("hidden.weight", (16, 8))
     assert (config.shapes.embedding_size, config.shapes.classes, config.shapes.input_shape) == (16, 3, (8,))
     assert learning_to_genesis(config) == genesis.learning
-    assert "hidden.weight" in done("genesis", "show", "genesis")
+    assert "hidden.weight" in done("genesis", "show", "genesis", "--json")
 
 
 def test_the_largest_payload_has_room_for_the_model(here: Path) -> None:
