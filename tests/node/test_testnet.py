@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -105,6 +106,7 @@ class Story:
     """Of the others when the killed node came back."""
 
 
+@pytest.mark.slow
 def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) -> None:
     with told(tmp_path / "net") as story:
         check_the_killed_and_the_late_node_have_the_same_head(story)

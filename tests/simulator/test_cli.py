@@ -223,7 +223,14 @@ scenario = { rounds = 100000, peers = 3, workers = 1, proof_function = "sha256d"
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),
+        (signal.SIGKILL, -9),
+    ],
+)
 def test_an_experiment_that_is_ended_or_killed_leaves_no_process(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:

@@ -15,6 +15,8 @@ from fedchain.simulator.scenario import Fault, Scenario
 from tests.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 50
+QUICK = 25
+"""So many of them are played before a change lands, all by `make test`."""
 ROUNDS = 8
 SPLIT_S, HEAL_S = 12.0, 42.0
 SETTLED_S = SPLIT_S + 4.0
@@ -94,7 +96,9 @@ class Watched:
             self.simulation.loop.call_later(0.25, self._wait_for_agreement)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed >= QUICK else []) for seed in range(SEEDS)]
+)
 def test_the_federation_survives(seed: int) -> None:
     scenario = draw_scenario(seed)
     watched = Watched(scenario)
