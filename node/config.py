@@ -1,20 +1,23 @@
 """What the operator of a node chooses, from flags or a TOML file. What peers agree on is in the genesis document."""
 
 import ast
-import difflib
 import inspect
-import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from fedchain.node.tables import build, read_toml
 
 CHAIN_FOLDER = "chain"
 """Where the chain is, in the data folder."""
 
 RECENT_MIB_MAX = 2**20
 """More mebibytes than this are taken for bytes."""
+
+NEEDED = ("genesis", "key", "data")
+"""Settings without which there is no node."""
 
 LOG_FORMATS = ("text", "json")
 """How log lines are written."""
@@ -70,30 +73,12 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> NodeConfig:
     """Read a settings file (none: nothing) and put ``overrides`` over it; raises NodeConfigError."""
     values: dict[str, Any] = {} if path is None else read_toml(path, NodeConfigError)
     values |= overrides
-    known = {item.name: item for item in fields(NodeConfig)}
-    for name, value in values.items():
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-            raise NodeConfigError(f"there is no setting {name!r}; {hint}")
-        values[name] = _read_value(name, value, known[name].type)
-    for name in ("genesis", "key", "data"):
-        if not values.get(name):
+    config = build(NodeConfig, dict.fromkeys(NEEDED, "") | values, str(path or "node"), NodeConfigError)
+    for name in NEEDED:
+        if not getattr(config, name):
             raise NodeConfigError(f"{name} is missing; give --{name} or write it into the settings file")
-    config = NodeConfig(**values)
     _validate(config)
     return config
-
-
-def _read_value(name: str, value: Any, kind: Any) -> Any:
-    """A value of a settings file or flag as its field has it; raises NodeConfigError."""
-    if type(value) is kind:
-        return value
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind not in (str, bool, int, float) and isinstance(value, list | tuple) and all(type(v) is str for v in value):
-        return tuple(value)
-    raise NodeConfigError(f"{name} is {value!r}, which is of the wrong type")
 
 
 def _validate(config: NodeConfig) -> None:
@@ -107,16 +92,6 @@ def _validate(config: NodeConfig) -> None:
     for name in ("wait_for", "stop_patience"):
         if getattr(config, name) < 0:
             raise NodeConfigError(f"{name} is {getattr(config, name)}, it must be at least 0")
-
-
-def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:
-    """Read a TOML file; raises what ``refuse`` makes of one clear line."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise refuse(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # beside TOML's own: no UTF-8, endless digits, endless brackets
-        raise refuse(f"{path} is not TOML: {error}") from None
 
 
 def field_texts(kind: type) -> dict[str, str]:

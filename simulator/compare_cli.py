@@ -8,9 +8,9 @@ from typing import Any
 import typer
 
 from fedchain.node.command import RUNS_FOLDER, clear_errors
-from fedchain.node.config import read_toml
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
 from fedchain.node.learning_options import optional
+from fedchain.node.tables import read_toml
 from fedchain.simulator.cli import scenario_options, under_headings
 from fedchain.simulator.scenario import ScenarioError
 

@@ -3,19 +3,19 @@
 This module imports nothing heavy, so that ``fedchain --help`` answers at once.
 """
 
-import difflib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.registry import FILE_SUFFIX
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
-from fedchain.node.config import field_texts, read_toml
+from fedchain.node.config import field_texts
+from fedchain.node.tables import build, nearest, read_toml
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
 
 if TYPE_CHECKING:
@@ -285,8 +285,7 @@ def scenario_from_dict(values: Mapping[str, Any]) -> Scenario:
     task = values.get("task")
     if isinstance(task, str) and task:
         values = {"dataset": OWN, "name": _name_of_task(task)} | dict(values)
-    scenario: Scenario = build(Scenario, values, "scenario")
-    return scenario
+    return build(Scenario, values, "scenario", ScenarioError)
 
 
 def _name_of_task(task: str) -> str:
@@ -301,64 +300,6 @@ def field_help(kind: type) -> dict[str, str]:
     """The docstring under each field of a dataclass; of a scenario's learning fields, what LearningConfig says."""
     texts = (field_texts(LearningConfig) if kind is Scenario else {}) | field_texts(kind)
     return {item.name: texts[item.name] for item in fields(kind)}
-
-
-def build(kind: Any, values: Any, name: str) -> Any:
-    """Build a dataclass from a table of a TOML file; what has a default may be absent.
-
-    Args:
-        kind: the dataclass; its fields may be numbers, texts, truth values, arrays, tables and other such dataclasses.
-        values: the table.
-        name: what it is called in messages.
-
-    Raises:
-        ScenarioError: for the first key that is unknown or missing, or the first value of the wrong type.
-    """
-    if not isinstance(values, Mapping):
-        raise ScenarioError(f"{name} is {values!r}, it must be a table")
-    known = {item.name: item for item in fields(kind)}
-    for key in values:
-        if key not in known:
-            raise ScenarioError(f"{name} has no key {key!r}{nearest(key, known)}")
-    for key, item in known.items():
-        if item.default is MISSING and item.default_factory is MISSING and key not in values:
-            raise ScenarioError(f"{name} lacks the key {key!r}")
-    return kind(**{key: _convert(f"{name} {key}", known[key].type, value) for key, value in values.items()})
-
-
-def nearest(word: str, known: Any) -> str:
-    """A hint at the known word that looks most like ``word``."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
-
-
-def _convert(name: str, expected: Any, value: Any) -> Any:
-    """Accept ``value`` if it is of the annotated type; an integer may stand for a float, an array for a tuple."""
-    if type(value) is int and value.bit_length() > 64:
-        raise ScenarioError(f"{name} holds an integer of {value.bit_length()} bits, at most 64 are allowed")
-    if expected is float and type(value) is int:
-        return float(value)
-    if expected in (int, float, str, bool):
-        if type(value) is not expected:
-            raise ScenarioError(f"{name} is {value!r}, it must be of type {expected.__name__}")
-        return value
-    if is_dataclass(expected):
-        return value if isinstance(value, cast(type, expected)) else build(expected, value, name)
-    container, items = get_origin(expected), get_args(expected)
-    if container is Mapping:
-        if not isinstance(value, Mapping):
-            raise ScenarioError(f"{name} is {value!r}, it must be a table")
-        return {key: _convert(f"{name} {key}", items[1], item) for key, item in value.items()}
-    if container in (tuple, Sequence):
-        kinds = items if container is tuple and items[-1] is not Ellipsis else None
-        if not isinstance(value, list | tuple) or (kinds is not None and len(value) != len(kinds)):
-            count = "" if kinds is None else f" of {len(kinds)}"
-            raise ScenarioError(f"{name} is {value!r}, it must be an array{count}")
-        return tuple(
-            _convert(f"{name}[{place}]", items[0] if kinds is None else kinds[place], item)
-            for place, item in enumerate(value)
-        )
-    return value
 
 
 def _validate_clock(name: str, clock: Clock, peers: int) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from fedchain.node.tables import nearest
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.scenario import Scenario, ScenarioError, nearest
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 log = logging.getLogger("fedchain.simulator")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.learning.convergence.theory import Budget
-from fedchain.node.config import read_toml
+from fedchain.node.tables import build, read_toml
 from fedchain.simulator.planning.search import CRITERIA, Trial, best_trial, draw_trials, search
-from fedchain.simulator.scenario import Scenario, ScenarioError, build, scenario_from_dict
+from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 from fedchain.terminal import Console
 
 KIND = "resources"
@@ -90,7 +90,7 @@ class ResourceEntry:
 
 def load_resources(path: Path) -> ResourceTable:
     """Read a file; raises ScenarioError with one clear line, ConfigurationError for impossible times."""
-    table: ResourceTable = build(ResourceTable, read_toml(path, ScenarioError), str(path))
+    table = build(ResourceTable, read_toml(path, ScenarioError), str(path), ScenarioError)
     if not table.seeds or min(table.rounds, default=0) < 1:
         raise ScenarioError(f"{path} seeds and rounds must hold numbers, those of rounds at least 1")
     for place, cell in enumerate(table.cells):

@@ -9,8 +9,9 @@ from typing import Any
 import tomli_w
 
 from fedchain.learning.registry import hyperparameter_names, load_method
+from fedchain.node.tables import nearest
 from fedchain.simulator.reproduction.experiment import METRICS, Cell, Column, Experiment, Variant
-from fedchain.simulator.scenario import Scenario, ScenarioError, nearest
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 SWEPT_MAX = 1_000
 """More cells than this are taken for a mistake."""

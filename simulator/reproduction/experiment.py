@@ -11,9 +11,9 @@ from typing import Any
 
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.partition.split import class_range
-from fedchain.node.config import read_toml
+from fedchain.node.tables import build, nearest, read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.scenario import Scenario, ScenarioError, build, nearest, scenario_from_dict
+from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 
 STATISTICS = ("best", "last", "last5", "mean", "reach")
 """What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
@@ -220,7 +220,7 @@ def key_of(scenario: Scenario) -> str:
 
 def load_experiment(path: Path) -> Experiment:
     """Read an experiment file; raises ScenarioError with one clear line."""
-    experiment: Experiment = build(Experiment, read_toml(path, ScenarioError), str(path))
+    experiment = build(Experiment, read_toml(path, ScenarioError), str(path), ScenarioError)
     try:
         validate_experiment(experiment)
     except ScenarioError as error:

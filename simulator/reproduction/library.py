@@ -3,8 +3,8 @@
 from importlib.resources import files
 from pathlib import Path
 
-from fedchain.node.config import read_toml
-from fedchain.simulator.scenario import ScenarioError, nearest
+from fedchain.node.tables import nearest, read_toml
+from fedchain.simulator.scenario import ScenarioError
 
 
 def experiment_files() -> dict[str, Path]:

@@ -32,7 +32,7 @@ from fedchain.learning.registry import load_method, name_method, use_current_fol
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import build_own_module, load_task
-from fedchain.node.config import read_toml
+from fedchain.node.tables import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.report import CHAIN_FOLDER, MODELS_FOLDER, RunFolder

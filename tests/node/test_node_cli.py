@@ -231,7 +231,7 @@ def test_files_that_are_missing(here: Path) -> None:
 
 def test_a_setting_that_is_not_known(here: Path) -> None:
     (here / "node.toml").write_text('genesys = "genesis"\n', encoding="utf-8")
-    assert refused("node", "start", "node.toml") == "there is no setting 'genesys'; did you mean 'genesis'?"
+    assert refused("node", "start", "node.toml") == "node.toml has no key 'genesys'; did you mean 'genesis'?"
 
 
 def test_a_port_in_use(here: Path) -> None:

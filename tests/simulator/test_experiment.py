@@ -15,7 +15,7 @@ from fedchain.__main__ import app
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.privacy.gaussian import compose, epsilon_of, mu_of
 from fedchain.learning.registry import build_method
-from fedchain.node.config import read_toml
+from fedchain.node.tables import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.experiment import Experiment, first_seeds, key_of, load_experiment

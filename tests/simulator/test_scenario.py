@@ -15,7 +15,6 @@ from fedchain.simulator.scenario import (
     ScenarioError,
     field_help,
     load_scenario,
-    nearest,
     scenario_from_dict,
 )
 
@@ -60,7 +59,6 @@ def test_an_unknown_key_is_answered_with_the_nearest_one() -> None:
         scenario_from_dict({"peeers": 3})
     with pytest.raises(ScenarioError, match=r"faults\[0\] has no key 'when'; known are at_s, kind, peers, factor"):
         scenario_from_dict({"faults": [{"when": 3}]})
-    assert nearest("zzzz", ("one", "two")) == "; known are one, two"
 
 
 @pytest.mark.parametrize(

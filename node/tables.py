@@ -1,0 +1,116 @@
+"""Tables of TOML files, made into dataclasses. Whatever is wrong in them is told in one line, with its place."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+Table = TypeVar("Table")
+
+INTEGER_BITS = 64
+"""What an integer may have; TOML promises no more."""
+
+
+def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:
+    """Read a TOML file; raises what ``refuse`` makes of one clear line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise refuse(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # beside TOML's own: no UTF-8, endless digits, endless brackets
+        raise refuse(f"{path} is not TOML: {error}") from None
+
+
+def build(kind: type[Table], table: Any, name: str, refuse: Callable[[str], Exception]) -> Table:
+    """Build a dataclass from a table; what has a default may be absent, an integer may stand for a float.
+
+    Args:
+        kind: the dataclass; its fields may be numbers, texts, truth values, arrays, tables and other such dataclasses.
+        table: its values by name.
+        name: what the table is called in messages.
+        refuse: makes the error of one line.
+
+    Raises:
+        Exception: what ``refuse`` makes, for a key that is unknown or missing, or a value of the wrong type.
+    """
+    import msgspec  # only who reads a table waits for it
+
+    for place, text in _overlooked(kind, table, name):
+        raise refuse(f"{place} {text}")
+    try:
+        return msgspec.convert(table, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise refuse(_explain(str(error), table, name)) from None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint at the known word that looks most like ``word``."""
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
+
+
+def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
+    """What msgspec passes over, in a table and those in it: keys that no field is called by, and endless integers."""
+    if not isinstance(table, Mapping):
+        return
+    known = {item.name: item for item in fields(kind)}
+    for key, value in table.items():
+        if key not in known:
+            yield name, f"has no key {key!r}{nearest(key, known)}"
+            continue
+        if (bits := _bits(value)) > INTEGER_BITS:
+            yield f"{name} {key}", f"holds an integer of {bits} bits, at most {INTEGER_BITS} are allowed"
+        (inner, *_) = get_args(known[key].type) or (None,)
+        if is_dataclass(inner) and isinstance(value, Sequence):
+            for place, row in enumerate(value):
+                yield from _overlooked(inner, row, f"{name} {key}[{place}]")
+
+
+def _bits(value: Any) -> int:
+    """The length of the longest integer in a value."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return max(map(_bits, value), default=0)
+    return value.bit_length() if isinstance(value, int) else 0
+
+
+def _explain(error: str, table: Any, name: str) -> str:
+    """What msgspec found wrong, such as "Expected `int`, got `str` - at `$.faults[0].peers`", with the value."""
+    what, _, path = error.partition(" - at ")
+    places = _places(name, table, re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path))
+    if missing := re.search(r"missing required field `(\w+)`", what):
+        return f"{next(places)[0]} lacks the key {missing[1]!r}"
+    expected, got = re.findall(r"`(.*?)`", what)[0], re.findall(r"`(.*?)`", what)[-1]
+    place, value = next((place, value) for place, value in places if _type_name(value) == got)
+    wanted = {"array": "an array", "object": "a table"}.get(expected, f"of type {expected.replace(' | ', ', ')}")
+    length = re.search(r" of length \d+", what)
+    return f"{place} is {value!r}, it must be {wanted}{length[0].replace(' length', '') if length else ''}"
+
+
+def _places(name: str, value: Any, steps: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+    """What a path leads to: how each place is called, and what is there.
+
+    Where a table's values are all of one type, msgspec does not tell the key, and the path leads to several places.
+    """
+    if not steps:
+        yield name, value
+        return
+    (key, index), *others = steps
+    if index == "...":
+        for each, item in value.items():
+            yield from _places(f"{name} {each}", item, others)
+    elif key:
+        yield from _places(f"{name} {key}", value[key], others)
+    elif int(index) < len(value):
+        yield from _places(f"{name}[{index}]", value[int(index)], others)
+
+
+def _type_name(value: Any) -> str:
+    """What msgspec calls the type of a value."""
+    names: dict[type, str] = {list: "array", tuple: "array", dict: "object"}
+    return names.get(type(value), type(value).__name__)

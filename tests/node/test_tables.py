@@ -1,0 +1,78 @@
+"""Tables of TOML files: each mistake is told with its place, what is there, and what would be right."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from fedchain.node.tables import build, nearest
+
+
+class TableError(Exception):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    at_s: float
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    count: int = 0
+    ratio: float = 0.0
+    pair: tuple[int, int] = (0, 0)
+    rows: tuple[Row, ...] = ()
+    settings: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    numbers: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    anything: Mapping[str, Any] = field(default_factory=dict)
+
+
+def test_what_is_right_is_taken_as_it_is() -> None:
+    table = {
+        "ratio": 3,
+        "pair": [1, 2],
+        "rows": [{"at_s": 1, "names": ["a"]}],
+        "settings": {"a": True, "b": 2, "c": 2.5, "d": "x"},
+        "numbers": {"a": [1, 2.5]},
+        "anything": {"a": [1, "x"]},
+    }
+    whole = build(Whole, table, "it", TableError)
+    assert (type(whole.ratio), whole.ratio, whole.pair, whole.rows) == (
+        float,
+        3.0,
+        (1, 2),
+        (Row(at_s=1, names=("a",)),),
+    )
+    assert [type(value) for value in whole.settings.values()] == [bool, int, float, str]
+    assert (whole.numbers, whole.anything) == ({"a": [1.0, 2.5]}, {"a": [1, "x"]})
+    assert build(Whole, {"rows": whole.rows}, "it", TableError).rows == whole.rows, "what is built already may stay"
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (3, "it is 3, it must be a table"),
+        ({"cuont": 3}, "it has no key 'cuont'; did you mean 'count'?"),
+        ({"rows": [{"at_s": 1.0}, {"when": 1}]}, "it rows[1] has no key 'when'; known are at_s, names"),
+        ({"rows": [{}]}, "it rows[0] lacks the key 'at_s'"),
+        ({"rows": [3]}, "it rows[0] is 3, it must be a table"),
+        ({"rows": [{"at_s": 1.0, "names": ["a", 2]}]}, "it rows[0] names[1] is 2, it must be of type str"),
+        ({"count": 2**64}, "it count holds an integer of 65 bits, at most 64 are allowed"),
+        ({"anything": {"a": [{"b": -(2**70)}]}}, "it anything holds an integer of 71 bits, at most 64 are allowed"),
+        ({"pair": [1]}, "it pair is [1], it must be an array of 2"),
+        ({"settings": {"a": 1, "b": [2]}}, "it settings b is [2], it must be of type bool, int, float, str"),
+        ({"numbers": {"a": [1.0], "b": [1.0, "x"]}}, "it numbers b[1] is 'x', it must be of type float"),
+        ({"numbers": {"a": [1.0], "b": "x"}}, "it numbers b is 'x', it must be an array"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(table: Any, message: str) -> None:
+    with pytest.raises(TableError) as caught:
+        build(Whole, table, "it", TableError)
+    assert str(caught.value) == message
+
+
+def test_a_word_that_looks_like_none_is_answered_with_all() -> None:
+    assert nearest("zzzz", ("one", "two")) == "; known are one, two"
