@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedchain.node")
 
-SOCKET = "status.sock"
+SOCKET, NEW_SOCKET = "status.sock", "status.next"
+"""Where a node answers, and the name of that until it listens."""
+
 ANSWER_TIMEOUT_S = 5.0
 REQUEST_SIZE_MAX = 1_024
 """Bytes of a question, the end of its line included."""
@@ -48,7 +50,8 @@ class Doorkeeper(Protocol):
 async def answer_status(folder: Path, service: "Service", doorkeeper: Doorkeeper | None = None) -> None:
     """Answer every question on the socket in ``folder`` until cancelled; raises NodeConfigError."""
     path = _socket_path(folder)
-    path.unlink(missing_ok=True)
+    new = path.with_name(NEW_SOCKET)
+    new.unlink(missing_ok=True)
 
     async def serve(stream: SocketStream) -> None:
         try:
@@ -59,7 +62,8 @@ async def answer_status(folder: Path, service: "Service", doorkeeper: Doorkeeper
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
             log.debug("whoever asked did not wait for the answer")
 
-    async with await anyio.create_unix_listener(path, mode=0o600) as listener:
+    async with await anyio.create_unix_listener(new, mode=0o600) as listener:
+        new.rename(path)  # whoever finds it is heard
         try:
             await listener.serve(serve)
         finally:

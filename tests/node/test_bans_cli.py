@@ -82,7 +82,6 @@ def beside(folder: Path, keeper: Keeper | None, visit: Callable[[], None]) -> No
             tasks.start_soon(answer_status, folder, cast(Service, Talker()), keeper)
             while not (folder / SOCKET).exists():
                 await anyio.sleep(0.005)
-            await anyio.wait_all_tasks_blocked()
             await to_thread.run_sync(visit)
             tasks.cancel_scope.cancel()
 
