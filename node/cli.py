@@ -1,7 +1,7 @@
 """``fedchain node``: running peers on a real network. Nothing heavy is imported before a command runs."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.check_cli import check
-from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, TASK_HELP, GroupedCommand, clear_errors, free_folder
+from fedchain.node.command import EXIT_DIFFERENT, GroupedCommand, clear_errors, free_folder
 from fedchain.node.folders_cli import list_nodes
 from fedchain.node.keys_cli import unlock_key
 from fedchain.node.learning_options import with_learning_options
@@ -74,6 +74,7 @@ def status(
 @node_app.command("testnet", cls=GroupedCommand)
 @with_learning_options
 def run_local(
+    *,
     peers: Annotated[
         int,
         typer.Option(min=1, help="Nodes with data; a dedicated aggregator is one more.", rich_help_panel="Federation"),
@@ -83,15 +84,7 @@ def run_local(
     centralized: Annotated[
         bool, typer.Option("--centralized", help=CENTRALIZED_HELP, rich_help_panel="Federation")
     ] = False,
-    method: Annotated[str, typer.Option(help="Learning method.", rich_help_panel="Learning")] = "dfpl",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter.", rich_help_panel="Learning"),
-    ] = None,
-    encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP, rich_help_panel="Learning")] = "",
-    seed: Annotated[int, typer.Option(help="Root of the randomness of learning.", rich_help_panel="Learning")] = 0,
-    dataset: Annotated[str, typer.Option(help="Data set [default: digits].", rich_help_panel="Data")] = "",
-    task: Annotated[str, typer.Option(help=TASK_HELP, rich_help_panel="Data")] = "",
+    learning: Callable[[], Mapping[str, Any]],
     data_dir: Annotated[
         str, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.", rich_help_panel="Data")
     ] = "",
@@ -102,26 +95,14 @@ def run_local(
     out: Annotated[
         Path | None, typer.Option(help="Folder to create; default: runs/testnet.", rich_help_panel="Output")
     ] = None,
-    *,
-    learning: Mapping[str, Any],
 ) -> None:
     """Run real node processes on this machine's loopback interface until the last round is closed."""
     with clear_errors():
-        from fedchain.learning.config import OWN, LearningConfig
-        from fedchain.node.task import read_settings, with_shapes
+        from fedchain.learning.config import LearningConfig
+        from fedchain.node.task import with_shapes
         from fedchain.node.testnet import run_testnet
 
-        config = LearningConfig(
-            method=method,
-            hyperparameters=read_settings(setting or [], encryption),
-            dataset=dataset or (OWN if task else "digits"),
-            task=task,
-            data_dir=data_dir,
-            clients=peers,
-            seed=seed,
-            **learning,
-        )
-        config = with_shapes(config)
+        config = with_shapes(LearningConfig(clients=peers, data_dir=data_dir, **learning()))
         rule = choose_aggregator(config, aggregator, centralized=centralized)
         config.validate()
         folder = out or free_folder("testnet")
@@ -149,7 +130,7 @@ def repair_chain(
     """Check all that a node has stored, and keep what is sound; what is missing is fetched when it starts."""
     with clear_errors():
         from fedchain.chain.storage.repair import describe_repair, repair
-        from fedchain.node.config import CHAIN_FOLDER
+        from fedchain.node.layout import CHAIN_FOLDER
         from fedchain.node.run import read_genesis
 
         chain = folder / CHAIN_FOLDER

@@ -1,8 +1,10 @@
 """What all commands share: errors in one line, exit codes, and folders that are named for the user."""
 
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,17 @@ class GroupedCommand(TyperCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+
+
+def with_parameters(
+    command: Callable[..., None], wrapped: Callable[..., None], name: str, added: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
+    """Have ``wrapped`` stand for ``command``, with other parameters in place of the one called ``name``."""
+    own = inspect.signature(command).parameters.values()
+    places = ([item] if item.name != name else added for item in own)
+    wrapped.__signature__ = inspect.Signature([*chain.from_iterable(places)])  # type: ignore[attr-defined]
+    wrapped.__doc__ = command.__doc__
+    return wrapped
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.node.command import with_parameters
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -121,13 +123,7 @@ def with_consensus_options(command: Callable[..., None]) -> Callable[..., None]:
         chosen = {setting.name: given.pop(setting.name) for setting in SETTINGS}
         command(**given, consensus=chosen)
 
-    own = [item for item in inspect.signature(command).parameters.values() if item.name != "consensus"]
-    learning = [item for item in own if item.name == "learning"]
-    added = [_parameter(setting) for setting in SETTINGS]
-    signature = inspect.Signature([*(item for item in own if item not in learning), *added, *learning])
-    wrapped.__signature__ = signature  # type: ignore[attr-defined]
-    wrapped.__doc__ = command.__doc__
-    return wrapped
+    return with_parameters(command, wrapped, "consensus", map(_parameter, SETTINGS))
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:

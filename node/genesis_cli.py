@@ -1,13 +1,13 @@
 """``fedchain genesis``: founding a federation. Nothing heavy is imported before a command runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
-from fedchain.node.command import ENCRYPTION_HELP, TASK_HELP, GroupedCommand, clear_errors
+from fedchain.node.command import GroupedCommand, clear_errors
 from fedchain.node.consensus_options import with_consensus_options
 from fedchain.node.learning_options import with_learning_options
 
@@ -21,6 +21,7 @@ genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 @with_consensus_options
 def new_genesis(
     path: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
+    *,
     member: Annotated[list[str], typer.Option(help=MEMBER_HELP, rich_help_panel="Federation")],
     name: Annotated[
         str, typer.Option(help="What people call the federation.", rich_help_panel="Federation")
@@ -29,17 +30,7 @@ def new_genesis(
     centralized: Annotated[
         bool, typer.Option("--centralized", help=CENTRALIZED_HELP, rich_help_panel="Federation")
     ] = False,
-    method: Annotated[str, typer.Option(help="Learning method.", rich_help_panel="Learning")] = "dfpl",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter of the method.", rich_help_panel="Learning"),
-    ] = None,
-    encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP, rich_help_panel="Learning")] = "",
-    seed: Annotated[int, typer.Option(help="Root of the randomness of learning.", rich_help_panel="Learning")] = 0,
-    dataset: Annotated[str, typer.Option(help="Data set [default: digits].", rich_help_panel="Data")] = "",
-    task: Annotated[str, typer.Option(help=TASK_HELP, rich_help_panel="Data")] = "",
-    *,
-    learning: Mapping[str, Any],
+    learning: Callable[[], Mapping[str, Any]],
     consensus: Mapping[str, Any],
 ) -> None:
     """Write the founding document of a federation, and print its chain id.
@@ -55,30 +46,24 @@ def new_genesis(
         from fedchain.chain.genesis import AggregatorRule
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
-        from fedchain.learning.config import OWN, LearningConfig
+        from fedchain.learning.config import LearningConfig
         from fedchain.learning.registry import use_current_folder
         from fedchain.node.config import NodeConfigError
         from fedchain.node.consensus_options import consensus_fields
         from fedchain.node.dealing import deal_keys, dealing_path
-        from fedchain.node.task import found_federation, read_settings, with_shapes
+        from fedchain.node.task import found_federation, with_shapes
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
         agreed = consensus_fields(consensus)
-        config = LearningConfig(
-            method=method,
-            hyperparameters=read_settings(setting or [], encryption),
-            dataset=dataset or (OWN if task else "digits"),
-            task=task,
-            clients=len(member),
-            seed=seed,
-            **learning,
-        )
-        if task:
+        config = LearningConfig(clients=len(member), **learning())
+        if config.task:
             use_current_folder()
         rule = choose_aggregator(config, aggregator, centralized=centralized)
         if rule is AggregatorRule.DEDICATED and len(member) == 1:
-            raise NodeConfigError(f"{method} has a dedicated aggregator, the last member: name those with data, too")
+            raise NodeConfigError(
+                f"{config.method} has a dedicated aggregator, the last member: name those with data, too"
+            )
         config = with_shapes(replace(config, clients=len(member) - (rule is AggregatorRule.DEDICATED)))
         config.validate()
         members = [public_key_from_address(text) for text in member]

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.learning.config import LearningConfig
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.node.command import ENCRYPTION_HELP, TASK_HELP, with_parameters
 from fedchain.node.config import field_texts
 
 OTHERWISE = frozenset(
@@ -19,15 +20,43 @@ LEARNING_OPTIONS = tuple(item.name for item in fields(LearningConfig) if item.na
 """What members agree on beside these."""
 
 
+def _words(
+    *,
+    method: Annotated[str, typer.Option(help="Learning method.", rich_help_panel="Learning")] = "dfpl",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter of the method.", rich_help_panel="Learning"),
+    ] = None,
+    encryption: Annotated[str, typer.Option(help=ENCRYPTION_HELP, rich_help_panel="Learning")] = "",
+    seed: Annotated[int, typer.Option(help="Root of the randomness of learning.", rich_help_panel="Learning")] = 0,
+    dataset: Annotated[str, typer.Option(help="Data set [default: digits].", rich_help_panel="Data")] = "",
+    task: Annotated[str, typer.Option(help=TASK_HELP, rich_help_panel="Data")] = "",
+) -> dict[str, Any]:
+    """The fields that are asked for by words of their own."""
+    from fedchain.node.task import read_settings
+
+    return {
+        "method": method,
+        "hyperparameters": read_settings(setting or [], encryption),
+        "seed": seed,
+        "dataset": dataset or (OWN if task else LearningConfig().dataset),
+        "task": task,
+    }
+
+
 def with_learning_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options; it gets those that were used as a mapping, ``learning``."""
+    """Give a command these options, where it has the parameter ``learning``.
+
+    It gets a function there: this makes the task's fields of what was given, by name, and raises ConfigurationError.
+    """
+    asked = inspect.signature(_words).parameters
 
     def wrapped(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in LEARNING_OPTIONS}
-        command(**given, learning={name: value for name, value in chosen.items() if value is not None})
+        words = {name: given.pop(name) for name in asked}
+        others = {name: value for name in LEARNING_OPTIONS if (value := given.pop(name)) is not None}
+        command(**given, learning=lambda: _words(**words) | others)
 
     texts, by_name = field_texts(LearningConfig), {item.name: item for item in fields(LearningConfig)}
-    own = [item for item in inspect.signature(command).parameters.values() if item.name != "learning"]
     added = [
         optional(
             name,
@@ -36,9 +65,7 @@ def with_learning_options(command: Callable[..., None]) -> Callable[..., None]:
         )
         for name in LEARNING_OPTIONS
     ]
-    wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-    wrapped.__doc__ = command.__doc__
-    return wrapped
+    return with_parameters(command, wrapped, "learning", [*asked.values(), *added])
 
 
 def panel_of(name: str) -> str:
