@@ -20,7 +20,8 @@ from fedchain.chain.genesis import AggregatorRule, Genesis
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.learning.exceptions import LearningError
-from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.preflight import (
     LIBP2P_VERSION,
     check_chain,

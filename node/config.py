@@ -10,9 +10,6 @@ from typing import Any
 
 from fedchain.node.tables import build, read_toml
 
-CHAIN_FOLDER = "chain"
-"""Where the chain is, in the data folder."""
-
 RECENT_MIB_MAX = 2**20
 """More mebibytes than this are taken for bytes."""
 

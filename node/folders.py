@@ -9,21 +9,26 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedchain.chain.exceptions import ChainError, InvalidGenesis
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.layout import (
+    CHAIN_FOLDER,
+    GENESIS_FILE,
+    METRICS_FILE,
+    RESULT_FILE,
+    SCENARIO_FILE,
+    TRAINING_FILE,
+    node_folders,
+    read_metrics,
+)
 from fedchain.node.status import SOCKET, ask_status
 
 DEPTH_MAX = 4
 """Levels of folders below the one that is named."""
 
-SCENARIO, RESULT, METRICS, GENESIS = "scenario.toml", "result.json", "metrics.jsonl", "genesis.fedchain"
-"""Files by which a run is known, and what it came to."""
-
-OF_NODES = (SOCKET, "addresses.json", "training.msgpack")
+OF_NODES = (SOCKET, "addresses.json", TRAINING_FILE)
 """Files beside a chain by which a node's data folder is known; a simulation has a chain, too."""
 
 
@@ -93,18 +98,19 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 def _read_run(place: Path) -> RunRow | None:
     """What a folder says of its run; None if it is none."""
-    if (place / SCENARIO).is_file():
+    if (place / SCENARIO_FILE).is_file():
         return _read_simulation(place)
-    if (place / GENESIS).is_file() and any(place.glob(f"node-*/{CHAIN_FOLDER}")):
+    if (place / GENESIS_FILE).is_file() and node_folders(place):
         return _read_testnet(place)
     return None
 
 
 def _read_simulation(place: Path) -> RunRow:
     try:
-        scenario = tomllib.loads((place / SCENARIO).read_text(encoding="utf-8"))
-        rows = _read_rows(place / METRICS)
-        result = json.loads((place / RESULT).read_text(encoding="utf-8")) if (place / RESULT).exists() else None
+        scenario = tomllib.loads((place / SCENARIO_FILE).read_text(encoding="utf-8"))
+        rows = list(read_metrics(place))
+        ending = place / RESULT_FILE
+        result = json.loads(ending.read_text(encoding="utf-8")) if ending.exists() else None
         state = "open" if result is None else "broken" if result.get("violations") else "finished"
         return RunRow(
             folder=str(place),
@@ -116,30 +122,17 @@ def _read_simulation(place: Path) -> RunRow:
             of=int(scenario.get("rounds", 0)),
             accuracy=rows[-1].get("taa") if rows else None,
             state=state,
-            modified_s=_modified_s(place, (RESULT, METRICS, SCENARIO)),
+            modified_s=_modified_s(place, (RESULT_FILE, METRICS_FILE, SCENARIO_FILE)),
         )
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return _unreadable(place, "simulation", error)
 
 
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """Measurements of the rounds; a last line that is torn is not counted."""
-    rows: list[dict[str, Any]] = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                break
-            rows.append(row)
-    return rows
-
-
 def _read_testnet(place: Path) -> RunRow:
     try:
-        genesis = Genesis.decode((place / GENESIS).read_bytes())
+        genesis = Genesis.decode((place / GENESIS_FILE).read_bytes())
         learning = {name: json.loads(text) for name, text in genesis.learning}
-        chains = sorted(place.glob(f"node-*/{CHAIN_FOLDER}"))
+        chains = [node / CHAIN_FOLDER for node in node_folders(place)]
         ends = [_head_of(chain) for chain in chains]
         rounds = max((closed for _, closed in ends), default=0)
         return RunRow(

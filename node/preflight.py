@@ -9,7 +9,8 @@ import resource
 import socket
 from pathlib import Path
 
-from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, TRAINING_FILE
 
 LIBP2P_VERSION = "0.8.1"
 """The version of which ``network/libp2p/`` replaces parts."""
@@ -17,7 +18,7 @@ LIBP2P_VERSION = "0.8.1"
 FILES_BESIDE_CONNECTIONS = 128
 """Descriptors for everything that is not a connection: the store, the workers' pipes, the event loop, libraries."""
 
-OWN_NAMES = (CHAIN_FOLDER, "training.msgpack", "addresses.json", "bans.json", "node.log", "status.sock", "key.pem")
+OWN_NAMES = (CHAIN_FOLDER, TRAINING_FILE, "addresses.json", "bans.json", LOG_FILE, "status.sock", KEY_FILE)
 """What a node keeps in its data folder."""
 
 UMASK = 0o077

@@ -20,11 +20,12 @@ from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.node.allocator import return_large_blocks
-from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.core.checks import Checks
 from fedchain.node.dealing import read_share
 from fedchain.node.ending import Departure, Ending
 from fedchain.node.journal_file import JournalFile, journal_path
+from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.preflight import secure_folder
 from fedchain.node.secrets_file import secrets_path

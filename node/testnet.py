@@ -25,14 +25,13 @@ from fedchain.node.aggregator import count_members
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import percent
 from fedchain.node.dealing import deal_keys, install_share
+from fedchain.node.layout import GENESIS_FILE, KEY_FILE, LOG_FILE, node_folder
 from fedchain.node.status import ask_status
 from fedchain.node.task import found_federation, milliseconds
 from fedchain.terminal import Console, Fitted
 
 BOOTSTRAP_PEERS = 3
 """Nodes that a new one is told of; it learns of the others from them."""
-
-GENESIS_FILE = "genesis.fedchain"
 
 PEERS_MAX = 64
 """Nodes on one machine; each is three processes."""
@@ -57,7 +56,7 @@ class LocalNode:
 
     def start(self) -> None:
         """Start the process."""
-        with (self.folder / "node.log").open("ab") as log:
+        with (self.folder / LOG_FILE).open("ab") as log:
             # A session of its own: Ctrl-C is ours to pass on, once.
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
@@ -164,14 +163,14 @@ def found_testnet(
     (folder / GENESIS_FILE).write_bytes(genesis.encode())
     nodes: list[LocalNode] = []
     for number, (key, port) in enumerate(zip(keys, free_ports(len(keys)), strict=True)):
-        own = folder / f"node-{number}"
+        own = node_folder(folder, number)
         own.mkdir()
-        key.save(own / "key.pem")
+        key.save(own / KEY_FILE)
         if dealing is not None:
-            install_share(own / "key.pem", key, None, dealing, number)
+            install_share(own / KEY_FILE, key, None, dealing, number)
         place = f"/ip4/127.0.0.1/tcp/{port}"
         command = [sys.executable, "-m", "fedchain", "node", "start", "--listen", place, "--data", str(own)]
-        command += ["--genesis", str(folder / GENESIS_FILE), "--key", str(own / "key.pem")]
+        command += ["--genesis", str(folder / GENESIS_FILE), "--key", str(own / KEY_FILE)]
         command += ["--data-dir", config.data_dir] if config.data_dir else []
         command += ["--task", config.task] if config.task else []
         for other in nodes[:BOOTSTRAP_PEERS]:

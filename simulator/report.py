@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,21 @@ import tomli_w
 from numpy.typing import NDArray
 
 import fedchain
+from fedchain.node.layout import (
+    CHAIN_FOLDER,
+    METRICS_FILE,
+    MODELS_FOLDER,
+    RECORD_FOLDER,
+    RESULT_FILE,
+    SCENARIO_FILE,
+    read_metrics,
+)
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import colour, line_style, title_of
-from fedchain.simulator.resume import RECORD, RESULT, identity
+from fedchain.simulator.resume import identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
-
-CHAIN_FOLDER = "chain"
-"""Where the run folder keeps peer 0's store."""
-
-SCENARIO_FILE, METRICS_FILE = "scenario.toml", "metrics.jsonl"
-"""What was run, and one object a round of what was measured."""
-
-MODELS_FOLDER = "models"
-"""Where the run folder keeps the members' final models, if it was asked to."""
 
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
 """What a result says of the noise in it."""
@@ -60,8 +59,8 @@ class RunFolder:
     def open_record(self, *, is_resumed: bool) -> Record:
         """Begin the record of what is computed, or open that of an interrupted run, whose chain is built again."""
         if not is_resumed:
-            return Record.create(self.path / RECORD, identity(self._scenario))
-        record = Record.open(self.path / RECORD, identity(self._scenario))
+            return Record.create(self.path / RECORD_FOLDER, identity(self._scenario))
+        record = Record.open(self.path / RECORD_FOLDER, identity(self._scenario))
         shutil.rmtree(self.chain, ignore_errors=True)
         return record
 
@@ -77,10 +76,7 @@ class RunFolder:
 
     def read_rows(self) -> list[RoundMetrics]:
         """Return what was measured in each round that was closed, of a run that was interrupted."""
-        with suppress(FileNotFoundError):
-            lines = (self.path / METRICS_FILE).read_text(encoding="utf-8").splitlines()
-            return [RoundMetrics(**json.loads(line)) for line in lines]
-        return []
+        return [RoundMetrics(**row) for row in read_metrics(self.path)]
 
     def write_rows(self, rows: Sequence[RoundMetrics]) -> None:
         """Write ``metrics.jsonl``, one object a round. A run that goes on says nothing before it is where it was."""
@@ -100,7 +96,7 @@ class RunFolder:
         """Write everything that is known at the end; the result comes last, and says that the run is finished."""
         self.write_rows(outcome.rows)
         self.draw(outcome.rows, outcome.timeline, histogram)
-        self._write(RESULT, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
+        self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 
     def _write(self, name: str, text: str) -> None:
         """Replace a file as a whole: whoever is killed leaves the old one or the new one."""

@@ -10,10 +10,8 @@ import fedchain
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.registry import is_file_path
 from fedchain.node.command import RUNS_FOLDER
+from fedchain.node.layout import RECORD_FOLDER, RESULT_FILE, SCENARIO_FILE
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario
-
-SCENARIO, RESULT, RECORD = "scenario.toml", "result.json", "record"
-"""In a run folder: what is run; what came of it, once it is finished; what was computed, until then."""
 
 CHANGES_NOTHING = ("data_dir", "workers")
 """Settings that may be others when a run goes on."""
@@ -22,7 +20,7 @@ CHANGES_NOTHING = ("data_dir", "workers")
 def resumed_run(scenario_file: Path | None, overrides: Mapping[str, Any], out: Path | None) -> tuple[Scenario, Path]:
     """Find the interrupted run that is to go on, as :func:`interrupted_run`. Raises ScenarioError if it cannot."""
     scenario, folder = interrupted_run(scenario_file, overrides, out)
-    if not (folder / RECORD).is_dir():
+    if not (folder / RECORD_FOLDER).is_dir():
         raise ScenarioError(f"{folder} has no record of what was computed (--no-record), so it cannot go on")
     return scenario, folder
 
@@ -46,12 +44,12 @@ def interrupted_run(
     """
     asked = None if scenario_file is None else load_scenario(scenario_file, overrides)
     folder = out or _newest(asked.name if asked else str(overrides.get("name", Scenario().name)))
-    if not (folder / SCENARIO).is_file():
+    if not (folder / SCENARIO_FILE).is_file():
         raise ScenarioError(f"{folder} holds no run that was interrupted")
-    if (folder / RESULT).exists():
+    if (folder / RESULT_FILE).exists():
         raise ScenarioError(f"{folder} holds a finished run; to run it again, name another folder with --out")
-    begun = load_scenario(folder / SCENARIO, {})
-    asked = asked or load_scenario(folder / SCENARIO, overrides)
+    begun = load_scenario(folder / SCENARIO_FILE, {})
+    asked = asked or load_scenario(folder / SCENARIO_FILE, overrides)
     free = () if begun.vectorize_clients else CHANGES_NOTHING
     values = asked.to_dict()
     for name, value in begun.to_dict().items():

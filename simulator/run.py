@@ -23,6 +23,7 @@ from fedchain.learning.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import free_folder
 from fedchain.node.dealing import deal_keys, share_bytes
+from fedchain.node.layout import RECORD_FOLDER
 from fedchain.node.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner
 from fedchain.simulator.adversaries.posters import PoisonPoster
@@ -34,7 +35,6 @@ from fedchain.simulator.engine.recording_pool import RecordingPool
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resume import RECORD
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.tracking import Tracker, open_tracker, validate_tracker
 from fedchain.simulator.trained.origins import add_origins
@@ -147,7 +147,7 @@ def draw_scenario(scenario: Scenario, path: Path) -> None:
     """Show what is there of an interrupted run: its table, and pictures in its folder."""
     learner, folder = load_learner(scenario), RunFolder(path, scenario, is_resumed=True)
     rows = folder.read_rows()
-    folder.draw(rows, read_timeline(path / RECORD), learner.histogram())
+    folder.draw(rows, read_timeline(path / RECORD_FOLDER), learner.histogram())
     console = Console()
     console.print(round_table(rows, scenario))
     console.print(f"{len(rows)} of {scenario.rounds} rounds; pictures are in {path}", soft_wrap=True)

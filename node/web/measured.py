@@ -1,17 +1,13 @@
 """What a run or a node measured beside the chain: files that may be there, may grow, and may hold anything."""
 
-import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-METRICS = "metrics.jsonl"
-"""Of a simulated run: one JSON object for each round."""
-
-LOG = "node.log"
-"""Of a node in a test network: what it printed."""
+from fedchain.node.layout import LOG_FILE, METRICS_FILE, read_metrics
 
 LOG_SIZE_MAX = 4 * 2**20
 """Bytes at the end of a log that are read."""
@@ -47,14 +43,14 @@ class MeasuredFile:
 
     def look(self) -> bool:
         """Read what is there now; whether it is something else than before. What cannot be read is left out."""
-        for name, read in ((METRICS, _read_metrics), (LOG, _read_log)):
+        for name, read in ((METRICS_FILE, _read_run), (LOG_FILE, _read_log)):
             path = self.folder / name
             try:
                 stat = path.stat()
                 seen = name, stat.st_mtime_ns, stat.st_size
                 if seen == self._seen:
                     return False
-                rounds = {item.round: item for item in read(path)}
+                rounds = {item.round: item for item in read(self.folder)}
             except OSError:
                 continue
             is_new = rounds != self.rounds
@@ -63,21 +59,15 @@ class MeasuredFile:
         return False
 
 
-def _read_metrics(path: Path) -> Iterator[Measured]:
-    with path.open("rb") as file:
-        for line in file.read(METRICS_SIZE_MAX).splitlines():
-            try:
-                found: Any = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            number = found.get("round") if isinstance(found, dict) else None
-            if isinstance(number, int):
-                yield Measured(number, {name: float(found[name]) for name in _KEPT if _is_number(found.get(name))})
+def _read_run(folder: Path) -> Iterator[Measured]:
+    for row in read_metrics(folder, METRICS_SIZE_MAX):
+        if isinstance(number := row.get("round"), int):
+            yield Measured(number, {name: float(row[name]) for name in _KEPT if _is_number(row.get(name))})
 
 
-def _read_log(path: Path) -> Iterator[Measured]:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LOG_SIZE_MAX))
+def _read_log(folder: Path) -> Iterator[Measured]:
+    with (folder / LOG_FILE).open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_SIZE_MAX))
         text = file.read(LOG_SIZE_MAX).decode("utf-8", errors="replace")
     for number, rest in _TRAINED.findall(text):
         yield Measured(int(number), {_LOGGED[name]: float(value) for name, value in _VALUE.findall(rest)})

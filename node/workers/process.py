@@ -29,9 +29,10 @@ from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.learning.exceptions import LearningError
+from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
-from fedchain.node.workers.training_file import TRAINING, KeptTraining, read_training
+from fedchain.node.workers.training_file import KeptTraining, read_training
 
 TRAIN_NICE, MINE_NICE = 10, 19
 """Niceness: the node goes first, then training, then mining.
@@ -91,7 +92,7 @@ class Trainer:
         )
         self._learner.prepare(member)
         self._chain_id, self._member = genesis.chain_id, member
-        self._path = folder / TRAINING
+        self._path = folder / TRAINING_FILE
         self._asked: list[Any] = []
         self._answer: list[Any] = []
         if self._path.exists():

@@ -8,9 +8,6 @@ from typing import Any
 from fedchain.crypto.hashing import Hash
 from fedchain.node.workers.frames import PipeBroken, read_frame, to_frame
 
-TRAINING = "training.msgpack"
-"""The file's name, in the node's data folder."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTraining:

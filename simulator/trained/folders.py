@@ -4,7 +4,6 @@ Whatever the folder, the common model is read from the chain in it. Local models
 it was asked to, and a node keeps its own, after its last contribution.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +23,18 @@ from fedchain.learning.model_file import ModelState, state_of_checkpoint, state_
 from fedchain.learning.model_origin import Origin, validate_shared, write_origin
 from fedchain.learning.registry import use_current_folder
 from fedchain.learning.task.choice import validate_choice
-from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.layout import (
+    CHAIN_FOLDER,
+    GENESIS_FILE,
+    MODELS_FOLDER,
+    SCENARIO_FILE,
+    TRAINING_FILE,
+    node_folders,
+    read_metrics,
+)
 from fedchain.node.task import learning_from_genesis
-from fedchain.node.testnet import GENESIS_FILE
 from fedchain.node.workers.frames import PipeBroken
-from fedchain.node.workers.training_file import TRAINING, read_training
-from fedchain.simulator.report import METRICS_FILE, MODELS_FOLDER, SCENARIO_FILE
+from fedchain.node.workers.training_file import read_training
 from fedchain.simulator.run import load_learner, model_path
 from fedchain.simulator.scenario import Scenario, load_scenario
 from fedchain.simulator.trained.origins import origin_of, read_file
@@ -170,7 +175,7 @@ class RunFolderModels(ModelFolder):
 
     def reported(self, round_number: int) -> Mapping[str, Any]:
         """The row of the round."""
-        for row in read_rows(self.folder):
+        for row in read_metrics(self.folder):
             if row["round"] == round_number:
                 return {
                     "accuracy": row["taa_received"],
@@ -204,7 +209,7 @@ class NodeModels(ModelFolder):
         super().__init__(folder, nodes[0] / CHAIN_FOLDER, data_dir, task)
         self._is_one = len(nodes) == 1
         self._files = {}
-        for path in (node / TRAINING for node in nodes):
+        for path in (node / TRAINING_FILE for node in nodes):
             if path.exists():
                 try:
                     kept = read_training(path)
@@ -273,20 +278,8 @@ def open_models(folder: Path, data_dir: str = "", task: str = "") -> ModelFolder
         raise NotFound(f"{folder} is not a folder")
     if (folder / SCENARIO_FILE).exists():
         return RunFolderModels(folder, data_dir, task)
-    nodes = sorted((path.parent for path in folder.glob("node-*/" + CHAIN_FOLDER)), key=_number)
-    if (folder / GENESIS_FILE).exists() and nodes:
+    if (folder / GENESIS_FILE).exists() and (nodes := node_folders(folder)):
         return NodeModels(folder, nodes, data_dir, task)
     if (folder / CHAIN_FOLDER).is_dir():
         return NodeModels(folder, [folder], data_dir, task)
     raise NotFound(f"{folder} is no folder of a run, a node or a test network: it holds no chain")
-
-
-def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics; [] if it closed no round."""
-    path = folder / METRICS_FILE
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def _number(folder: Path) -> int:
-    name = folder.name.removeprefix("node-")
-    return int(name) if name.isdecimal() else -1

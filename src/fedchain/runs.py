@@ -32,10 +32,11 @@ from fedchain.learning.registry import load_method, name_method, use_current_fol
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import build_own_module, load_task
+from fedchain.node.layout import CHAIN_FOLDER, MODELS_FOLDER
 from fedchain.node.tables import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome
-from fedchain.simulator.report import CHAIN_FOLDER, MODELS_FOLDER, RunFolder
+from fedchain.simulator.report import RunFolder
 from fedchain.simulator.run import STARTING, load_learner, model_path
 from fedchain.simulator.run import simulate as run_simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict

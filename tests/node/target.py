@@ -15,8 +15,9 @@ from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.config import LearningConfig
 from fedchain.network.bans import BAN_FILE
+from fedchain.node.layout import GENESIS_FILE
 from fedchain.node.status import ask_status
-from fedchain.node.testnet import GENESIS_FILE, LocalNode, found_testnet, stop_all
+from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.shell import wait_until
 
 PATIENT = """

@@ -21,8 +21,9 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.check import GREETING, Finding, Outcome, check_node, expected_size_bytes, is_clock_synchronized
-from fedchain.node.config import CHAIN_FOLDER, NodeConfig
+from fedchain.node.config import NodeConfig
 from fedchain.node.journal_file import JournalFile, journal_path
+from fedchain.node.layout import CHAIN_FOLDER
 from tests.chain.builders import CREATED_MS, keys
 from tests.node.shell import DIGITS, write_genesis
 

@@ -12,12 +12,12 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
 from fedchain.learning.secrets import Secrets
-from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.dealing import read_share
+from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.run import read_genesis
 from fedchain.node.secrets_file import open_secrets, secrets_path
 from fedchain.node.task import learning_from_genesis
-from fedchain.node.testnet import GENESIS_FILE, LocalNode, found_testnet, stop_all
+from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario

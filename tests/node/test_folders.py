@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import DATABASE, Store
-from fedchain.node.config import CHAIN_FOLDER
-from fedchain.node.folders import GENESIS, find_nodes, find_runs
+from fedchain.node.folders import find_nodes, find_runs
+from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.service import Service
 from fedchain.node.status import SOCKET, answer_status
 from tests.chain.builders import UPDATE, ChainBuilder, genesis
@@ -100,7 +100,7 @@ def test_a_test_network_is_a_run_with_the_rounds_of_its_chain(
     tmp_path: Path, blocks: int, rounds: int, state: str
 ) -> None:
     document = genesis(4, phases=(UPDATE, UPDATE), rounds=2, learning=LEARNING)
-    (tmp_path / GENESIS).write_bytes(document.encode())
+    (tmp_path / GENESIS_FILE).write_bytes(document.encode())
     chained(tmp_path / "node-0", document, blocks)
     chained(tmp_path / "node-1", document, 0)
     (row,) = find_runs(tmp_path)

@@ -14,10 +14,10 @@ from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
 from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry
 from fedchain.learning.privacy.releases import Release
 from fedchain.node.journal_file import JournalFile, journal_path
+from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.ledger_file import ledger_path, open_ledger
 from fedchain.node.secrets_file import open_secrets, secrets_path
 from fedchain.node.workers.process import Trainer
-from fedchain.node.workers.training_file import TRAINING
 from tests.chain.builders import keys
 from tests.node.shell import DIGITS, write_genesis
 
@@ -95,7 +95,7 @@ def test_a_trainer_charges_before_it_answers_and_never_twice_for_the_same_bytes(
 
     first = trainer("a").contribute("update", 1, b"")
     assert len(open_ledger(secrets, 1).entries()) == 1
-    (tmp_path / "a" / TRAINING).unlink()  # killed after the ledger was written, before the answer was
+    (tmp_path / "a" / TRAINING_FILE).unlink()  # killed after the ledger was written, before the answer was
     assert trainer("a").contribute("update", 1, b"") == first
     assert len(open_ledger(secrets, 1).entries()) == 1
     again = trainer("a")

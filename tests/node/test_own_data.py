@@ -16,7 +16,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import OWN
 from fedchain.learning.learner import Learner
 from fedchain.learning.task.custom import load_task
-from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
 from fedchain.node.task import learning_from_genesis, learning_to_genesis
 from tests.chain.builders import keys

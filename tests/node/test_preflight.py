@@ -22,11 +22,11 @@ from fedchain.network.atomic_file import write_file
 from fedchain.network.bans import BAN_FILE
 from fedchain.network.libp2p.addresses import ADDRESS_FILE
 from fedchain.network.limits import Limits
-from fedchain.node.config import CHAIN_FOLDER, NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.layout import CHAIN_FOLDER, TRAINING_FILE
 from fedchain.node.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
 from fedchain.node.status import SOCKET, answer_status
 from fedchain.node.workers.process import _replace
-from fedchain.node.workers.training_file import TRAINING
 from tests.chain.builders import genesis
 from tests.node.shell import on_trio, until
 
@@ -306,7 +306,7 @@ async def test_everything_that_a_node_keeps_is_its_owner_s_alone(tmp_path: Path)
             assert (folder / CHAIN_FOLDER / f"{DATABASE}-wal").exists()
             write_file(folder / ADDRESS_FILE, "{}")
             write_file(folder / BAN_FILE, "{}")
-            _replace(folder / TRAINING, b"state")
+            _replace(folder / TRAINING_FILE, b"state")
             tasks.start_soon(answer_status, folder, nobody())
             await until(lambda: (folder / SOCKET).exists(), "a socket")
             found = modes(tmp_path / "new")
@@ -367,5 +367,5 @@ def test_a_folder_that_holds_other_things_is_closed_by_its_owner_alone(config: N
 
 
 def test_the_names_are_those_that_are_used() -> None:
-    assert {CHAIN_FOLDER, TRAINING, ADDRESS_FILE, BAN_FILE, SOCKET} < set(OWN_NAMES)
+    assert {CHAIN_FOLDER, TRAINING_FILE, ADDRESS_FILE, BAN_FILE, SOCKET} < set(OWN_NAMES)
     assert preflight.UMASK == 0o077

@@ -20,7 +20,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
 from fedchain.learning.learner import Learner
-from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
 from fedchain.node.status import ask_status
 from fedchain.node.task import learning_from_genesis

@@ -22,11 +22,11 @@ from fedchain.learning.application import Application
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.learner import Learner
 from fedchain.learning.payload.codec import pieces
+from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE
 from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
-from fedchain.node.workers.training_file import TRAINING
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.node.shell import (
     DIGITS,
@@ -90,7 +90,7 @@ async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     assert 0.0 <= answers[0].measured["local_accuracy"] <= 1.0
     assert not is_worker(process, "train")
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", "training.msgpack"]
-    assert (tmp_path / TRAINING).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / TRAINING_FILE).stat().st_mode & 0o777 == 0o600
 
 
 @on_trio
@@ -116,10 +116,10 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
     )
     async with training(write_genesis(tmp_path / "genesis", chosen), tmp_path) as worker:
         await worker.contribute("update", 1, b"")
-        checkpoint = (tmp_path / TRAINING).read_bytes()
+        checkpoint = (tmp_path / TRAINING_FILE).read_bytes()
         with pytest.raises(WorkerFailed, match=r"^TrainingDiverged: peer 1, round 2: "):
             await worker.contribute("update", 2, damaging)
-        assert (tmp_path / TRAINING).read_bytes() == checkpoint
+        assert (tmp_path / TRAINING_FILE).read_bytes() == checkpoint
         again = await worker.contribute("update", 2, sound)
     assert again.payload == learner.contribute(1, "update", 2, sound).payload
 

@@ -17,12 +17,10 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.learner import Learner
 from fedchain.learning.model_file import write_model
-from fedchain.node.testnet import GENESIS_FILE
+from fedchain.node.layout import GENESIS_FILE, TRAINING_FILE, read_metrics
 from fedchain.node.workers.process import Trainer
-from fedchain.node.workers.training_file import TRAINING
 from fedchain.simulator.run import load_learner, run_scenario
 from fedchain.simulator.scenario import Scenario
-from fedchain.simulator.trained.folders import read_rows
 from fedchain.simulator.trained.origins import read_file
 
 PEERS, ROUNDS, STRANGER = 3, 2, "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
@@ -109,7 +107,7 @@ def test_a_member_s_model_is_taken_by_plain_pytorch_and_is_as_good_as_measured(
 
 def test_members_accuracies_make_up_what_the_run_reported(runs: Runs) -> None:
     accuracies = [ask("evaluate", runs / "dfpl", "--member", member)["accuracy"] for member in range(PEERS)]
-    assert sum(accuracies) / PEERS == read_rows(runs / "dfpl")[-1]["taa"]
+    assert sum(accuracies) / PEERS == list(read_metrics(runs / "dfpl"))[-1]["taa"]
 
 
 @pytest.mark.parametrize("number", range(1, ROUNDS + 1))
@@ -117,7 +115,7 @@ def test_the_common_model_of_any_round_is_as_good_as_the_run_reported(runs: Runs
     path = export(tmp_path / "model.safetensors", runs / "fedavg", "--aggregate", "--round", number)
     model = Plain()
     model.load_state_dict(safetensors.torch.load_file(path), strict=True)
-    row = read_rows(runs / "fedavg")[number - 1]
+    row = list(read_metrics(runs / "fedavg"))[number - 1]
     accuracies = [model.accuracy(*runs.own_test_set(member)) for member in range(PEERS)]
     assert sum(accuracies) / PEERS == row["taa_received"]
     answer = ask("evaluate", runs / "fedavg", "--aggregate", "--round", number)
@@ -202,7 +200,7 @@ def test_what_cannot_be_had_is_one_line(
     Path("odd").write_bytes(write_model({"fc1.weight": torch.zeros(2)}))
     for name in ("empty", "damaged"):
         shutil.copytree(runs / "net" / "node-0" / "chain", Path(name, "chain"), dirs_exist_ok=True)
-    Path("damaged", TRAINING).write_bytes(b"\0\0\0\3abc")
+    Path("damaged", TRAINING_FILE).write_bytes(b"\0\0\0\3abc")
     result = CliRunner().invoke(app, ["model", *words])
     assert result.exit_code == 2, result.output
     (line,) = result.stderr.strip().splitlines()

@@ -20,12 +20,13 @@ from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, TrainingDiverged
 from fedchain.learning.learner import Contribution
+from fedchain.node.layout import RECORD_FOLDER
 from fedchain.simulator.engine.answers import Answer, Batch, Question, read_answer, write_answer
 from fedchain.simulator.engine.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.record import LOG, Record, RecordError, read_timeline
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resume import RECORD, identity
+from fedchain.simulator.resume import identity
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.simulator.interruptions import found, play, scenario_of
@@ -222,7 +223,7 @@ def test_what_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "--resume", "--name", "trivial", "--set", "local_steps=2"
     )
     assert "runs/trivial has no record of what was computed (--no-record)" in refused("--resume", "--name", "trivial")
-    Record.create(folder.path / RECORD, identity(trivial_scenario()) | {"torch": "0.1"}).close()
+    Record.create(folder.path / RECORD_FOLDER, identity(trivial_scenario()) | {"torch": "0.1"}).close()
     assert "was begun with torch 0.1, and this is torch" in refused("--resume", "--name", "trivial", "--workers", "1")
     (folder.path / "result.json").touch()
     assert "holds a finished run" in refused("--resume", "--name", "trivial")
@@ -249,7 +250,7 @@ def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
     record = again.open_record(is_resumed=False)
     record.close_round(1, bytes(32), {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)})
     record.close()
-    timeline = read_timeline(tmp_path / "run" / RECORD)
+    timeline = read_timeline(tmp_path / "run" / RECORD_FOLDER)
     assert timeline == {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)}
     again.draw(again.read_rows(), timeline, np.eye(3, dtype=np.int64))
     assert {path.name for path in again.path.glob("*.png")} == {"curves.png", "classes.png", "timeline.png"}
@@ -280,6 +281,6 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     assert [json.loads(line) for line in lines] == [row.to_dict() for row in outcome.rows]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["trace_hash"], result["tip"]) == (outcome.trace_hash, outcome.tip)
-    assert not (tmp_path / "run" / RECORD).exists()
+    assert not (tmp_path / "run" / RECORD_FOLDER).exists()
     verified = runner.invoke(app, ["explorer", "verify", str(tmp_path / "run")])
     assert verified.exit_code == 0, verified.output

@@ -16,8 +16,9 @@ from random import Random
 import trio
 
 from fedchain.crypto.keys import PrivateKey
+from fedchain.node.layout import GENESIS_FILE
 from fedchain.node.run import read_genesis
-from fedchain.node.testnet import GENESIS_FILE, LocalNode, found_testnet, stop_all
+from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import Promises, height, kill, log_of
 from tests.node.shell import DIGITS
 from tests.soak._figures import Figures, campaign, percentile

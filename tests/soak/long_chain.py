@@ -23,11 +23,11 @@ from fedchain.chain.storage.store import Content
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.application import Application
 from fedchain.network.messages import Message, decode_message, encode_message
-from fedchain.node.config import CHAIN_FOLDER
 from fedchain.node.core.effects import Send
 from fedchain.node.core.events import PeerConnected, Tick
+from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.task import found_federation
-from fedchain.node.testnet import GENESIS_FILE, LocalNode, free_ports, stop_all
+from fedchain.node.testnet import LocalNode, free_ports, stop_all
 from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, SumRules, keys
 from tests.node.driver import Peer
 from tests.node.shell import DIGITS

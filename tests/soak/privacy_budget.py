@@ -16,11 +16,11 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.releases import Release, total_epsilon
-from fedchain.node.config import CHAIN_FOLDER
+from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.ledger_file import open_ledger
 from fedchain.node.run import read_genesis
 from fedchain.node.secrets_file import secrets_path
-from fedchain.node.testnet import GENESIS_FILE, LocalNode, found_testnet, stop_all
+from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import height, log_of, look
 from tests.node.shell import wait_until
 from tests.soak._figures import Figures, campaign

@@ -14,8 +14,9 @@ import trio
 
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.config import LearningConfig
+from fedchain.node.layout import GENESIS_FILE
 from fedchain.node.run import read_genesis
-from fedchain.node.testnet import GENESIS_FILE, LocalNode, found_testnet, stop_all
+from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import look
 from tests.node.shell import DIGITS, workers_of
 from tests.soak._figures import campaign, percentile

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedchain.node.command import EXIT_BAD_INPUT
-from fedchain.simulator.report import METRICS_FILE
-from fedchain.simulator.resume import RECORD
+from fedchain.node.layout import METRICS_FILE, RECORD_FOLDER
 from fedchain.simulator.run import load_learner, simulate
 from tests.simulator.interruptions import KINDS, found, play, scenario_of
 from tests.soak._figures import Figures, campaign
@@ -75,7 +74,7 @@ def interrupt_long_run(
         interruption = after, draw.random() * whole_s / rounds, number
         _, cpu_s, code = play_process(out, settings, interruption)
         spent_s += cpu_s
-        size = max(size, sum(path.stat().st_size for path in (out / RECORD).rglob("*") if path.is_file()))
+        size = max(size, sum(path.stat().st_size for path in (out / RECORD_FOLDER).rglob("*") if path.is_file()))
         figures.show(
             f"round {before + 1} to {rounds_of(out)}: {cpu_s:.1f} s of processor time, {number.name}, exit code {code}"
         )
@@ -121,7 +120,7 @@ def play_process(
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while interruption is not None and process.poll() is None:
             after, delay_s, number = interruption
-            if rounds_of(out) >= after and (out / RECORD).exists():
+            if rounds_of(out) >= after and (out / RECORD_FOLDER).exists():
                 time.sleep(delay_s)
                 process.send_signal(number)
                 break
