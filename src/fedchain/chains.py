@@ -18,7 +18,6 @@ from fedchain.chain.explorer.views import (
     TransactionView,
 )
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.knowledge import EMPTY_ROOT
 from fedchain.chain.storage.database import chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.application import Application
@@ -88,18 +87,16 @@ class Chain:
         return self._explorer.proof(name)
 
     def knowledge(self, round_number: int | None = None) -> KnowledgeView:
-        """What a round left behind: its hash, size and class prototypes. Default: the newest that is closed."""
+        """What a round left behind: its hash, size and class prototypes. Default: the newest that is closed.
+
+        Raises NotFound if no such round is closed.
+        """
         return self._explorer.knowledge(self.rules, round_number)
 
-    def tensors(self) -> Tensors:
-        """The newest knowledge itself, as numpy arrays by name; {} before the first. Raises NotFound if not kept."""
-        head = self._store.head()
-        if head is None or head.block.header.knowledge_root == EMPTY_ROOT:
-            return {}
-        known = self._store.content(head.block.header.knowledge_root)
-        if known is None:
-            raise NotFound("the newest knowledge is not kept")
-        return self.rules.read_knowledge(known) or {}
+    def tensors(self, round_number: int | None = None) -> Tensors:
+        """The same knowledge itself, as numpy arrays by name. Raises NotFound, too, where it is not kept."""
+        _, data = self._explorer.left_behind(round_number)
+        return self.rules.read_knowledge(data) or {}
 
     def verify(self) -> ChainAudit:
         """Judge every block again, from the first to the head, and recompute what it left behind."""
