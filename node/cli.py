@@ -11,6 +11,7 @@ from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, ch
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.check_cli import check
 from fedchain.node.command import EXIT_DIFFERENT, GroupedCommand, clear_errors, free_folder
+from fedchain.node.consensus_options import ROUND_INTERVAL_HELP
 from fedchain.node.folders_cli import list_nodes
 from fedchain.node.keys_cli import unlock_key
 from fedchain.node.learning_options import with_learning_options
@@ -89,6 +90,9 @@ def run_local(
         str, typer.Option(help="Folder of the data set; default: FEDCHAIN_DATA.", rich_help_panel="Data")
     ] = "",
     mining_s: Annotated[float, typer.Option(help="Seconds that mining shall take.", rich_help_panel="Consensus")] = 2.0,
+    round_interval_s: Annotated[
+        float, typer.Option(min=0, help=ROUND_INTERVAL_HELP, rich_help_panel="Consensus")
+    ] = 0.0,
     timeout_s: Annotated[
         float, typer.Option(help="The run fails if it has not ended by then.", rich_help_panel="Output")
     ] = 600.0,
@@ -99,7 +103,7 @@ def run_local(
     """Run real node processes on this machine's loopback interface until the last round is closed."""
     with clear_errors():
         from fedchain.learning.config import LearningConfig
-        from fedchain.node.task import with_shapes
+        from fedchain.node.task import milliseconds, with_shapes
         from fedchain.node.testnet import run_testnet
 
         config = with_shapes(LearningConfig(clients=peers, data_dir=data_dir, **learning()))
@@ -114,6 +118,7 @@ def run_local(
             attempts=4_000,
             timeout_s=timeout_s,
             aggregator=rule,
+            round_interval_ms=milliseconds("round_interval_s", round_interval_s) if round_interval_s else 0,
             centralized=centralized,
         )
         if not is_one_chain:

@@ -30,6 +30,8 @@ class Setting:
 
 FAULT_MODEL_HELP = "What members may do wrong: byzantine (up to a third, anything) or crash (up to half)."
 
+ROUND_INTERVAL_HELP = "Seconds from the end of a round to the beginning of the next one, at least."
+
 SETTINGS = (
     Setting("rounds", "rounds", 0, "Federation", "The federation ends after this many rounds; 0: never."),
     Setting("fault_model", "fault_model", "byzantine", "Federation", FAULT_MODEL_HELP),
@@ -38,7 +40,7 @@ SETTINGS = (
         "round_interval_ms",
         0.0,
         "Federation",
-        "Seconds from the end of a round to the beginning of the next one, at least.",
+        ROUND_INTERVAL_HELP,
         1_000,
     ),
     Setting(

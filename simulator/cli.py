@@ -32,8 +32,8 @@ PANELS = {
     "Learning": "method hyperparameters encryption model test_every test_local",
     "Data": "dataset task data_dir download classes partition classes_avg classes_std shots test_shots dirichlet_alpha "
     "classes_per_client train_examples scaling augmentation feature_shift",
-    "Consensus": "mining_s mining_attempts proof_function contribution_quorum committee_size phase_timeout_s "
-    "phase_floor_s vote_timeout_s retention_blocks",
+    "Consensus": "mining_s mining_attempts proof_function contribution_quorum committee_size round_interval_s "
+    "phase_timeout_s phase_floor_s vote_timeout_s retention_blocks",
     "Network": "degree delay_min_ms delay_max_ms bandwidth_mbit_s",
     "Faults (more in a scenario file: [[faults]], [[clocks]], [[adversaries]])": "loss replay",
     "Machine": "iteration_s workers vectorize_clients shared_verification max_virtual_s",

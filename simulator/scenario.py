@@ -154,6 +154,8 @@ class Scenario:
 
     Peer 0 stays awake. Many peers then cost no more than the few that are drawn.
     """
+    round_interval_s: float = 0.0
+    """Virtual seconds from the end of a round to the beginning of the next one, at least."""
     phase_timeout_s: float = 30.0
     """Virtual seconds that a phase waits for expected posts, at most."""
     phase_floor_s: float = 5.0
@@ -206,6 +208,7 @@ class Scenario:
         _expect_choice("fault_model", self.fault_model, ("byzantine", "crash"))
         _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
         _expect_range("contribution_quorum", self.contribution_quorum, 0, self.contributors_per_round or self.peers)
+        _expect_range("round_interval_s", self.round_interval_s, 0, 1e9)
         _expect_range("phase_timeout_s", self.phase_timeout_s, 0.001, 1e9)
         _expect_range("phase_floor_s", self.phase_floor_s, 0.001, 1e9)
         _expect_range("vote_timeout_s", self.vote_timeout_s, 0.001, 60.0)

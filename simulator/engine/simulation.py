@@ -139,6 +139,7 @@ def consensus_of(scenario: Scenario) -> dict[str, Any]:
         "target_mining_time_ms": round(scenario.mining_s * 1000),
         "fault_model": FaultModel(scenario.fault_model),
         "contribution_quorum": scenario.contribution_quorum,
+        "round_interval_ms": round(scenario.round_interval_s * 1000),
         "phase_timeout_ms": round(scenario.phase_timeout_s * 1000),
         "phase_floor_ms": round(scenario.phase_floor_s * 1000),
         "vote_timeout_ms": round(scenario.vote_timeout_s * 1000),

@@ -197,7 +197,7 @@ class Run:
         return key_of(self.scenario)
 
 
-_LATER = (("private_seed", 0), ("classes", 0), ("feature_shift", "none"), ("task", ""))
+_LATER = (("private_seed", 0), ("classes", 0), ("feature_shift", "none"), ("task", ""), ("round_interval_s", 0.0))
 """Scenario values that older results were named without, and what they were then."""
 
 

@@ -1,6 +1,7 @@
 """Averages count every peer once, and what is received belongs to the round before."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -11,7 +12,14 @@ from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, PartRef
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from fedchain.simulator.engine.training_pool import Job
-from tests.simulator.trivial import Done, TrivialCompute, contribution, trivial_scenario, trivial_simulation
+from tests.simulator.trivial import (
+    Done,
+    TrivialCompute,
+    contribution,
+    run_trivial,
+    trivial_scenario,
+    trivial_simulation,
+)
 
 
 def _evaluation(accuracy: float, test: float | None = None, prototype: float | None = None) -> Evaluation:
@@ -122,3 +130,9 @@ def test_the_round_before_the_last_that_closed_has_all_that_was_measured() -> No
     with pytest.raises(TrainingDiverged):
         trivial_simulation(trivial_scenario(rounds=5), compute=DivergingCompute(), on_round=rows.append).run()
     assert [row.taa_received for row in rows] == [0.25, None], "what round 2 made would be measured in round 3"
+
+
+def test_rounds_keep_the_interval_that_was_asked_for() -> None:
+    rows = run_trivial(trivial_scenario(rounds=3, round_interval_s=60.0)).rows
+    ends = [row.virtual_s for row in rows]
+    assert all(after - before >= 60.0 for before, after in pairwise(ends))
