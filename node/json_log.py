@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from fedchain.node.member_numbers import Member
+
 PLACE = re.compile(r"(?:(\w+)=)?%(?:%|[-+ #0]*[\d.]*[a-zA-Z])")
 """A place of a message's pattern that an argument fills, and the name before it, if there is one."""
 
@@ -34,5 +36,10 @@ def _named_arguments(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
         return
     places = [place for place in PLACE.finditer(str(record.msg)) if not place[0].endswith("%%")]
     for place, value in zip(places, record.args, strict=False):
-        if place[1] and place[1] not in RESERVED:
+        if not place[1] or place[1] in RESERVED:
+            continue
+        if isinstance(value, Member):
+            yield place[1], str.__str__(value)
+            yield f"{place[1]}_number", value.number
+        else:
             yield place[1], value if type(value) in (bool, int, float) else str(value)

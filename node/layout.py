@@ -12,6 +12,9 @@ CHAIN_FOLDER = "chain"
 TRAINING_FILE = "training.msgpack"
 """Of a node: its model as the last contribution left it."""
 
+TIMELINE_FILE = "timeline.jsonl"
+"""Of a node: what it saw of each block before it was final."""
+
 KEY_FILE, LOG_FILE = "key.pem", "node.log"
 """Of a node in a test network: its key, and what it printed."""
 

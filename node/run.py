@@ -12,6 +12,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesis, NotFound
+from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
@@ -25,7 +26,8 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.dealing import read_share
 from fedchain.node.ending import Departure, Ending
 from fedchain.node.journal_file import JournalFile, journal_path
-from fedchain.node.layout import CHAIN_FOLDER
+from fedchain.node.layout import CHAIN_FOLDER, TIMELINE_FILE
+from fedchain.node.member_numbers import number_members
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.preflight import secure_folder
 from fedchain.node.secrets_file import secrets_path
@@ -33,6 +35,7 @@ from fedchain.node.service import Service
 from fedchain.node.service_manager import ServiceManager
 from fedchain.node.status import answer_status
 from fedchain.node.task import learning_from_genesis, rules_of
+from fedchain.node.timeline import TimelineFile
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
@@ -69,6 +72,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     """
     return_large_blocks()
     genesis = read_genesis(Path(config.genesis))
+    number_members(numbers_of(genesis))
     if key.public_key not in genesis.index:
         raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
     validate_choice(learning_from_genesis(genesis), config.task)
@@ -171,6 +175,7 @@ async def _serve(
                     replays=config.replay,
                     recent_size_max=config.recent_mib * 2**20,
                     wait_for=config.wait_for,
+                    timeline=TimelineFile(folder / TIMELINE_FILE),
                 )
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)

@@ -63,6 +63,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.outbox import EffectQueue
 from fedchain.node.parts import run_part
 from fedchain.node.report import Links, log_notice, report
+from fedchain.node.timeline import SeenBlock, TimelineFile, Watch
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
@@ -119,6 +120,7 @@ class Service:
         replays: whether every missed aggregate is recomputed.
         recent_size_max: bytes of contents of recent blocks that stay in memory.
         wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
+        timeline: where it is written down what was seen of each block; None: nowhere.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Service:
         replays: bool = False,
         recent_size_max: int = RECENT_SIZE_MAX,
         wait_for: int = 0,
+        timeline: TimelineFile | None = None,
     ) -> None:
         self._links = links
         self.activity = Activity()
@@ -167,6 +170,8 @@ class Service:
         self._wake_at_s: float | None = None
         self._tasks: TaskGroup | None = None
         self._training_turn = anyio.Lock()
+        self._timeline = timeline
+        self._watch = Watch(now().ms)
 
     async def run(self) -> None:
         """Run until cancelled. Raises NodeStopped if going on would contradict what this key said elsewhere."""
@@ -204,7 +209,9 @@ class Service:
             self.activity.mine(False)
         if self.node.head is not old:
             self._log_head()
+            self._end_watch(old.height)
             self._on_head()
+        self._watch.look(self.node.ledger.entries.values())
         return verdict(refused)
 
     def _is_done(self, effect: Effect) -> bool:
@@ -332,6 +339,8 @@ class Service:
             took_s = time.perf_counter() - begun
             self.activity.training = False
             self.activity.training_s += took_s
+        if (effect.round, effect.phase) == (self.node.head.round, self.node.head.phase):
+            self._watch.train(round(1000 * took_s))
         self.activity.accuracy = trained.measured.get("local_accuracy", self.activity.accuracy)
         self.activity.epsilon = trained.measured.get("epsilon", self.activity.epsilon)
         self.activity.trained_round = effect.round
@@ -342,6 +351,18 @@ class Service:
             pattern, values = f"{pattern} epsilon=%.4f", [*values, self.activity.epsilon]
         log.info(pattern, *values)
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
+
+    def _end_watch(self, old_height: int) -> None:
+        """The head has moved: note what was seen of its block, and watch for the next."""
+        head, now_ms = self.node.head, now().ms
+        seen = self._watch.end(head.height, head.block_hash, now_ms) if head.height == old_height + 1 else None
+        self._watch = Watch(now_ms)
+        if seen is not None and self._timeline is not None:
+            self._start(self._note_seen, seen)
+
+    async def _note_seen(self, seen: SeenBlock) -> None:
+        assert self._timeline is not None
+        await to_thread.run_sync(self._timeline.add, seen)
 
     def _log_head(self) -> None:
         head = self.node.head

@@ -11,7 +11,7 @@ import typer
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
-from fedchain.chain.explorer.plain import plain
+from fedchain.chain.explorer.plain import numbers_of, plain
 from fedchain.chain.explorer.views import is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE, chain_folder
@@ -242,11 +242,11 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     knowledge = explorer.safetensors(rules)
     out.mkdir(parents=True, exist_ok=True)
     # A chain may not fit into memory: it is written block by block, under another name until it is whole.
-    unfinished = out / "chain.jsonl.unfinished"
+    unfinished, numbers = out / "chain.jsonl.unfinished", numbers_of(explorer.genesis)
     try:
         with unfinished.open("w", encoding="utf-8") as file:
             for view in explorer.views():
-                file.write(json.dumps(plain(view)) + "\n")
+                file.write(json.dumps(plain(view, numbers)) + "\n")
         with files[0].open("xb") as file_of_knowledge:
             file_of_knowledge.write(knowledge)
         unfinished.rename(files[1])
@@ -257,7 +257,7 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
 
 def _show(answer: Any, as_json: bool, explorer: Explorer) -> None:
     if as_json:
-        typer.echo(json.dumps(plain(answer), indent=2))
+        typer.echo(json.dumps(plain(answer, numbers_of(explorer.genesis)), indent=2))
         return
     # Only those who read tables wait for rich.
     from fedchain.chain.explorer.tables import render

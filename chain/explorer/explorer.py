@@ -183,12 +183,6 @@ class Explorer:
             return view_candidate(self._store, found, self._state)
         return view_block(self._store, self._entry(found))
 
-    def lost(self, first: int, last: int) -> tuple[BlockSummary, ...]:
-        """Blocks between two heights that were mined by whom the store belongs to and did not become final."""
-        final = {item for item, _ in self._store.hashes(first, last)}
-        blocks = self._store.own_candidates(first, min(last, self._state.height))
-        return tuple(summarize_candidate(self.genesis, block) for block in blocks if block.hash not in final)
-
     def transaction(self, name: str, heights: Iterable[int] | None = None) -> TransactionView:
         """A counted post by its hash or the beginning of it, looked for in all blocks or at ``heights``.
 

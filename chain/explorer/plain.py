@@ -1,19 +1,47 @@
 """Answers of the explorer as plain values: what ``--json`` prints and what the web pages' interface sends."""
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from fedchain.chain.genesis import Genesis
+from fedchain.crypto.address import address
 
-def plain(value: Any) -> Any:
-    """The answer as JSON has it: objects by field, hashes in hexadecimal."""
+NOBODY: Mapping[str, int] = MappingProxyType({})
+
+
+def plain(value: Any, numbers: Mapping[str, int] = NOBODY) -> Any:
+    """The answer as JSON has it: objects by field, hashes in hexadecimal.
+
+    Args:
+        value: the answer.
+        numbers: number of each member by its address. Where a field holds the address of one, its number follows as
+            ``FIELD_number``; where it holds several addresses, theirs as ``FIELD_numbers``.
+    """
     if is_dataclass(value):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        names = [item.name for item in fields(value)]
+        shown = dict[str, Any]()
+        for name in names:
+            shown[name] = found = plain(getattr(value, name), numbers)
+            if name == "address" and "number" in names:
+                continue
+            if isinstance(found, str) and found in numbers:
+                shown[f"{name}_number"] = numbers[found]
+            elif isinstance(found, list) and found and all(isinstance(item, str) and item in numbers for item in found):
+                shown[f"{name}_numbers"] = [numbers[item] for item in found]
+        return shown
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [plain(item, numbers) for item in value]
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Enum):
         return plain(value.value)
     return str(value) if isinstance(value, Path) else value
+
+
+def numbers_of(genesis: Genesis) -> dict[str, int]:
+    """Number of each member by its address."""
+    return {address(member): number for number, member in enumerate(genesis.members)}

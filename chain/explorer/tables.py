@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
+from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, printable, size
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
 from fedchain.chain.genesis import Genesis
@@ -58,7 +59,7 @@ def render(answer: Any, genesis: Genesis) -> Iterator[RenderableType]:
 
     ``genesis`` founded their chain. Print it with ``crop=False``.
     """
-    show = _Format(genesis.created_ms, {address(member): number for member, number in genesis.index.items()})
+    show = _Format(genesis.created_ms, numbers_of(genesis))
     if isinstance(answer, tuple):
         yield _table(answer, show) if answer else "none"
         return

@@ -24,6 +24,7 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.status import SOCKET, ask_status
 from fedchain.node.web.measured import MeasuredFile
 from fedchain.node.web.places import Place, slugs
+from fedchain.node.web.seen import SeenFile
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -44,6 +45,7 @@ class Holder:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.measured = MeasuredFile(place.folder)
+        self.seen = SeenFile(place.folder)
         self.status: dict[str, Any] | None = None
         """What its node says; None where none runs."""
         self.trouble = ""
@@ -178,6 +180,7 @@ class Chain:
         with self.lock:
             for holder in self.holders:
                 holder.measured.look()
+                holder.seen.look()
                 try:
                     holder.look()
                     holder.trouble = ""
@@ -185,7 +188,7 @@ class Chain:
                     holder.trouble = str(error)
             versions = [holder.version for holder in self.holders]
         told = [_steady(holder.status) for holder in self.holders]
-        rounds = [len(holder.measured.rounds) for holder in self.holders]
+        rounds = [(len(holder.measured.rounds), holder.seen.count) for holder in self.holders]
         text = json.dumps([versions, told, rounds, self._columns.height], default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

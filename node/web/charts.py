@@ -62,22 +62,6 @@ class Segment:
     """How long it took, in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """A place on a map."""
-
-    label: str
-    """What is there."""
-    x: float
-    """From the left, of 400."""
-    y: float
-    """From the top, of 400."""
-    style: int
-    """Its style, from 0."""
-    trail: str
-    """Where it was before, as the points of a polyline."""
-
-
 Series = tuple[str, Sequence[tuple[float, float]]]
 """A label, and (x, y) points in the order of x."""
 

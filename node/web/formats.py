@@ -6,9 +6,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, printable, size
 from fedchain.chain.genesis import Genesis
-from fedchain.crypto.address import address
 
 HASH_SHORT, ADDRESS_SHORT = 10, 8
 """Digits of a hash, and letters at the end of an address, in lists."""
@@ -59,7 +59,7 @@ class Names:
     def __init__(self, genesis: Genesis, root: str, *, is_report: bool = False) -> None:
         self._genesis = genesis
         self._root, self._is_report = root, is_report
-        self._numbers = {address(member): number for number, member in enumerate(genesis.members)}
+        self._numbers = numbers_of(genesis)
 
     def link(self, path: str) -> str:
         """Where a page of the chain is."""

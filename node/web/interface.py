@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
-from fedchain.chain.explorer.plain import plain
+from fedchain.chain.explorer.plain import numbers_of, plain
 from fedchain.node.web import pages
 from fedchain.node.web.chains import Chain, Reading
 from fedchain.node.web.open_round import open_round
@@ -49,7 +49,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
             if chain is None:
                 raise HTTPException(404)
             with chain.reading() as reading:
-                return JSONResponse(plain(ask(chain, reading, request)))
+                return JSONResponse(plain(ask(chain, reading, request), numbers_of(chain.genesis)))
 
         return respond
 

@@ -1,4 +1,4 @@
-"""What the rounds left behind, side by side: how far class prototypes or models moved, and a map of prototypes."""
+"""What the rounds left behind, side by side: how far class prototypes or models moved."""
 
 import threading
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.web.chains import Reading
-from fedchain.node.web.charts import Dot
+from fedchain.node.web.prototype_map import Dot, prototype_map
 
 ROUNDS_SHOWN = 40
 """Rounds up to the one that is asked for."""
@@ -24,9 +24,6 @@ READ_SIZE_MAX = 96 * 2**20
 
 KEPT_SIZE_MAX = 16 * 2**20
 """Bytes of what was read that are kept for the next page."""
-
-MAP_SIZE, MAP_MARGIN = 400, 40
-"""Units of the map's drawing."""
 
 Vector = NDArray[np.float32]
 
@@ -135,44 +132,9 @@ def _compare(seen: list[Seen]) -> Drift:
         rounds=tuple(item.round for item in seen),
         by_class=tuple((label, tuple(points)) for label, points in sorted(by_class.items())),
         of_model=tuple(moved),
-        places=_map([item.prototypes for item in seen if item.prototypes]),
+        places=prototype_map([item.prototypes for item in seen if item.prototypes]),
     )
 
 
 def _distance(a: Vector, b: Vector) -> float:
     return float(np.linalg.norm(a.astype(np.float64) - b))
-
-
-def _map(rounds: list[dict[int, Vector]]) -> tuple[Dot, ...]:
-    """Principal components of the last round's prototypes (Pearson, 1901); earlier rounds on the same plane."""
-    if not rounds or len(rounds[-1]) < 2:
-        return ()
-    labels = sorted(rounds[-1])
-    rows = np.stack([rounds[-1][label] for label in labels]).astype(np.float64)  # (n, D)
-    middle = rows.mean(axis=0)
-    _, _, axes = np.linalg.svd(rows - middle, full_matrices=False)
-    axes = axes[:2]
-    for axis in axes:  # one of two mirror images: the largest entry is positive
-        axis *= 1.0 if axis[np.argmax(np.abs(axis))] >= 0 else -1.0
-    if len(axes) < 2:
-        axes = np.vstack([axes, np.zeros_like(axes[:1])])
-    trails = {
-        label: np.stack([item[label] for item in rounds if label in item and item[label].shape == middle.shape])
-        for label in labels
-    }
-    placed = {label: (trail.astype(np.float64) - middle) @ axes.T for label, trail in trails.items()}  # (rounds, 2)
-    points = np.concatenate([*placed.values()])
-    low, high = points.min(axis=0), points.max(axis=0)
-    scale = (MAP_SIZE - 2 * MAP_MARGIN) / max(float((high - low).max()), 1e-12)
-    shift = (MAP_SIZE - (high + low) * scale) / 2
-
-    def place(point: NDArray[np.float64]) -> tuple[float, float]:
-        x, y = point * scale + shift
-        return round(float(x), 1), round(MAP_SIZE - float(y), 1)
-
-    dots = []
-    for number, label in enumerate(labels):
-        trail = [place(point) for point in placed[label]]
-        path = " ".join(f"{x},{y}" for x, y in trail)
-        dots.append(Dot(f"{label}", *trail[-1], number % 8, path if len(trail) > 1 else ""))
-    return tuple(dots)

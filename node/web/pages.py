@@ -21,6 +21,7 @@ from fedchain.node.web.charts import Chart, line_chart
 from fedchain.node.web.knowledge import KnowledgeReader
 from fedchain.node.web.measured import Measured
 from fedchain.node.web.open_round import open_round
+from fedchain.node.web.rivals import rivals, seen_blocks
 from fedchain.node.web.timeline import Timed, timed
 
 BLOCKS_A_PAGE = 40
@@ -90,6 +91,7 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
     shown = timed_blocks(chain, reading, height, height) if view.is_final else ()
     return {
         "block": view,
+        "candidates": rivals(chain, height, height, seen_blocks(chain, height, height)).get(height, ()),
         "timed": shown[0] if shown else None,
         "below": height - 1 if height - 1 in held else None,
         "above": height + 1 if view.is_final and height + 1 in held else None,
@@ -271,8 +273,9 @@ def timed_blocks(chain: Chain, reading: Reading, first: int, last: int) -> tuple
     if before is None and first == 1:
         before = chain.genesis.created_ms
     summaries = [reading.columns.summary(line) for line in lines]
-    lost = reading.explorer.lost(first, last)
-    return timed(lines, summaries, before, measured_of(chain) if len(chain.holders) == 1 else {}, lost)
+    measured = measured_of(chain) if len(chain.holders) == 1 else {}
+    seen = seen_blocks(chain, first, last)
+    return timed(lines, summaries, before, measured, rivals(chain, first, last, seen), seen)
 
 
 def peer(reading: Reading, key: PublicKey) -> PeerView:

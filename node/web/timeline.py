@@ -1,6 +1,7 @@
 """How long each block took, and with what: training, exchange, mining, voting.
 
-A chain says when a block became final and how long it was mined. What a run measured beside it says the rest.
+A chain says when a block became final and how long it was mined. What a run measured beside it, or its nodes saw, says
+the rest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,8 +9,10 @@ from dataclasses import dataclass
 
 from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.views import BlockSummary
+from fedchain.node.timeline import SeenBlock
 from fedchain.node.web.charts import Segment, bar
 from fedchain.node.web.measured import Measured
+from fedchain.node.web.rivals import Rival, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Timed:
     """Names and milliseconds."""
     segments: tuple[Segment, ...]
     """The same as a bar; the longest bar of the list fills its width."""
-    lost: tuple[BlockSummary, ...]
+    lost: tuple[Rival, ...]
     """Blocks for its height that did not become final."""
 
 
@@ -35,7 +38,8 @@ def timed(
     summaries: Iterable[BlockSummary],
     began_ms: int | None,
     measured: Mapping[int, Measured],
-    lost: Iterable[BlockSummary],
+    candidates: Mapping[int, Sequence[Rival]],
+    seen: Seen,
 ) -> tuple[Timed, ...]:
     """The blocks of ``lines``, oldest first.
 
@@ -44,18 +48,16 @@ def timed(
         summaries: of the same blocks.
         began_ms: time of the block before the first of them; None where it is not held.
         measured: of the run, by round.
-        lost: blocks that did not become final.
+        candidates: by height, blocks that became final or did not.
+        seen: by height, what nodes saw of the blocks.
     """
-    beaten = dict[int, list[BlockSummary]]()
-    for item in lost:
-        beaten.setdefault(item.height, []).append(item)
     times = [began_ms, *(line.time_ms for line in lines)]
     rounds = [line.round for line in lines]
     parts = list[tuple[tuple[str, int], ...]]()
     for before_ms, line in zip(times, lines, strict=False):
         took_ms = None if before_ms is None else line.time_ms - before_ms
         own = measured.get(line.round) if rounds.count(line.round) == 1 else None
-        parts.append(split(took_ms, line.mining_ms, None if own is None else own.values))
+        parts.append(split(took_ms, line.mining_ms, told(own) or watched(line, seen.get(line.height, ()))))
     longest_ms = max((sum(time_ms for _, time_ms in item) for item in parts), default=1)
     return tuple(
         Timed(
@@ -64,19 +66,37 @@ def timed(
             took_ms=None if before_ms is None else line.time_ms - before_ms,
             parts=item,
             segments=bar(item, longest_ms),
-            lost=tuple(beaten.get(line.height, ())),
+            lost=tuple(item for item in candidates.get(line.height, ()) if item.hash != line.hash.hex()),
         )
         for before_ms, line, summary, item in zip(times, lines, summaries, parts, strict=False)
     )
 
 
-def split(took_ms: int | None, mining_ms: int, values: Mapping[str, float] | None) -> tuple[tuple[str, int], ...]:
-    """What a block's time went into, in milliseconds; ``values`` as they were measured, if they were."""
+def told(measured: Measured | None) -> tuple[int, int] | None:
+    """Training and voting of a simulated run's round, in milliseconds; None where it was not measured."""
+    if measured is None or not {"training_s", "voting_s"} <= measured.values.keys():
+        return None
+    return round(1000 * measured.values["training_s"]), round(1000 * measured.values["voting_s"])
+
+
+def watched(line: Line, seen: Sequence[SeenBlock]) -> tuple[int, int] | None:
+    """The same of a block that nodes saw come about: the longest training, and the time from when the block first came
+    to one of them until it was final there; None where nobody saw it."""
+    name = line.hash.hex()
+    came = [(block, item) for block in seen if block.hash == name for item in block.candidates if item.hash == name]
+    if not came:
+        return None
+    trained = [block.trained_ms or 0 for block, _ in came]
+    return max(trained), max(block.final_ms - item.after_ms for block, item in came)
+
+
+def split(took_ms: int | None, mining_ms: int, spent_ms: tuple[int, int] | None) -> tuple[tuple[str, int], ...]:
+    """What a block's time went into, in milliseconds; ``spent_ms`` on training and voting, where that is known."""
     if took_ms is None:
         return (("mine", mining_ms),)
-    if values is None or not {"training_s", "voting_s"} <= values.keys():
+    if spent_ms is None:
         # The votes are part of what is not mining: a chain does not say when they began.
         return ("posts", max(0, took_ms - mining_ms)), ("mine", min(took_ms, mining_ms))
-    train, vote = round(1000 * values["training_s"]), round(1000 * values["voting_s"])
+    train, vote = spent_ms
     exchange = max(0, took_ms - train - mining_ms - vote)
     return ("train", train), ("exchange", exchange), ("mine", mining_ms), ("vote", vote)

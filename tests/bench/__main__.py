@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
@@ -252,6 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--data-dir", default=os.environ.get("FEDCHAIN_DATA", ""), help="folder of the data sets")
+    parser.add_argument("--folder", default="build/bench", help="where chains are kept for the next time")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, peers and repetitions")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.parts if name not in PARTS]:
@@ -285,7 +287,7 @@ def main() -> None:
             case "web":
                 from tests.bench.web import bench_web  # its web server takes its time to import
 
-                tables.append(bench_web(quick=quick))
+                tables.append(bench_web(Path(arguments.folder), quick=quick))
     Console().print(*tables, SIDES, sep="\n\n")
 
 

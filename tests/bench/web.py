@@ -1,4 +1,4 @@
-"""The explorer in a browser over a long chain: how long its pages take, how much memory it holds, what a node feels."""
+"""The explorer in a browser over long chains: how long its pages take, how much memory it holds, what a node feels."""
 
 import http.client
 import json
@@ -12,20 +12,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import numpy as np
 from rich.table import Table
 
-from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Content
-from fedchain.crypto.hashing import sha256
-from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.models.shapes import infos_of
-from fedchain.learning.payload.codec import encode
-from fedchain.node.task import found_federation, rules_of
-from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
+from tests.bench.chains import MEMBERS, long_chain, model_chain, wide_chain
 
-MEMBERS, BLOCKS, BLOCKS_AT_ONCE = 10, 10_000, 100
+BLOCKS, BLOCKS_OF_LARGE_KNOWLEDGE = 10_000, 60
 
 REQUESTS = 300
 """Of each page; no two in a row ask for the same, and none is answered from memory."""
@@ -35,20 +27,26 @@ WATCHED_S = 30.0
 """How long a node is watched with open tabs, and without."""
 
 
-def bench_web(*, quick: bool) -> Table:
-    """Serve a long chain in a process of its own, and ask for every page."""
-    table = Table("explorer serve", "p50", "p99", "target", "CPU, mean", title="The explorer in a browser", box=None)
-    blocks = BLOCKS // 10 if quick else BLOCKS
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        write_long_chain(Path(folder) / "long", blocks)
-        pid, port = stack.enter_context(_served(Path(folder) / "long"))
+def bench_web(folder: Path, *, quick: bool) -> Table:
+    """Serve long chains in a process of its own, and ask for every page. The chains stay in ``folder``."""
+    load = os.getloadavg()[0]
+    title = f"The explorer in a browser; load of the machine at the start {load:.1f} on {os.cpu_count()} cores"
+    table = Table("explorer serve", "p50", "p99", "target", "CPU, mean", title=title, box=None)
+    blocks, count = (BLOCKS // 10, REQUESTS // 10) if quick else (BLOCKS, REQUESTS)
+    with ExitStack() as stack:
+        chains = [
+            long_chain(folder / f"{blocks}", blocks),
+            wide_chain(folder, BLOCKS_OF_LARGE_KNOWLEDGE),
+            model_chain(folder, BLOCKS_OF_LARGE_KNOWLEDGE),
+        ]
+        pid, port = stack.enter_context(_served(*chains))
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         begun = time.perf_counter()
         while b"still being read" in _get(connection, "/long/")[1]:
             time.sleep(0.1)
-        table.add_row(f"{blocks:,} blocks read", f"{time.perf_counter() - begun:.1f} s", "", "")
+        table.add_row(f"{blocks:,} blocks read", f"{time.perf_counter() - begun:.1f} s", "", "", f"{_cpu_s(pid):.1f} s")
         for name, paths in _pages(connection, blocks).items():
-            count, spent_s = REQUESTS // 10 if quick else REQUESTS, _cpu_s(pid)
+            spent_s = _cpu_s(pid)
             times = sorted(_get(connection, next(paths))[0] for _ in range(count))
             p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
             cpu_ms = 1000 * (_cpu_s(pid) - spent_s) / count
@@ -61,38 +59,10 @@ def bench_web(*, quick: bool) -> Table:
     return table
 
 
-def write_long_chain(folder: Path, blocks: int) -> None:
-    """A valid chain of class prototypes, each block with a post of every member; only its end is held in memory."""
-    config = LearningConfig(clients=MEMBERS)
-    members, info = [key.public_key for key in keys(MEMBERS)], infos_of(config)[0]
-    consensus = {"initial_bits": EASY_BITS, "proof_function": "sha256d"}
-    genesis = found_federation(
-        config, Application(config), members, name="long", created_ms=CREATED_MS, rounds=0, **consensus
-    )
-    chain, rng = ChainBuilder(genesis, rules_of(genesis)), np.random.default_rng(0)
-    with Store.create(folder / "chain", genesis) as store:
-        for _ in range(0, blocks, BLOCKS_AT_ONCE):
-            added = []
-            for _ in range(BLOCKS_AT_ONCE):
-                posts = []
-                for place, _ in sorted(enumerate(members), key=lambda item: item[1]):
-                    labels = np.arange(place % 7, place % 7 + 4)
-                    rows = rng.normal(size=(4, info.embedding_size)).astype(np.float32)
-                    payload = encode({"labels": labels, "counts": np.full(4, 9), "prototypes": rows})
-                    chain.contents[sha256(payload)] = payload
-                    posts.append(post(keys(MEMBERS)[place], genesis, chain.state.round, payload))
-                added.append(chain.extend(posts=posts))
-            store.append([*map(chain.final, added), *(Content(key, data) for key, data in chain.contents.items())])
-            tip, before = added[-1], added[-1].header.parent_hash
-            chain.blocks = {tip.hash: tip}
-            chain.states = {before: chain.states[before], tip.hash: chain.states[tip.hash]}
-            chain.contents = {tip.header.knowledge_root: chain.contents[tip.header.knowledge_root]}
-
-
 @contextmanager
-def _served(folder: Path) -> Iterator[tuple[int, int]]:
-    """Process id and port of a server of the chain in a folder."""
-    command = [sys.executable, "-m", "fedchain", "explorer", "serve", str(folder), "--port", "0"]
+def _served(*folders: Path) -> Iterator[tuple[int, int]]:
+    """Process id and port of a server of the chains in folders."""
+    command = [sys.executable, "-m", "fedchain", "explorer", "serve", *map(str, folders), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -103,38 +73,56 @@ def _served(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def _pages(connection: http.client.HTTPConnection, blocks: int) -> dict[str, Iterator[str]]:
-    """Addresses of every page by its name, without end."""
+    """Addresses of every page, and of the answers for programs, by name and without end."""
     rng = random.Random(0)
     heights = [rng.randrange(1, blocks + 1) for _ in range(50)]
     views = [json.loads(_get(connection, f"/api/v1/long/block/{height}")[1]) for height in heights]
     hashes = [view["summary"]["hash"] for view in views]
     posts = [item["hash"] for view in views for item in view["transactions"]]
+    names, members = [*map(str, heights)], [*map(str, range(MEMBERS))]
+    few = [str(number) for number in range(1, BLOCKS_OF_LARGE_KNOWLEDGE + 1)]
+    pages = {
+        "all chains": ("/", [""]),
+        "compare": ("/compare", [""]),
+        "overview": ("/long/", [""]),
+        "blocks": ("/long/blocks?to={}", names),
+        "block by height": ("/long/block/{}", names),
+        "block by hash": ("/long/block/{}", hashes),
+        "rounds": ("/long/rounds?to={}", names),
+        "round": ("/long/round/{}", names),
+        "members": ("/long/members", [""]),
+        "member": ("/long/member/{}", members),
+        "knowledge": ("/long/knowledge/{}", names),
+        "knowledge, 512 dimensions": ("/wide/knowledge/{}", few),
+        "knowledge, models of 3 MB": ("/model/knowledge/{}", few),
+        "post": ("/long/tx/{}", posts),
+        "proof": ("/long/proof/{}", posts),
+        "search for a post": ("/long/search?q={}", [item[:6] for item in posts]),
+        "search for a number": ("/long/search?q={}", names),
+        "genesis": ("/long/genesis", [""]),
+    }
+    asked = {
+        "status": [""],
+        "blocks?limit=100&to={}": names,
+        "block/{}": names,
+        "tx/{}": posts,
+        "members": [""],
+        "member/{}": members,
+        "round/{}": names,
+        "knowledge/{}": names,
+        "proof/{}": posts,
+        "genesis": [""],
+        "open": [""],
+        "search?q={}": [item[:6] for item in posts],
+    }
+    pages |= {f"/api/v1 {path.split('/')[0].split('?')[0]}": (f"/api/v1/long/{path}", v) for path, v in asked.items()}
 
     def endless(path: str, values: list[str]) -> Iterator[str]:
         while True:
             place = path.format(rng.choice(values))
             yield f"{place}{'&' if '?' in place else '?'}n={rng.random()}"
 
-    names = [str(height) for height in heights]
-    return {
-        name: endless(f"/long/{path}" if path != "compare" else "/compare", values)
-        for name, path, values in (
-            ("overview", "", [""]),
-            ("blocks", "blocks?to={}", names),
-            ("block by height", "block/{}", names),
-            ("block by hash", "block/{}", hashes),
-            ("rounds", "rounds?to={}", names),
-            ("round", "round/{}", names),
-            ("members", "members", [""]),
-            ("member", "member/{}", [str(place) for place in range(MEMBERS)]),
-            ("knowledge", "knowledge/{}", names),
-            ("post", "tx/{}", posts),
-            ("proof", "proof/{}", posts),
-            ("search", "search?q={}", [item[:6] for item in posts]),
-            ("genesis", "genesis", [""]),
-            ("compare", "compare", [""]),
-        )
-    }
+    return {name: endless(path, values) for name, (path, values) in pages.items()}
 
 
 def _get(connection: http.client.HTTPConnection, path: str) -> tuple[float, bytes]:

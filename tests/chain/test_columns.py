@@ -107,16 +107,3 @@ def test_lines_between_two_heights(tmp_path: Path, chain: ChainBuilder) -> None:
         read(columns, store)
     assert [line.height for line in columns.lines(2, 4)] == [2, 3, 4]
     assert [line.height for line in columns.lines(6)] == []
-
-
-def test_a_block_of_a_member_s_own_that_did_not_become_final_is_lost(tmp_path: Path, chain: ChainBuilder) -> None:
-    from fedchain.chain.storage.store import Candidate
-
-    beaten = chain.extend(chain.blocks[chain.tip].header.parent_hash, miner=keys(4)[2])
-    chain.tip = next(item for item, block in chain.blocks.items() if block.header.height == 5 and item != beaten.hash)
-    with Store.create(tmp_path, GENESIS) as store:
-        store.append([Candidate(beaten, True), Candidate(chain.blocks[chain.tip], True)])
-        write(store, chain)
-        lost = Explorer(store).lost(1, 5)
-        assert [(item.height, item.hash, item.votes) for item in lost] == [(5, beaten.hash, 0)]
-        assert Explorer(store).lost(1, 4) == ()

@@ -1,8 +1,10 @@
 """The shell of a node: effects are carried out in order, and what is promised is stored before it is sent."""
 
+import json
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,6 +20,7 @@ from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
+    CandidateMessage,
     Chunk,
     FinalMessage,
     GetContent,
@@ -34,6 +37,7 @@ from fedchain.node.core.effects import Blame
 from fedchain.node.core.events import Tick
 from fedchain.node.core.jobs import CheckPost, Job, Recompute, Result
 from fedchain.node.service import WAITING_MAX, NodeStopped, Service
+from fedchain.node.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
 from tests.node.shell import on_trio, until
@@ -149,11 +153,17 @@ class MemoryJournal:
 
 @asynccontextmanager
 async def serving(
-    shell: Shell, document: Genesis, miner: MiningWorker | None = None, *, hears: int = 1
+    shell: Shell,
+    document: Genesis,
+    miner: MiningWorker | None = None,
+    *,
+    hears: int = 1,
+    timeline: TimelineFile | None = None,
 ) -> AsyncIterator[Service]:
     """A service that runs; ``hears`` others say that they are at the start, so that it may speak."""
     checks = Checks(document, SumRules())
-    service = Service(document, ME, checks, shell, MemoryJournal(shell), shell, shell, blame=shell.blame)
+    journal = MemoryJournal(shell)
+    service = Service(document, ME, checks, shell, journal, shell, shell, blame=shell.blame, timeline=timeline)
     service._miner = miner or service._miner
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(service.run)
@@ -196,6 +206,26 @@ async def test_a_federation_of_one_trains_mines_and_finishes_and_stores_what_it_
         assert isinstance(promise, Block) or any(
             how == "journal" for how, _ in before[before.index(("store", record)) :]
         )
+
+
+@on_trio
+async def test_what_was_seen_of_a_block_is_written_down(tmp_path: Path) -> None:
+    shell, chain = Shell(), ChainBuilder(genesis(4))
+    final = chain.extend()
+    lost = chain.extend(chain.genesis.chain_id, miner=OTHERS[1])
+    path = tmp_path / "timeline.jsonl"
+    shell.store.append([Content(key, data) for key, data in chain.contents.items()])
+    async with serving(shell, chain.genesis, timeline=TimelineFile(path)) as service:
+        await until(shell.published_posts, "it has trained")
+        for block in (lost, final):
+            shell.receiver(OTHERS[0].public_key, CandidateMessage(block))
+        shell.receiver(OTHERS[0].public_key, FinalMessage(final, chain.certificate(final)))
+        await until(path.exists, "the line is written")
+        assert service.node.head.height == 1
+    line = json.loads(path.read_text())
+    assert (line["height"], line["hash"]) == (1, final.hash.hex())
+    assert {item["hash"] for item in line["candidates"]} >= {final.hash.hex(), lost.hash.hex()}
+    assert line["trained_ms"] is not None
 
 
 @on_trio

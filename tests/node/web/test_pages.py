@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.founding import plain_genesis
-from fedchain.chain.explorer.plain import plain
+from fedchain.chain.explorer.plain import numbers_of, plain
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
@@ -111,11 +111,13 @@ def test_the_interface_says_what_the_commands_say(client: TestClient, run: Path,
             "knowledge/2": explorer.knowledge(rules, 2),
         }
         peer, proof = explorer.peer(member), explorer.proof(post)
+    numbers = numbers_of(document())
     for path, answer in expected.items():
-        assert client.get(f"/api/v1/run/{path}").json() == plain(answer), path
-    assert client.get(f"/api/v1/run/member/{member[-8:]}").json() == plain(peer)
+        assert client.get(f"/api/v1/run/{path}").json() == plain(answer, numbers), path
+    assert client.get(f"/api/v1/run/member/{member[-8:]}").json() == plain(peer, numbers)
     found = client.get(f"/api/v1/run/proof/{post}").json()
     assert {name: found[name] for name in plain(proof)} == plain(proof)
+    assert client.get("/api/v1/run/open").json()["contributors"][2]["member_number"] == 2
     assert client.get("/api/v1/chains").json()[0]["name"] == SCRIPT
     assert client.get("/api/v1/run/genesis").json() == plain_genesis(document())
     assert client.get("/api/v1/run/open").json()["posts_required"] == 3

@@ -1,0 +1,91 @@
+"""What nodes wrote down of blocks before they were final: files that grow and may hold anything."""
+
+import json
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedchain.node.layout import TIMELINE_FILE
+from fedchain.node.timeline import CANDIDATES_MAX, SIZE_MAX, SeenBlock, SeenCandidate
+
+BLOCKS_AT_ONCE = 1_024
+"""Blocks that are read for one page."""
+
+_BEGINNING = re.compile(rb'\{"height":(\d{1,18}),')
+
+
+@dataclass(slots=True)
+class SeenFile:
+    """The timeline in a node's folder; of each line only its place is kept in memory."""
+
+    folder: Path
+    _heights: "array[int]" = field(default_factory=lambda: array("Q"))  # ascending
+    _places: "array[int]" = field(default_factory=lambda: array("Q"))
+    _end: int = 0
+    _file: tuple[int, int] = (0, 0)
+
+    @property
+    def count(self) -> int:
+        """Lines that were found."""
+        return len(self._heights)
+
+    def look(self) -> None:
+        """Find lines that are new."""
+        try:
+            stat = (self.folder / TIMELINE_FILE).stat()
+            if (stat.st_dev, stat.st_ino) != self._file or stat.st_size < self._end:
+                self._heights, self._places, self._end = array("Q"), array("Q"), 0
+                self._file = stat.st_dev, stat.st_ino
+            if stat.st_size > self._end:
+                self._read_on()
+        except OSError:
+            return
+
+    def blocks(self, first: int, last: int) -> Iterator[SeenBlock]:
+        """What was seen of blocks between two heights, of the newest of them where there are many."""
+        start, stop = bisect_left(self._heights, first), bisect_right(self._heights, last)
+        start = max(start, stop - BLOCKS_AT_ONCE)
+        if start >= stop:
+            return
+        end = self._places[stop] if stop < len(self._places) else self._end
+        try:
+            with (self.folder / TIMELINE_FILE).open("rb") as file:
+                file.seek(self._places[start])
+                lines = file.read(min(SIZE_MAX, end - self._places[start])).splitlines()
+        except OSError:
+            return
+        for line in lines:
+            found = _read_line(line)
+            if found is not None and first <= found.height <= last:
+                yield found
+
+    def _read_on(self) -> None:
+        with (self.folder / TIMELINE_FILE).open("rb") as file:
+            file.seek(self._end)
+            for line in file.read(2 * SIZE_MAX).splitlines(keepends=True):
+                if not line.endswith(b"\n"):  # it is being written
+                    break
+                found = _BEGINNING.match(line)
+                height = int(found[1]) if found else 0
+                if height > (self._heights[-1] if self._heights else 0):
+                    self._heights.append(height)
+                    self._places.append(self._end)
+                self._end += len(line)
+
+
+def _read_line(line: bytes) -> SeenBlock | None:
+    try:
+        found: Any = json.loads(line)
+        candidates = tuple(SeenCandidate(**item) for item in found.pop("candidates")[:CANDIDATES_MAX])
+        block = SeenBlock(**found, candidates=candidates)
+    except (ValueError, RecursionError, TypeError, AttributeError, KeyError):
+        return None
+    numbers = [block.height, block.final_ms, *([] if block.trained_ms is None else [block.trained_ms])]
+    numbers += [number for item in candidates for number in (item.posts, item.after_ms)]
+    texts = [block.hash, *(text for item in candidates for text in (item.hash, item.miner, item.knowledge_root))]
+    is_sound = all(type(number) is int and 0 <= number < 2**62 for number in numbers)
+    return block if is_sound and all(isinstance(text, str) and len(text) <= 100 for text in texts) else None

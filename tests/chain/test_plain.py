@@ -1,0 +1,46 @@
+"""Answers as plain values."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedchain.chain.explorer.plain import numbers_of, plain
+from fedchain.crypto.address import address
+from tests.chain.builders import genesis, keys
+
+NUMBERS = {"one": 1, "two": 2}
+
+
+@dataclass
+class Block:
+    hash: bytes
+    miner: str
+    reader: str
+    aggregator: str | None
+    missing: tuple[str, ...]
+    folder: Path
+
+
+@dataclass
+class Member:
+    number: int
+    address: str
+
+
+def test_numbers_follow_the_addresses_of_members_and_nothing_else() -> None:
+    block = Block(b"\x01", "two", "everybody", None, ("one", "two"), Path("/one"))
+    assert plain(block, NUMBERS) == {
+        "hash": "01",
+        "miner": "two",
+        "miner_number": 2,
+        "reader": "everybody",
+        "aggregator": None,
+        "missing": ["one", "two"],
+        "missing_numbers": [1, 2],
+        "folder": "/one",
+    }
+    assert "miner_number" not in plain(block)
+    assert plain([Member(1, "one")], NUMBERS) == [{"number": 1, "address": "one"}]
+
+
+def test_numbers_are_places_in_the_genesis_document() -> None:
+    assert numbers_of(genesis(3)) == {address(key.public_key): number for number, key in enumerate(keys(3))}

@@ -1,0 +1,134 @@
+"""Blocks that lost, and what nodes saw of a block before it was final."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from fedchain.chain.block import Block
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Candidate
+from fedchain.crypto.address import address
+from fedchain.node.layout import TIMELINE_FILE
+from fedchain.node.timeline import SeenBlock, SeenCandidate, TimelineFile
+from fedchain.node.web.app import Site
+from fedchain.node.web.chains import open_chains
+from fedchain.node.web.places import find_places
+from fedchain.node.web.seen import SeenFile
+from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.chain.test_explorer import FakeRules, write
+
+HOME = "http://localhost"
+
+
+def candidate(block: Block, after_ms: int) -> SeenCandidate:
+    header = block.header
+    return SeenCandidate(
+        hash=block.hash.hex(),
+        miner=address(header.miner),
+        posts=len(block.transactions),
+        knowledge_root=header.knowledge_root.hex(),
+        after_ms=after_ms,
+    )
+
+
+def seen(block: Block, trained_ms: int | None, final_ms: int, *candidates: SeenCandidate) -> SeenBlock:
+    return SeenBlock(block.header.height, block.hash.hex(), trained_ms, final_ms, candidates)
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> tuple[Path, list[Block], Block]:
+    """Two nodes of four; at height 3 a block of member 2 lost, which both saw and neither mined."""
+    chain = ChainBuilder(genesis(4))
+    blocks = chain.extend_many(3)
+    lost = chain.extend(blocks[1].hash, miner=keys(4)[2])
+    del chain.blocks[lost.hash]
+    chain.tip = blocks[2].hash
+    for number, (trained_ms, came_ms) in enumerate(((1_000, 8_500), (1_500, 8_000))):
+        folder = tmp_path / "net" / f"node-{number}"
+        with Store.create(folder / "chain", chain.genesis) as store:
+            write(store, chain)
+        final = candidate(blocks[2], came_ms)
+        TimelineFile(folder / TIMELINE_FILE).add(seen(blocks[2], trained_ms, 9_000, candidate(lost, 7_000 + number), final))
+    return tmp_path / "net", blocks, lost
+
+
+def client(folder: Path) -> TestClient:
+    return TestClient(Site(open_chains(find_places([folder]), lambda _: FakeRules())).app, base_url=HOME)
+
+
+def test_a_block_shows_who_lost_to_it_and_when_each_came(net: tuple[Path, list[Block], Block]) -> None:
+    folder, blocks, lost = net
+    shown = client(folder).get("/net/block/3").text
+    table = shown.partition('id="candidates"')[2].partition("</section>")[0]
+    assert table.index(lost.hash.hex()) < table.index(blocks[2].hash.hex())
+    assert table.count(">lost<") == table.count(">final<") == 1
+    assert [piece in table for piece in ("7.0 s", "8.0 s", "7.001 s", "8.5 s")] == [True, True, False, False]
+    assert f'lost: <code class="hash" title="{lost.hash.hex()}"' in client(folder).get("/net/blocks").text
+    assert 'id="candidates"' not in client(folder).get("/net/block/2").text
+
+
+def test_a_node_s_block_is_split_by_what_the_nodes_saw(net: tuple[Path, list[Block], Block]) -> None:
+    folder, _, _ = net
+    shown = client(folder).get("/net/block/3").text
+    # 10 s from block to block, 4 s of which were mining; the slower trained for 1.5 s, and votes began with the first
+    assert "train 1.5 s · exchange 3.5 s · mine 4.0 s · vote 1.0 s" in shown
+    assert "train, exchange and vote 6.0 s · mine 4.0 s" in client(folder).get("/net/block/2").text
+
+
+def test_a_block_that_its_own_node_mined_and_nobody_noted_is_lost_too(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    final = chain.extend()
+    lost = chain.extend(chain.genesis.chain_id, miner=keys(4)[2])
+    del chain.blocks[lost.hash]
+    chain.tip = final.hash
+    with Store.create(tmp_path / "node" / "chain", chain.genesis) as store:
+        store.append([Candidate(lost, True), Candidate(final, True)])
+        write(store, chain)
+    shown = client(tmp_path / "node").get("/node/block/1").text.partition('id="candidates"')[2]
+    assert lost.hash.hex() in shown
+    assert shown.count(">lost<") == 1
+
+
+def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:
+    file, writer = SeenFile(tmp_path), TimelineFile(tmp_path / TIMELINE_FILE)
+    line = SeenBlock(1, "ab" * 32, None, 9, ())
+    file.look()
+    assert file.count == 0
+    for height in (1, 2, 4):
+        writer.add(replace(line, height=height))
+    file.look()
+    writer.add(replace(line, height=5))
+    file.look()
+    assert file.count == 4
+    assert [block.height for block in file.blocks(2, 9)] == [2, 4, 5]
+    assert [block.height for block in file.blocks(3, 3)] == []
+    (tmp_path / TIMELINE_FILE).unlink()
+    writer.add(replace(line, height=7))
+    file.look()
+    assert [block.height for block in file.blocks(0, 9)] == [7]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"candidates": None},
+        {"candidates": [{}]},
+        {"candidates": [1]},
+        {"trained_ms": "1"},
+        {"final_ms": -1},
+        {"final_ms": 2**70},
+        {"hash": ["ab"]},
+        {"more": 1},
+    ],
+)
+def test_a_line_that_is_damaged_is_left_out(tmp_path: Path, change: dict[str, object]) -> None:
+    line = asdict(SeenBlock(1, "ab" * 32, 3, 9, ()))
+    lines = [json.dumps(item, separators=(",", ":")) for item in (line | change, line | {"height": 2})]
+    lines[1:1] = ["nonsense", "[" * 9_999, '{"height":1,', '{"height":99999999999999999999999}']
+    (tmp_path / TIMELINE_FILE).write_text("\n".join(lines) + '\n{"height":3,"ha')
+    file = SeenFile(tmp_path)
+    file.look()
+    assert [block.height for block in file.blocks(0, 9)] == [2]
