@@ -135,6 +135,11 @@ class Columns:
         start = bisect_left(self._lines, first, key=_height_of)
         yield from self._lines[start : bisect_right(self._lines, last, key=_height_of)]
 
+    def lines_of_rounds(self, first: int, last: int) -> Iterator[Line]:
+        """The lines between two rounds, oldest first."""
+        start = bisect_left(self._lines, first, key=_round_of)
+        yield from self._lines[start : bisect_right(self._lines, last, key=_round_of)]
+
     def summary(self, line: Line) -> BlockSummary:
         """The block of a line in a list."""
         return BlockSummary(
@@ -236,6 +241,10 @@ class Columns:
 
 def _height_of(line: Line) -> int:
     return line.height
+
+
+def _round_of(line: Line) -> int:
+    return line.round
 
 
 def _read_block(data: bytes) -> tuple[list, list, Certificate | None]:  # type: ignore[type-arg]

@@ -76,8 +76,8 @@ class Site:
 
     def __init__(self, chains: Sequence[Chain], hosts: Sequence[str] = ()) -> None:
         self.chains = {chain.key: chain for chain in chains}
-        self.live = Live(chains)
         self.knowledge = KnowledgeReader()
+        self.live = Live(chains, self.knowledge.work)
         self._kept: dict[str, tuple[str, bytes, int]] = {}
         self._recomputed: dict[tuple[str, Hash], Recomputation] = {}
         self._recomputations = 0

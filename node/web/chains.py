@@ -133,6 +133,8 @@ class Chain:
     holders: tuple[Holder, ...]
     rules_of: RulesOf
     lock: threading.RLock = field(default_factory=threading.RLock)
+    compared: int = 0
+    """How often what pages lacked of its knowledge was read in the background."""
     _columns: Columns = field(init=False)
     _rules: KnowledgeRules | None = None
 
@@ -159,12 +161,12 @@ class Chain:
             return self._columns.read(store, held.start, held.stop - 1, BLOCKS_AT_ONCE)
 
     @contextmanager
-    def apart(self) -> Iterator[Explorer]:
-        """The same in a store of its own, for what takes long: others read on meanwhile."""
+    def apart(self) -> Iterator[Store]:
+        """A store of its own, for what takes long: others read on meanwhile."""
         with self.lock:
             holder, _, _ = self._best()
         with Store.open(holder.place.chain, read_only=True) as store:
-            yield Explorer(store)
+            yield store
 
     def rules(self) -> KnowledgeRules:
         """The rules of its learning method. Raises what building them raises."""
@@ -189,7 +191,7 @@ class Chain:
             versions = [holder.version for holder in self.holders]
         told = [_steady(holder.status) for holder in self.holders]
         rounds = [(len(holder.measured.rounds), holder.seen.count) for holder in self.holders]
-        text = json.dumps([versions, told, rounds, self._columns.height], default=str)
+        text = json.dumps([versions, told, rounds, self._columns.height, self.compared], default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 import anyio.to_thread
@@ -20,9 +20,15 @@ ASK_EVERY_S = 1.0
 
 
 class Live:
-    """The newest version of each chain, and who waits for the next."""
+    """The newest version of each chain, and who waits for the next.
 
-    def __init__(self, chains: Sequence[Chain]) -> None:
+    Args:
+        chains: what is watched.
+        work: does a little of what pages left to be done, and says whether there was any.
+    """
+
+    def __init__(self, chains: Sequence[Chain], work: Callable[[], bool]) -> None:
+        self._work = work
         self._chains = tuple(chains)
         self._versions = {chain.key: chain.look(asks=True) for chain in chains}
         self._changed = anyio.Event()
@@ -40,7 +46,8 @@ class Live:
                 if key in unread and await anyio.to_thread.run_sync(_read_on, chain):
                     unread.discard(key)
                 self.note(key, await anyio.to_thread.run_sync(chain.look, asks))
-            await anyio.sleep(0.01 if unread else LOOK_EVERY_S)
+            is_busy = await anyio.to_thread.run_sync(self._work)
+            await anyio.sleep(0.01 if unread or is_busy else LOOK_EVERY_S)
 
     async def wait(self, chain: Chain, version: str, timeout_s: float) -> bool:
         """Wait until the chain has another version than ``version``; False if none came in time."""

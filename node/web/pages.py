@@ -8,6 +8,7 @@ from typing import Any
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.columns import Line
+from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of
 from fedchain.chain.explorer.plain import plain
 from fedchain.chain.explorer.views import PeerView, Recomputation, TransactionProof, TransactionView, is_proven
@@ -135,12 +136,10 @@ def rounds(chain: Chain, reading: Reading, question: Question) -> Context:
     """The rounds, newest first."""
     by_round = dict[int, list[Line]]()
     last = number_in(question, "to", 2**62)
-    for line in reversed([*reading.columns.lines()]):
-        if line.round <= last:
-            if line.round not in by_round and len(by_round) == ROUNDS_A_PAGE:
-                break
-            by_round.setdefault(line.round, []).append(line)
     newest = max((line.round for line in reading.columns.lines(reading.columns.height)), default=0)
+    last = min(last, newest)
+    for line in reversed([*reading.columns.lines_of_rounds(last - ROUNDS_A_PAGE + 1, last)]):
+        by_round.setdefault(line.round, []).append(line)
     return {
         "rounds": [(number, lines[::-1]) for number, lines in by_round.items()],
         "measured": measured_of(chain),
@@ -170,10 +169,10 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
     number = _number(name, "round") if name else newest
     try:
         rules = chain.rules()
-        view = reading.explorer.knowledge(rules, number)
+        view = kept.view(reading, rules, number)
     except (LearningError, ImportError) as error:
         raise NotFound(f"the learning method cannot be asked here: {error}") from None
-    drift = kept.drift(reading, rules, number)
+    drift = kept.drift(chain, reading, rules, view)
     by_class = [(f"class {label}", [(float(x), y) for x, y in points]) for label, points in drift.by_class]
     return {
         "knowledge": view,
@@ -301,8 +300,8 @@ def proof_document(found: TransactionProof) -> dict[str, Any]:
 def recompute(chain: Chain, height: int) -> Recomputation:
     """Make a block's knowledge again, in a store of its own. Raises NotFound."""
     rules = chain.rules()
-    with chain.apart() as explorer:
-        return explorer.recompute(rules, height)
+    with chain.apart() as store:
+        return Explorer(store).recompute(rules, height)
 
 
 def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]]:

@@ -65,7 +65,11 @@ def render_report(chain: Chain) -> str:
 
 
 def _knowledge(chain: Chain, reading: Reading) -> pages.Context:
+    reader = KnowledgeReader()
     try:
-        return pages.knowledge(chain, reading, "", KnowledgeReader())
+        context = pages.knowledge(chain, reading, "", reader)
+        while reader.work():  # what a page would leave to be read in the background
+            pass
+        return pages.knowledge(chain, reading, "", reader) if context["drift"].unread else context
     except ChainError:  # not kept, or none yet
         return {"knowledge": None}
