@@ -36,7 +36,8 @@ VIEWS_KEPT, DISTANCES_KEPT, WANTED_MAX = 128, 4_096, 8
 ELEMENTS_AT_ONCE = 2**18
 """Elements of which the distance is calculated at once, in float64."""
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 Vector = NDArray[np.float32]
 Prototypes = dict[int, Vector]
