@@ -51,7 +51,9 @@ def net(tmp_path: Path) -> tuple[Path, list[Block], Block]:
         with Store.create(folder / "chain", chain.genesis) as store:
             write(store, chain)
         final = candidate(blocks[2], came_ms)
-        TimelineFile(folder / TIMELINE_FILE).add(seen(blocks[2], trained_ms, 9_000, candidate(lost, 7_000 + number), final))
+        TimelineFile(folder / TIMELINE_FILE).add(
+            seen(blocks[2], trained_ms, 9_000, candidate(lost, 7_000 + number), final)
+        )
     return tmp_path / "net", blocks, lost
 
 
