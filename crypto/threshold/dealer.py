@@ -11,9 +11,10 @@ Source: Damgård, Jurik 2001 and Damgård, Jurik, Nielsen 2010 (see :mod:`fedcha
 
 from math import factorial, gcd
 
-from gmpy2 import invert, mpz, powmod_sec
+from gmpy2 import invert, mpz
 
 from fedchain.crypto.randomness import RandomBytes, random_below
+from fedchain.crypto.threshold.power import power
 from fedchain.crypto.threshold.public_key import KEY_BITS, MEMBERS_MAX, S_MAX, KeyShare, ThresholdPublicKey
 from fedchain.crypto.threshold.safe_prime import safe_prime
 
@@ -70,7 +71,7 @@ def _deal(
     x, y = _unit(n, n, random_bytes), _unit(ciphertext_modulus, n, random_bytes)
     v = y * y % ciphertext_modulus  # a generator of the squares, but for a chance of 4/min(p', q')
     delta = factorial(members)
-    keys = tuple(powmod_sec(v, delta * secret, ciphertext_modulus) for secret in secrets)
+    keys = tuple(power(v, delta * secret, ciphertext_modulus) for secret in secrets)
     public_key = ThresholdPublicKey(n, s, threshold, -x * x % n, v, keys)
     return public_key, tuple(KeyShare(i, secret) for i, secret in enumerate(secrets, 1))
 

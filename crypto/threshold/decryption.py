@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gmpy2 import invert, mpz, powmod, powmod_sec
+from gmpy2 import invert, mpz, powmod
 
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidCiphertext, InvalidShare, TooFewShares
@@ -25,6 +25,7 @@ from fedchain.crypto.threshold.encryption import (
     encode_ciphertexts,
     validate_ciphertexts,
 )
+from fedchain.crypto.threshold.power import powers
 from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
 from fedchain.crypto.threshold.share_proof import (
     CHALLENGE_BITS,
@@ -84,7 +85,7 @@ class Decryption:
         """
         modulus = self.key.ciphertext_modulus
         exponent = 2 * self.key.delta * share.secret
-        shares = tuple(powmod_sec(ciphertext, exponent, modulus) for ciphertext in self.ciphertexts)
+        shares = tuple(powers(self.ciphertexts, exponent, modulus))
         statement = self._statement(share.index, sender, shares)
         return SharePost(share.index, sender, shares, prove_shares(statement, share, random_bytes))
 

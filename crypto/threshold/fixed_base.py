@@ -17,7 +17,7 @@ class FixedBase:
     """A base, and the table for its powers up to a largest exponent.
 
     Which entries a power reads depends on the exponent. A process on the same machine that watches the caches could
-    learn from that; what must withstand it takes :func:`gmpy2.powmod_sec`.
+    learn from that; what must withstand it takes :func:`fedchain.crypto.threshold.power.power`.
     """
 
     def __init__(self, base: mpz, modulus: mpz, exponent_bits: int) -> None:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gmpy2 import mpz, powmod_sec
+from gmpy2 import mpz
 
 from fedchain.crypto.exceptions import InvalidDealing, SealBroken
 from fedchain.crypto.hpke import ENCAPSULATED_SIZE, TAG_SIZE, seal, unseal
@@ -16,6 +16,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.randomness import RandomBytes
 from fedchain.crypto.signatures import PublicKey, is_valid_public_key
 from fedchain.crypto.threshold.dealer import deal
+from fedchain.crypto.threshold.power import power
 from fedchain.crypto.threshold.public_key import (
     ENCODED_SIZE_MAX,
     KEY_BITS,
@@ -119,7 +120,7 @@ def validate_key_share(key: ThresholdPublicKey, share: KeyShare) -> None:
     if not 1 <= share.index <= key.members:
         raise InvalidDealing(f"a share of member {share.index}, the key has members 1 to {key.members}")
     modulus = key.ciphertext_modulus
-    if not 0 < share.secret < modulus or key.verification_keys[share.index - 1] != powmod_sec(
+    if not 0 < share.secret < modulus or key.verification_keys[share.index - 1] != power(
         key.verification_base, key.delta * share.secret, modulus
     ):
         raise InvalidDealing(f"the share of member {share.index} does not fit the public key")

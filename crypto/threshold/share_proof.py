@@ -35,11 +35,14 @@ EUROCRYPT 1998.
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from gmpy2 import context, mpz, powmod, powmod_sec
+from gmpy2 import context, mpz, powmod
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.randomness import RandomBytes, random_bits
+from fedchain.crypto.threshold.fixed_base import FixedBase
+from fedchain.crypto.threshold.power import power
 from fedchain.crypto.threshold.power_product import power_product
 from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
 
@@ -88,7 +91,7 @@ def prove_shares(statement: ShareStatement, share: KeyShare, random_bytes: Rando
     nonce_bits = _nonce_bits(key)
     r = (mpz(1) << nonce_bits) + random_bits(nonce_bits, random_bytes)  # of one length, whatever is drawn
     base = powmod(_combine(statement.ciphertexts, statement, modulus), 4, modulus)
-    e = _challenge(statement, powmod_sec(key.verification_base, r, modulus), powmod_sec(base, r, modulus))
+    e = _challenge(statement, power(key.verification_base, r, modulus), power(base, r, modulus))
     return ShareProof(e, int(r + e * x))
 
 
@@ -117,11 +120,17 @@ def _commitments(statement: ShareStatement, e: int, z: int) -> tuple[mpz, mpz]:
     """a and b, which a right answer z to the challenge e brings back."""
     key, modulus = statement.key, statement.key.ciphertext_modulus
     base = powmod(_combine(statement.ciphertexts, statement, modulus), 4, modulus)
-    power = powmod(_combine(statement.shares, statement, modulus), 2, modulus)
+    square = powmod(_combine(statement.shares, statement, modulus), 2, modulus)
     verification_key = key.verification_keys[statement.index - 1]
-    a = powmod(key.verification_base, z, modulus) * powmod(verification_key, -e, modulus) % modulus
-    b = powmod(base, z, modulus) * powmod(power, -e, modulus) % modulus
+    a = _verification_powers(key).power(z) * powmod(verification_key, -e, modulus) % modulus
+    b = power(base, mpz(z), modulus) * powmod(square, -e, modulus) % modulus
     return a, b
+
+
+@lru_cache(maxsize=2)
+def _verification_powers(key: ThresholdPublicKey) -> FixedBase:
+    """The powers of v for every answer that there can be: a table of 1 MiB, which two posts are worth."""
+    return FixedBase(key.verification_base, key.ciphertext_modulus, response_bits(key))
 
 
 def _combine(numbers: Iterable[mpz], statement: ShareStatement, modulus: mpz) -> mpz:

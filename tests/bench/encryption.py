@@ -6,7 +6,7 @@ five summands of magnitude 4.
 
 A round: each of 5 members encrypts prototypes of 10 classes × 512 numbers, everybody multiplies the ciphertexts, each
 makes its decryption shares with a proof, each checks all five posts, and each combines three of them. Nobody takes
-another's word for anything.
+another's word for anything. Each member is a process, as it is in a federation; all of them have the same two cores.
 """
 
 import os
@@ -87,13 +87,13 @@ def operations(dealt: Dealt, repetitions: int) -> dict[str, float]:
 
 
 def whole_round(dealt: Dealt) -> dict[str, float]:
-    """Wall seconds of each part of a round in which everybody does everything itself, on `CORES` processes.
+    """Wall seconds of each part of a round in which everybody does everything itself, on `CORES` cores.
 
-    A process is told the keys once, before the clock starts; that it makes its table of powers is counted.
+    A process is told the keys once, before the clock starts; that it makes its tables of powers is counted.
     """
     everybody = range(MEMBERS)
-    with ProcessPoolExecutor(CORES, get_context("spawn"), initializer=_take, initargs=(dealt,)) as pool:
-        list(pool.map(_idle, range(CORES)))
+    with ProcessPoolExecutor(MEMBERS, get_context("spawn"), initializer=_take, initargs=(dealt,)) as pool:
+        list(pool.map(_idle, everybody))
         seconds = dict[str, float]()
 
         def part(name: str, work: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
@@ -130,9 +130,10 @@ def cpu_s(work: Callable[[], object], repetitions: int) -> float:
 
 
 def _take(dealt: Dealt) -> None:
-    """Keep the keys in a process of the pool, which has no other place for them."""
+    """Keep the keys in a process of the pool, which has no other place for them, and have it use few cores."""
     global _DEALT  # noqa: PLW0603
     _DEALT = dealt
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
 
 def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
