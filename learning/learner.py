@@ -140,7 +140,8 @@ class Learner:
         # who gives no members may ask for the aggregator's work as well, where the method has any
         aggregates = any(phase.by is Contributor.AGGREGATOR for phase in self._phases.values())
         self._members_count = config.clients + (len(self._members) > config.clients if self._members else aggregates)
-        self._source = open_data_source(config, task)
+        self._open_source: Callable[[], DataSource] = partial(open_data_source, config, task)
+        self._source = self._open_source()
         self._clients = Clients(self._build_client)
         self._test_set: tuple[torch.Tensor, torch.Tensor] | None = None
         self._test_result: tuple[bytes, Evaluation | None] | None = None
@@ -162,7 +163,13 @@ class Learner:
 
     def replace_source(self, replacement: Callable[[DataSource], DataSource]) -> None:
         """Put something between the learner and where its examples come from, before the first client is built."""
+        opened = self._open_source
+        self._open_source = lambda: replacement(opened())
         self._source = replacement(self._source)
+
+    def release_examples(self) -> None:
+        """Let go of the data set. Clients that were built keep their examples; for anything else it is read again."""
+        self._source = self._open_source()
 
     def prepare(self, client: int) -> None:
         """Read the client's data and build its model, so that what is wrong with them is known now."""

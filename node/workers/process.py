@@ -28,6 +28,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
+from fedchain.crypto.durable import sync_folder
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.preflight import UMASK
@@ -91,6 +92,7 @@ class Trainer:
             parts_of=lambda _: PartFolder(folder / PARTS),
         )
         self._learner.prepare(member)
+        self._learner.release_examples()  # of which this member's are a small part
         self._chain_id, self._member = genesis.chain_id, member
         self._path = folder / TRAINING_FILE
         self._asked: list[Any] = []
@@ -187,13 +189,19 @@ def _orders() -> "Queue[Any]":
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all; on the disk when this returns. Raises OSError."""
     part = path.with_suffix(f".{os.getpid()}.part")  # the trainer of a node that was just killed may still write
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)  # half a file would keep a full disk full
+        raise
+    sync_folder(path.parent)
     for leftover in path.parent.glob(f"{path.stem}.*.part"):
         leftover.unlink(missing_ok=True)
 

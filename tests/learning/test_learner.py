@@ -225,6 +225,15 @@ def test_clients_start_from_one_model_or_each_from_its_own() -> None:
     assert own.checkpoint(0) != own.checkpoint(1)
 
 
+def test_a_data_set_that_was_let_go_is_read_again_by_who_asks() -> None:
+    kept, released = Learner(config()), Learner(config())
+    released.prepare(1)
+    released.release_examples()
+    for client in (1, 2):
+        contributions = [each.contribute(client, "update", 1, b"", evaluate_test=True) for each in (kept, released)]
+        assert contributions[0] == contributions[1]
+
+
 def test_the_histogram_counts_each_clients_examples() -> None:
     learner = Learner(config())
     histogram = learner.histogram()

@@ -1,5 +1,6 @@
 """Worker processes: they answer, they are replaced when they die, and they end when nobody needs them."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from fedchain.learning.payload.codec import pieces
 from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers.frames import read_frame, write_frame
-from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE
+from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, Trainer
 from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.node.shell import (
@@ -91,6 +92,26 @@ async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     assert not is_worker(process, "train")
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", "training.msgpack"]
     assert (tmp_path / TRAINING_FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_leaves_the_last_answer_and_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
+    trainer = Trainer(decoded, tmp_path, 1, "")
+    first = trainer.contribute("update", 1, b"")
+    kept = (tmp_path / TRAINING_FILE).read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail_as_a_full_disk)
+        with pytest.raises(OSError, match="No space left on device"):
+            trainer.contribute("update", 2, b"")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", TRAINING_FILE]
+    assert (tmp_path / TRAINING_FILE).read_bytes() == kept
+    assert Trainer(decoded, tmp_path, 1, "").contribute("update", 1, b"") == first
+
+
+def fail_as_a_full_disk(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @on_trio
