@@ -68,20 +68,19 @@ def validate_transaction(
     t, size_max = transaction, genesis.payload_size_max
     phases = len(genesis.phases_of(t.round))
     # Only members post: anyone else could flood the round.
-    _check(t.sender in state.index, InvalidSignature, "sender", f"{t.sender.hex()} is no member")
+    if t.sender not in state.index:
+        raise InvalidSignature("sender", f"{t.sender.hex()} is no member")
     # Who was convicted is a member no more; whoever passed the post on may not have heard of it.
-    _check(state.is_active(t.sender), OutOfWindow, "sender", f"{t.sender.hex()} was convicted")
+    if not state.is_active(t.sender):
+        raise OutOfWindow("sender", f"{t.sender.hex()} was convicted")
     # The sender said so itself, about this chain, round and phase.
     _check_signature(genesis, t.sender, t, is_valid_signature)
     # The phase must exist, or the post could never be counted.
-    _check(t.phase < phases, InvalidTransaction, "phase", f"{t.phase} found, round {t.round} has {phases}")
+    if t.phase >= phases:
+        raise InvalidTransaction("phase", f"{t.phase} found, round {t.round} has {phases}")
     # Nothing follows the last round.
-    _check(
-        not genesis.rounds or t.round <= genesis.rounds,
-        InvalidTransaction,
-        "round",
-        f"{t.round} found, the last is {genesis.rounds}",
-    )
+    if genesis.rounds and t.round > genesis.rounds:
+        raise InvalidTransaction("round", f"{t.round} found, the last is {genesis.rounds}")
     # Whose the aggregator's phases are, the genesis document says for ever.
     by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
     aggregator = genesis.aggregator_of(t.round)
@@ -94,12 +93,8 @@ def validate_transaction(
         found = f"{t.sender.hex()}, the dedicated aggregator, posts to phase {t.phase}, which is the participants'"
         raise InvalidTransaction("contributor", found)
     # Everybody has to fetch, keep and aggregate it.
-    _check(
-        t.payload_size <= size_max,
-        InvalidTransaction,
-        "payload size",
-        f"{t.payload_size} bytes found, at most {size_max} are allowed",
-    )
+    if t.payload_size > size_max:
+        raise InvalidTransaction("payload size", f"{t.payload_size} bytes found, at most {size_max} are allowed")
 
 
 def validate_payload(transaction: Transaction, payload: bytes, check: Callable[[bytes], None]) -> None:
@@ -150,29 +145,20 @@ def validate_vote(
         InvalidVote: no honest member would have signed it.
     """
     # Who may vote is the chain's choice, which everybody at this height knows.
-    _check(
-        vote.voter in electors,
-        InvalidSignature,
-        "electorate",
-        f"{vote.voter.hex()[:16]}… is not one of the {len(electors)} electors of height {vote.height}",
-    )
+    if vote.voter not in electors:
+        found = f"{vote.voter.hex()[:16]}… is not one of the {len(electors)} electors of height {vote.height}"
+        raise InvalidSignature("electorate", found)
     # The member said so itself, about this height and attempt of this chain.
     _check_signature(genesis, vote.voter, vote, is_valid_signature)
     measures = vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL
     # One statement has one form: only who makes a block final says when, and how long it was mined.
-    _check(
-        measures or (vote.clock_ms, vote.mining_ms) == (0, 0),
-        InvalidVote,
-        "measurements",
-        f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, 0 and 0 expected",
-    )
+    if not measures and (vote.clock_ms or vote.mining_ms):
+        found = f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, 0 and 0 expected"
+        raise InvalidVote("measurements", found)
     # A number without end would pass for a time.
-    _check(
-        max(vote.clock_ms, vote.mining_ms) <= CLOCK_MS_MAX,
-        InvalidVote,
-        "measurements",
-        f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, at most {CLOCK_MS_MAX} are allowed",
-    )
+    if max(vote.clock_ms, vote.mining_ms) > CLOCK_MS_MAX:
+        found = f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, at most {CLOCK_MS_MAX} are allowed"
+        raise InvalidVote("measurements", found)
 
 
 def validate_certificate(
@@ -204,12 +190,9 @@ def validate_certificate(
     said = ((height, certificate.attempt, int(certificate.kind)), certificate.block_hash)
     for vote in certificate.votes:
         # What they share stands once in its bytes: votes for anything else would not survive their own encoding.
-        _check(
-            (vote.slot, vote.block_hash) == said,
-            InvalidCertificate,
-            "certificate's vote",
-            f"slot {vote.slot} found, {said[0]} expected, for block {said[1].hex()}",
-        )
+        if (vote.slot, vote.block_hash) != said:
+            found = f"slot {vote.slot} found, {said[0]} expected, for block {said[1].hex()}"
+            raise InvalidCertificate("certificate's vote", found)
         try:
             validate_vote(genesis, electors, vote, is_valid_signature)
         except Refused as error:
@@ -411,14 +394,12 @@ def _validate_producer(genesis: Genesis, state: State, block: Block) -> None:
 def _validate_counted(state: State, header: Header, transaction: Transaction) -> None:
     counted, closed = (transaction.round, transaction.phase), (header.round, header.phase)
     # A block closes one phase; posts of another one would be counted twice or too early.
-    _check(counted == closed, InvalidBlock, "post's phase", f"{counted} found, the block closes {closed}")
+    if counted != closed:
+        raise InvalidBlock("post's phase", f"{counted} found, the block closes {closed}")
     # Who posts is drawn by the chain; in an aggregator phase it is the designated aggregator alone.
-    _check(
-        transaction.sender in state.contributors,
-        InvalidBlock,
-        "contributor",
-        f"{transaction.sender.hex()} is not one of the {len(state.contributors)} contributors of round {state.round}",
-    )
+    if transaction.sender not in state.contributors:
+        due = f"one of the {len(state.contributors)} contributors of round {state.round}"
+        raise InvalidBlock("contributor", f"{transaction.sender.hex()} is not {due}")
 
 
 def _validate_parent_certificate(
@@ -437,19 +418,19 @@ def _validate_parent_certificate(
 def _check_signature(
     genesis: Genesis, signer: PublicKey, statement: Transaction | Vote, is_valid_signature: SignatureCheck
 ) -> None:
-    _check(
-        is_valid_signature(signer, statement.signature, statement.signing_message(genesis.chain_id)),
-        InvalidSignature,
-        "signature",
-        f"{statement.signature.hex()[:16]}… is not {signer.hex()[:16]}…'s over this {type(statement).__name__.lower()}",
-    )
+    if not is_valid_signature(signer, statement.signature, statement.signing_message(genesis.chain_id)):
+        kind = type(statement).__name__.lower()
+        found = f"{statement.signature.hex()[:16]}… is not {signer.hex()[:16]}…'s over this {kind}"
+        raise InvalidSignature("signature", found)
 
 
 def _check_ascending(error: type[Refused], rule: str, values: Iterable[bytes]) -> None:
     for before, after in pairwise(values):
-        _check(before < after, error, rule, f"{after.hex()} follows {before.hex()}")
+        if before >= after:
+            raise error(rule, f"{after.hex()} follows {before.hex()}")
 
 
 def _check(condition: bool, error: type[Refused], rule: str, message: str) -> None:
+    """For what is judged once a block: of each post and vote, to write the message would cost more than the rule."""
     if not condition:
         raise error(rule, message)

@@ -1,10 +1,11 @@
 """The service: a node on a real network. It feeds the state machine, and carries out what it asks for, in order.
 
-The node decides at once and without I/O. What takes long is left to others: the disk to a thread, training and mining
-to processes, and large aggregates and slow checks to a thread of their own.
+The node decides at once and without I/O. What takes long is left to others: the disk to a thread, training, mining and
+the signatures of blocks that are replayed to processes, and large aggregates and slow checks to a thread of their own.
 """
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -56,7 +57,7 @@ from fedchain.node.core.events import (
     PeerDisconnected,
     Tick,
 )
-from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result
+from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result, VerifySignatures
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
@@ -64,7 +65,7 @@ from fedchain.node.outbox import EffectQueue
 from fedchain.node.parts import run_part
 from fedchain.node.report import Links, log_notice, report
 from fedchain.node.timeline import SeenBlock, TimelineFile, Watch
-from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
+from fedchain.node.workers.supervisor import MiningWorker, Trained, VerifyingWorker, WorkerFailed
 
 log = logging.getLogger("fedchain.node")
 
@@ -164,6 +165,7 @@ class Service:
         self._checks, self._store, self._journal, self._network = checks, store, journal, network
         self._training, self._on_head, self._blame = training, on_head, blame
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
+        self._verifier = VerifyingWorker(lambda job, result: self.handle(Computed(job, result)))
         self._queue = EffectQueue(self._commit, self._carry_out)
         self._jobs: deque[Job] = deque()
         self._job_arrived = anyio.Event()
@@ -181,6 +183,7 @@ class Service:
             tasks.start_soon(self._miner.run)
             tasks.start_soon(self._queue.run)
             tasks.start_soon(self._compute_all)
+            tasks.start_soon(self._verifier.run)
             while True:
                 self.handle(Tick())
                 await anyio.sleep(TICK_S)
@@ -220,6 +223,8 @@ class Service:
 
     def _leaves_loop(self, job: Job) -> bool:
         """Whether a job would keep others waiting: for its bytes, the disk, or what its method does with them."""
+        if isinstance(job, VerifySignatures):
+            return (os.cpu_count() or 1) > 1
         return isinstance(job, KeepPart) or _size(job) > SMALL_JOB_SIZE or self._checks.is_slow(job)
 
     def status(self) -> dict[str, Any]:
@@ -271,6 +276,8 @@ class Service:
                     self._miner.mine(header)
             case Contribute():
                 self._start(self._contribute, effect)
+            case Compute(VerifySignatures() as job):
+                self._verifier.verify(job)
             case Compute(job):
                 self._jobs.append(job)
                 self._job_arrived.set()

@@ -12,9 +12,10 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import get_context
 
-from fedchain.chain.block import Block, block_signing_message
+from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.signatures import Signed, signatures_of
 from fedchain.crypto.signatures import PublicKey, Signature, is_valid_signature
 
 WORKERS_MAX = 4
@@ -28,9 +29,6 @@ BLOCKS_AHEAD = 8
 
 Found = tuple[Block, Certificate] | None
 """A final block with its certificate, or None where it is damaged."""
-
-Signed = tuple[PublicKey, Signature, bytes]
-"""Who signed, the signature, and the message."""
 
 
 class SignaturesAhead:
@@ -83,7 +81,7 @@ class SignaturesAhead:
 
     def _new(self, block: Block, certificate: Certificate) -> list[Signed]:
         """What was not handed out before."""
-        found = [signed for signed in _signed(self._genesis, block, certificate) if signed not in self._known]
+        found = [signed for signed in signatures_of(self._genesis, block, certificate) if signed not in self._known]
         for signed in found:
             self._remember(signed, is_valid=False)
         return found
@@ -92,15 +90,6 @@ class SignaturesAhead:
         self._known[signed] = is_valid
         if len(self._known) > self._size_max:
             self._known.popitem(last=False)
-
-
-def _signed(genesis: Genesis, block: Block, certificate: Certificate) -> Iterator[Signed]:
-    chain_id = genesis.chain_id
-    for vote in (*(block.certificate.votes if block.certificate else ()), *certificate.votes):
-        yield vote.voter, vote.signature, vote.signing_message(chain_id)
-    yield block.header.miner, block.signature, block_signing_message(chain_id, block.hash)
-    for post in block.transactions:
-        yield post.sender, post.signature, post.signing_message(chain_id)
 
 
 def _submit(pool: ProcessPoolExecutor, signed: list[Signed]) -> Future[list[bool]]:

@@ -10,7 +10,7 @@ from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.finals_ahead import FinalsAhead, HandedOut
-from fedchain.node.core.jobs import Knowledge, Recompute
+from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 from fedchain.node.core.joining import Joining
 from fedchain.node.core.ledger import WINDOW
 from fedchain.node.core.replay import Replay
@@ -66,6 +66,7 @@ class CatchingUp:
         found = HandedOut(peer, block, certificate)
         if self._replays:
             self._ahead.keep(found)
+            self._replay.verify(found)
             self._replay.fetch(found)
             return self.advance()
         if block.header.parent_hash == context.head.block_hash:
@@ -92,6 +93,11 @@ class CatchingUp:
         if not self._replays:
             return False
         self._replay.on_recomputed(job, result)
+        return self.advance()
+
+    def on_verified(self, job: VerifySignatures, result: Verified) -> bool:
+        """Signatures were verified; whether that let us follow a block that is replayed."""
+        self._replay.on_verified(job, result)
         return self.advance()
 
     def on_head(self) -> None:

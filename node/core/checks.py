@@ -15,6 +15,7 @@ from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Part, Rules, check_post, recompute
+from fedchain.chain.signatures import Signed, count_valid, signatures_of
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
@@ -29,7 +30,17 @@ from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
 from fedchain.node.core.content_cache import Intern
-from fedchain.node.core.jobs import CheckPost, Job, JobKey, KeepPart, Knowledge, Recompute, Result
+from fedchain.node.core.jobs import (
+    CheckPost,
+    Job,
+    JobKey,
+    KeepPart,
+    Knowledge,
+    Recompute,
+    Result,
+    Verified,
+    VerifySignatures,
+)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -82,6 +93,13 @@ class Checks:
         """Whether the payload of a post of the open phase was looked at before and is good."""
         return (state.block_hash, transaction.hash) in self._checked
 
+    def note_good(self, state: State, post: Transaction, payload: bytes) -> None:
+        """Post and payload are good beside ``state``. Only checks that many nodes share make use of it."""
+
+    def knows(self, state: State, post: Transaction, payload: bytes) -> bool:
+        """Whether that was noted of the very same objects."""
+        return False
+
     def certificate(self, electors: frozenset[PublicKey], certificate: Certificate, height: int) -> None:
         """Votes of a quorum; raises InvalidCertificate."""
         validate_certificate(self._genesis, electors, certificate, height, self._is_valid_signature)
@@ -129,12 +147,21 @@ class Checks:
         _remember(self._blocks, block.hash, (block, after), BLOCKS_MAX)
         return after
 
+    def unverified(self, block: Block, certificate: Certificate) -> tuple[Signed, ...]:
+        """Signatures of a final block that :meth:`final` would have to verify."""
+        return tuple(item for item in signatures_of(self._genesis, block, certificate) if item not in self._checked)
+
+    def note_verified(self, signed: Sequence[Signed]) -> None:
+        """These signatures were found to be valid."""
+        for item in signed:
+            self._pass(item)
+
     def joined(self, data: bytes, block: Block, certificate: Certificate, *, is_confirmed: bool) -> State:
         """The state after a final block, for who holds no older one; raises as ``judge_joined``."""
         check = self._is_valid_signature
         return judge_joined(self._genesis, data, block, certificate, check, is_confirmed=is_confirmed)
 
-    def is_slow(self, job: Job) -> bool:
+    def is_slow(self, job: CheckPost | KeepPart | Recompute) -> bool:
         """Whether a job takes long however few bytes it looks at, since posts of its phase do."""
         return self._rules.is_slow_to_check(phase_rule(self._genesis, job.state).name)
 
@@ -167,6 +194,8 @@ class Checks:
                     return None
                 case Recompute():
                     return self.recompute(job)
+                case VerifySignatures(_, signed):
+                    return Verified(count_valid(signed))
                 case _:
                     assert_never(job)
         except Refused as error:

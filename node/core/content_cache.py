@@ -80,6 +80,10 @@ class ContentCache:
         """Hold bytes that hash to ``content_hash``."""
         self._held[content_hash] = self._intern(content_hash, data)
 
+    def is_waiting(self) -> bool:
+        """Whether any post waits for its payload."""
+        return bool(self._waiting)
+
     def waiting(self, post: Transaction) -> Transaction | None:
         """The post of the same member and phase that waits for its payload."""
         return self._waiting.get(post.key) if self._waiting else None

@@ -1,12 +1,13 @@
 """Final blocks that came before those below them: kept until it is their turn."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import EVIDENCE_MAX
 from fedchain.chain.exceptions import InvalidBlock, OutOfWindow, Refused
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Refuse
@@ -53,10 +54,15 @@ class FinalsAhead:
         """What a peer handed out at a height."""
         return self._kept.get(height, {}).get(peer)
 
-    def next(self) -> HandedOut | None:
-        """Of the blocks on the head the first that is final; who handed out another one is to blame."""
+    def next(self, unready: Container[Hash] = ()) -> HandedOut | None:
+        """Of the blocks on the head the first that is final; who handed out another one is to blame.
+
+        ``unready`` are blocks that are not to be judged yet.
+        """
         context = self._context
         for found in list(self._kept.get(context.head.height + 1, {}).values()):
+            if found.block.hash in unready:
+                continue
             try:
                 context.checks.final(context.head, found.block, found.certificate)
             except Refused as error:

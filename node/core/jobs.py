@@ -1,8 +1,9 @@
-"""Jobs: computations over whole payloads, which may take long and which a node therefore leaves to its shell."""
+"""Jobs: computations that may take long, and which a node therefore leaves to its shell."""
 
 from dataclasses import dataclass, field
 
 from fedchain.chain.exceptions import Refused
+from fedchain.chain.signatures import Signed
 from fedchain.chain.state import State
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
@@ -53,10 +54,20 @@ class Recompute:
         return self.state.block_hash, tuple(post.hash for post in self.transactions)
 
 
+@dataclass(frozen=True, slots=True)
+class VerifySignatures:
+    """Verify signatures of a block whose turn has not come. Those that are not verified by then are verified in it."""
+
+    block_hash: Hash
+    """32 bytes: the block that is handed out as final."""
+    signed: tuple[Signed, ...] = field(repr=False)
+    """Signatures that were not verified before, in the order of :func:`fedchain.chain.signatures.signatures_of`."""
+
+
 JobKey = tuple[Hash, tuple[Hash, ...]]
 """(head, posts)."""
 
-Job = CheckPost | KeepPart | Recompute
+Job = CheckPost | KeepPart | Recompute | VerifySignatures
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +80,14 @@ class Knowledge:
     """The bytes themselves."""
 
 
-Result = Knowledge | Refused | None
-"""What comes of a job: recomputed knowledge, nothing for a post or part that is good, or what is wrong."""
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What came of looking at signatures."""
+
+    count: int
+    """The first so many are valid; nothing is said of the others."""
+
+
+Result = Knowledge | Verified | Refused | None
+"""What comes of a job: recomputed knowledge, verified signatures, nothing for a post or part that is good, or what is
+wrong."""

@@ -60,8 +60,11 @@ class Posts:
             raise Equivocation("one post per phase", f"{post.hash.hex()} found, {first.hash.hex()} is held")
         if payload is not None:
             validate_content(post.payload_hash, post.payload_size, payload)
-        else:
-            payload = context.content(post.payload_hash)
+            if not self._check(post, payload):
+                return False
+            context.checks.note_good(head, post, payload)
+            return True
+        payload = context.content(post.payload_hash)
         if payload is not None:
             return self._check(post, payload)
         requests = context.contents.await_payload(post, peer, context.now.ms)
@@ -69,6 +72,18 @@ class Posts:
             context.contents.add_provider(post.sender, post.sender, context.now.ms)
         context.send(requests)
         return False
+
+    def take_known(self, post: Transaction, payload: bytes, now_ms: int) -> bool:
+        """Take a post that was found good beside this head, if there is nothing else to look at; whether it was."""
+        context = self._context
+        if self._checking or self._early or self._bulk.is_used or context.useless or context.contents.is_waiting():
+            return False
+        if not context.checks.knows(context.ledger.head, post, payload) or context.knowledge() is None:
+            return False
+        if not context.mempool.add(post, now_ms):
+            return False
+        context.contents.put(post.payload_hash, payload)
+        return True
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
         """A part of a content; True when it completes something. Raises InvalidPayload."""

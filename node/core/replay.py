@@ -1,7 +1,11 @@
-"""Replay: following every final block and recomputing its aggregate, for whoever takes nobody's word for it."""
+"""Replay: following every final block and recomputing its aggregate, for whoever takes nobody's word for it.
+
+While one block is judged and stored, the shell has the signatures of those that follow verified.
+"""
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import Refused
+from fedchain.chain.signatures import Signed
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GetPayloads, Payloads
@@ -10,7 +14,7 @@ from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, Send
 from fedchain.node.core.finals_ahead import FinalsAhead, HandedOut
-from fedchain.node.core.jobs import Knowledge, Recompute
+from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 
 
 class Replay:
@@ -23,6 +27,23 @@ class Replay:
         self._is_computing = False  # whether the shell recomputes its knowledge, which takes long
         self._recomputed: Knowledge | Refused | None = None  # what came of that
         self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # who was asked for all payloads of a block, and when
+        self._verifying: dict[Hash, tuple[Signed, ...]] = {}  # by block: what the shell is looking at
+        self._in_hand: set[Signed] = set()  # all of that: most votes for a block stand in the next one, too
+
+    def verify(self, found: HandedOut) -> None:
+        """Have the signatures of a block that is kept verified before its turn comes."""
+        if found.block.hash in self._verifying:
+            return
+        unverified = self._context.checks.unverified(found.block, found.certificate)
+        if signed := tuple(item for item in unverified if item not in self._in_hand):
+            self._verifying[found.block.hash] = signed
+            self._in_hand.update(signed)
+            self._context.emit(Compute(VerifySignatures(found.block.hash, signed)))
+
+    def on_verified(self, job: VerifySignatures, result: Verified) -> None:
+        """The shell has looked at signatures; those that are not among the valid ones are looked at in their turn."""
+        self._in_hand.difference_update(self._verifying.pop(job.block_hash, ()))
+        self._context.checks.note_verified(job.signed[: result.count])
 
     def fetch(self, found: HandedOut) -> None:
         """Fetch the payloads of a block that is kept: the small ones at once."""
@@ -57,7 +78,7 @@ class Replay:
     def next(self) -> HandedOut | None:
         """The block on the head, once its aggregate is recomputed."""
         height = self._context.head.height + 1
-        found = self._judged = self._judged or self._ahead.next()
+        found = self._judged = self._judged or self._ahead.next(self._verifying)
         if found is None:
             return None
         if not self._is_given_up(height):
@@ -94,7 +115,7 @@ class Replay:
             context.emit(Compute(job))
             return None
         result = context.checks.run(job)
-        assert result is not None, "recomputing leaves something, or is refused"
+        assert isinstance(result, Knowledge | Refused), "recomputing leaves something, or is refused"
         return result
 
     def _compare(self, block: Block, result: Knowledge | Refused) -> None:

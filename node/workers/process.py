@@ -1,6 +1,7 @@
-"""Worker processes: one trains, one mines, so that the node's loop always answers.
+"""Worker processes: one trains, one mines, one verifies signatures, so that the node's loop always answers.
 
-``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK SECRETS`` and ``… mine FUNCTION``.
+``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK SECRETS``, ``… mine FUNCTION`` and
+``… verify``.
 They read frames from standard input and answer on standard output. A trainer is first told what the member was dealt,
 and stores each contribution before it answers: started again, it gives the same bytes for the same phase.
 """
@@ -28,6 +29,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
+from fedchain.chain.signatures import count_valid
 from fedchain.crypto.durable import sync_folder
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.layout import TRAINING_FILE
@@ -166,6 +168,13 @@ def mine(function: str) -> None:
         slice_size = max(1, min(2**20, int(slice_size * MINING_SLICE_S / spent_s)))
 
 
+def verify() -> None:
+    """Say of each list of signatures how many are valid, up to the first that is not."""
+    answers, orders = _take_stdout(), _orders()
+    while True:
+        write_frame(answers, count_valid(orders.get()))
+
+
 def _take_stdout() -> BinaryIO:
     """Keep standard output for frames: whatever else prints, Python or not, goes to standard error from now on."""
     frames = os.fdopen(os.dup(1), "wb")
@@ -212,6 +221,8 @@ def main(arguments: list[str]) -> None:
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         if arguments[0] == "train":
             train(*arguments[1:])
+        elif arguments[0] == "verify":
+            verify()
         else:
             mine(*arguments[1:])
 

@@ -4,6 +4,7 @@ import json
 import logging
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from fedchain.chain.block import Header
+from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.core.production import is_same_work
 from fedchain.node.workers.frames import PipeBroken, receive_frame, send_frame
 
@@ -25,6 +27,13 @@ RESTART_PAUSE_S = 1.0
 
 TRIES_MAX = 3
 """Times in a row that a contribution is tried in a fresh process before the node gives it up for this phase."""
+
+
+VERIFIED_AT_ONCE = 8
+"""Blocks in the hands of the process that verifies their signatures: it always has the next one when one is done."""
+
+IDLE_S = 10.0
+"""How long that process waits for more before it is ended: who does not replay needs none."""
 
 
 class WorkerFailed(Exception):
@@ -151,6 +160,62 @@ class MiningWorker:
         if self._header is not None and is_same_work(self._header, sealed):  # else it came too late
             self._header = None
             self._on_sealed(sealed)
+
+
+class VerifyingWorker:
+    """A process that verifies signatures, there while they come.
+
+    Args:
+        on_verified: told what came of each job, in the order in which they were given. Where the process died of it,
+            nothing did.
+    """
+
+    def __init__(self, on_verified: Callable[[VerifySignatures, Verified], object]) -> None:
+        self._on_verified = on_verified
+        self._jobs: deque[VerifySignatures] = deque()  # the oldest of them are in its hands
+        self._arrived = anyio.Event()
+
+    def verify(self, job: VerifySignatures) -> None:
+        """Verify the signatures of a job behind those that wait."""
+        self._jobs.append(job)
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            await self._wait()
+            process = await WorkerProcess.start(["verify"])
+            try:
+                await self._serve(process)
+            except PipeBroken as error:
+                log.warning("the process that verifies signatures ended: %s", error)
+                while self._jobs:
+                    self._on_verified(self._jobs.popleft(), Verified(0))
+            finally:
+                await process.close()
+
+    async def _serve(self, process: "WorkerProcess") -> None:
+        """Hand out jobs and take answers until there was nothing to do for a while."""
+        handed_out = 0
+        while True:
+            while handed_out < min(len(self._jobs), VERIFIED_AT_ONCE):
+                await process.send(self._jobs[handed_out].signed)
+                handed_out += 1
+            if handed_out:
+                count = await process.receive()
+                handed_out -= 1
+                self._on_verified(self._jobs.popleft(), Verified(count))
+                continue
+            with anyio.move_on_after(IDLE_S) as idle:
+                await self._wait()
+            if idle.cancelled_caught:
+                return
+
+    async def _wait(self) -> None:
+        """Until there is something to do."""
+        while not self._jobs:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
 
 
 class WorkerProcess:

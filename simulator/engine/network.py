@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from fedchain.chain.exceptions import Refused
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk, GossipMessage, Message, decode_message, encode_message
+from fedchain.network.messages import Chunk, GossipMessage, Message, PostMessage, decode_message, encode_message
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -28,6 +28,10 @@ PARCELS_MAX = 512
 
 LABELS_MAX = 8_192
 """Chunks whose size and identity on the wire are remembered, without the bytes: those of 2 GiB of contents."""
+
+
+STORM = 2
+"""Arrivals for each peer, on average, from which on those of one millisecond are sorted by whom they are for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,14 @@ Share = Callable[[Hash, int, bytes], bytes]
 
 OnLink = Callable[[int, int, bool], None]
 """Told (peer number, neighbour, whether they are connected now)."""
+
+
+Follow = Callable[[], Verdict]
+"""Does what follows from a message that was taken."""
+
+Taker = Callable[[PublicKey, PostMessage], Follow | bool]
+"""Asked with (sender, message) before the message's turn: True: it is taken, and nothing follows; False: nothing was
+done; else what is to be done in its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +118,7 @@ class SimulatedNetwork:
         """(who banned, who was banned), in order."""
         self._broken: set[tuple[int, int]] = set()  # pairs that a ban keeps apart, both ways round
         self._receivers: list[Receiver | None] = [None] * len(members)
+        self._takers: list[Taker | None] = [None] * len(members)
         self._mesh = _build_mesh(len(members), conditions.degree, self._random)
         self._present: Sequence[int] = range(len(members))
         self._side = [0] * len(members)
@@ -129,9 +142,12 @@ class SimulatedNetwork:
         """One peer's side of the network."""
         return Endpoint(self, number)
 
-    def attach(self, number: int, receiver: Receiver | None) -> None:
-        """Hand a peer's messages to ``receiver``; None: the peer is down and they are lost."""
-        self._receivers[number] = receiver
+    def attach(self, number: int, receiver: Receiver | None, taker: Taker | None = None) -> None:
+        """Hand a peer's messages to ``receiver``; None: the peer is down and they are lost.
+
+        Where many posts arrive in one millisecond, ``taker`` is asked first to take them.
+        """
+        self._receivers[number], self._takers[number] = receiver, taker
 
     def split(self, groups: Sequence[Sequence[int]]) -> None:
         """Partition the network: only peers of one group reach each other. Who is in no group forms the last one."""
@@ -248,7 +264,11 @@ class SimulatedNetwork:
     def _deliver_due(self) -> None:
         now_ms, received = self._loop.now_ms(), self.received_bytes
         while self._times_ms and self._times_ms[0] <= now_ms:
-            for receiver, sender, parcel in self._arrivals.pop(heapq.heappop(self._times_ms)):
+            arrived = self._arrivals.pop(heapq.heappop(self._times_ms))
+            if len(arrived) >= STORM * len(self._members):
+                self._deliver_storm(arrived)
+                continue
+            for receiver, sender, parcel in arrived:
                 side = self._side  # a delivery may change it
                 if side[sender] == side[receiver]:
                     received[receiver] += parcel.size_bytes
@@ -256,16 +276,66 @@ class SimulatedNetwork:
         self._timer = None
         self._set_timer()
 
+    def _deliver_storm(self, arrived: Sequence[tuple[int, int, Parcel]]) -> None:
+        """Deliver so much that each peer gets several parcels: its memory is at hand after the first of them.
+
+        Each peer takes its posts in their order, up to the first thing from which something may follow. What happens
+        in public happens in the order of arrival.
+        """
+        received, turns = self.received_bytes, self._take_posts(arrived)
+        for turn, (receiver, sender, parcel) in zip(turns, arrived, strict=True):
+            if turn is True:
+                received[receiver] += parcel.size_bytes
+                self._on_delivery(receiver, sender, parcel)
+            elif turn is not False:
+                received[receiver] += parcel.size_bytes
+                turn()
+            elif self._side[sender] == self._side[receiver]:
+                received[receiver] += parcel.size_bytes
+                self._deliver(receiver, sender, parcel)
+
+    def _take_posts(self, arrived: Sequence[tuple[int, int, Parcel]]) -> list[Callable[[], None] | bool]:
+        """Have posts taken before their turn, peer by peer.
+
+        Of each arrival: True: it is taken, and nothing follows; False: nothing was done; else what is left to do.
+        """
+        turns: list[Callable[[], None] | bool] = [False] * len(arrived)
+        places: list[list[int]] = [[] for _ in self._members]
+        for place, (receiver, _, _) in enumerate(arrived):
+            places[receiver].append(place)
+        side, pays = self._side, self.gates.pays
+        for number, take in enumerate(self._takers):
+            if take is None:
+                continue
+            for place in places[number]:
+                _, sender, parcel = arrived[place]
+                message = parcel.message
+                is_open = side[sender] == side[number] and not self._broken and not parcel.gossip
+                if not is_open or not isinstance(message, PostMessage):
+                    break
+                if not pays(number, sender):
+                    turns[place] = _drop
+                elif (follow := take(self._members[sender], message)) is True:
+                    turns[place] = True
+                else:
+                    turns[place] = partial(self._hand_over, number, sender, parcel, follow or None)
+                    break
+        return turns
+
     def _deliver(self, number: int, sender: int, parcel: Parcel) -> None:
         receiver = self._receivers[number]
         if receiver is None or (self._broken and (number, sender) in self._broken):
             return
-        if not self.gates.pays(number, sender):
-            return
-        if parcel.gossip and not self._remember(number, parcel.identity):
+        if self.gates.pays(number, sender):
+            self._hand_over(number, sender, parcel)
+
+    def _hand_over(self, number: int, sender: int, parcel: Parcel, follow: Follow | None = None) -> None:
+        """Let a peer have what its sender has paid for; ``follow``: it has it already, and this is what follows."""
+        receiver = self._receivers[number]
+        if receiver is None or (parcel.gossip and not self._remember(number, parcel.identity)):
             return
         self._on_delivery(number, sender, parcel)
-        verdict = receiver(self._members[sender], parcel.message)
+        verdict = follow() if follow is not None else receiver(self._members[sender], parcel.message)
         if verdict is Verdict.REJECT:
             self.gates.rejected(number, sender)
         if parcel.gossip:
@@ -293,6 +363,10 @@ class Endpoint:
         self.publish = partial(network.publish, number)
         self.send = partial(network.send, number)
         self.blame = partial(network.blame, number)
+
+
+def _drop() -> None:
+    """Its sender has no budget left for it."""
 
 
 @lru_cache(maxsize=PARCELS_MAX)

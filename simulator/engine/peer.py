@@ -20,12 +20,13 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Storage
+from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.part_folder import LinkedPartFolder
-from fedchain.network.messages import Message
+from fedchain.network.messages import Message, PostMessage
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
 from fedchain.node.core.checks import Checks
@@ -63,7 +64,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.parts import run_part
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
-from fedchain.simulator.engine.network import SimulatedNetwork
+from fedchain.simulator.engine.network import Follow, SimulatedNetwork
 from fedchain.simulator.engine.sealing import Seal
 from fedchain.simulator.engine.training_pool import Compute, Job
 
@@ -79,6 +80,9 @@ class Observer(Protocol):
 
     def on_event(self, peer: "SimulatedPeer", event: Event, effects: Sequence[Effect]) -> None:
         """A node took an event; ``effects`` were not carried out yet."""
+
+    def on_post(self, peer: "SimulatedPeer", post: Transaction) -> None:
+        """An honest peer's node took a post from another one, and nothing followed from it."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
@@ -193,7 +197,7 @@ class SimulatedPeer:
         around = self._around
         self.up_since = around.loop.time()
         self.node = Node(around.genesis, self.key, self._checks, self.storage, self.journal, around.intern, self._parts)
-        self._endpoint.attach(self._receive)
+        self._endpoint.attach(self._receive, self._take)
         if self.behaviour is not None:
             self.behaviour.begin(self)
         for neighbour in around.network.neighbours(self.number):
@@ -222,7 +226,14 @@ class SimulatedPeer:
         if self._is_busy:
             self._events.append(event)
             return Verdict.ACCEPT
-        return self._handle(partial(self._tell, event))
+        node = self.node
+        if node is None or not self.is_honest:
+            return self._handle(partial(self._tell, event))
+        old, effects = node.head, node.handle(event, self._now())
+        if not effects:  # as from most
+            self._around.observer.on_event(self, event, effects)
+            return Verdict.ACCEPT
+        return self._handle(partial(self._follow, event, old, effects))
 
     def _handle(self, begin: Callable[[], Refused | None]) -> Verdict:
         """Begin with something, and go on with the events that follow from it."""
@@ -323,15 +334,26 @@ class SimulatedPeer:
                 assert_never(effect)
 
     def _receive(self, sender: PublicKey, message: Message) -> Verdict:
-        """Take a message as :meth:`handle` does, in fewer steps where nothing follows from it, as from most."""
-        event, node = MessageReceived(sender, message), self.node
-        if node is None or self._is_busy or not self.is_honest:
-            return self.handle(event)
-        old, effects = node.head, node.handle(event, self._now())
-        if not effects:
-            self._around.observer.on_event(self, event, effects)
-            return Verdict.ACCEPT
-        return self._handle(partial(self._follow, event, old, effects))
+        """Take a message as :meth:`handle` does."""
+        if isinstance(message, PostMessage) and (follow := self._take(sender, message)):
+            return Verdict.ACCEPT if follow is True else follow()
+        return self.handle(MessageReceived(sender, message))
+
+    def _take(self, sender: PublicKey, message: PostMessage) -> Follow | bool:
+        """Take a post that others have found good, in few steps; what follows, or whether nothing does.
+
+        False: there is more to look at, and nothing was done.
+        """
+        node, payload = self.node, message.payload
+        if node is None or payload is None or self._is_busy or not self.is_honest:
+            return False
+        old, effects = node.head, node.take_known(message.transaction, payload, self._now())
+        if effects is None:
+            return False
+        if effects:
+            return partial(self._handle, partial(self._follow, MessageReceived(sender, message), old, effects))
+        self._around.observer.on_post(self, message.transaction)
+        return True
 
     def _compute(self, job: jobs.Job) -> None:
         if isinstance(job, jobs.KeepPart):

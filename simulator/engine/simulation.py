@@ -19,6 +19,7 @@ from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
+from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
@@ -44,6 +45,7 @@ from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.remembered_checks import Remembered, RememberedChecks
 from fedchain.simulator.engine.sealing import sealing
+from fedchain.simulator.engine.shared_checks import SharedChecks
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
@@ -227,6 +229,8 @@ class Simulation:
         build_checks: Callable[[], Checks] = partial(Checks, genesis, rules, contents.intern)
         if record is not None and record.resumptions:
             build_checks = partial(RememberedChecks, genesis, rules, contents.intern, Remembered())
+        elif scenario.shared_verification:
+            build_checks = partial(SharedChecks, genesis, rules, contents.intern)
         shared = build_checks() if scenario.shared_verification else None
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
@@ -309,10 +313,10 @@ class Simulation:
     def on_event(self, peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
         """A node took an event: note it in the trace and in the timeline."""
         self._events += 1
-        if self._stop is not None and self._stop.is_set() and not self._done.done():
-            self._done.set_exception(Interrupted())
-        if not effects and isinstance(event, MessageReceived):  # as most are
-            if peer.is_honest:
+        if self._stop is not None:
+            self._look_whether_to_stop(self._stop)
+        if not effects and isinstance(event, (MessageReceived, PeerConnected)):
+            if peer.is_honest and isinstance(event, MessageReceived):
                 self.checker.inclusion.on_message(peer, event.message, effects, self.loop.now_ms())
             return
         if isinstance(event, Contributed):
@@ -323,6 +327,13 @@ class Simulation:
             self.checker.on_event(peer, event, effects)
             if effects:
                 self.recorder.on_effects(peer, effects)
+
+    def on_post(self, peer: SimulatedPeer, post: Transaction) -> None:
+        """An honest peer took a post from which nothing followed, as it takes most."""
+        self._events += 1
+        if self._stop is not None:
+            self._look_whether_to_stop(self._stop)
+        self.checker.inclusion.on_post(peer, post, self.loop.now_ms())
 
     def on_contribution(self, peer: SimulatedPeer, effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished training: keep what it measured, or end where too few are left that can post."""
@@ -360,6 +371,10 @@ class Simulation:
                 self._close_round(peer)
         if self._shifts is not None and head.height >= self.progress.height:
             self.loop.call_later(0.0, self._shifts.change, head)
+
+    def _look_whether_to_stop(self, stop: threading.Event) -> None:
+        if stop.is_set() and not self._done.done():
+            self._done.set_exception(Interrupted())
 
     def _on_link(self, number: int, neighbour: int, connected: bool) -> None:
         """A ban has cut a connection, or is over."""

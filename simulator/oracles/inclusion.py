@@ -81,6 +81,10 @@ class Inclusion:
         elif isinstance(message, CandidateMessage) and not any(isinstance(effect, Refuse) for effect in effects):
             self._arrivals[peer.number].candidates.setdefault(message.block.hash, now_ms)
 
+    def on_post(self, peer: SimulatedPeer, post: Transaction, now_ms: int) -> None:
+        """A post is held by an honest peer since now."""
+        self._arrivals[peer.number].note(post, now_ms)
+
     def _note_held(self, peer: SimulatedPeer, post: Transaction, now_ms: int) -> None:
         node = peer.node
         if node is not None and node.holds(post):

@@ -15,6 +15,7 @@ from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.views import Conviction, Voter, is_proven
 from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
+from fedchain.chain.signatures import Signed
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final
@@ -608,7 +609,7 @@ def test_a_certificate_without_a_quorum_is_caught(chain: ChainBuilder, explore: 
     assert report.blocks[3].error == "InvalidCertificate: quorum: 2 votes found, 3 of 4 required"
 
 
-def _die(signed: list[ahead.Signed]) -> list[bool]:
+def _die(signed: list[Signed]) -> list[bool]:
     os._exit(1)
 
 

@@ -6,19 +6,22 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.signatures import Signed
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Final
-from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.keys import PublicKey, is_valid_signature
 from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads, Status
 from fedchain.network.sync import STALL_MS
+from fedchain.node.core import checks
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Persist, Refuse, Send
-from fedchain.node.core.events import PeerConnected
-from fedchain.node.core.jobs import Recompute
+from fedchain.node.core.events import Computed, MessageReceived, PeerConnected
+from fedchain.node.core.jobs import Recompute, Verified, VerifySignatures
 from fedchain.node.core.joining import SPARE, WAITING_MAX
+from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Contradicted
-from tests.chain.builders import SumRules, genesis
+from tests.chain.builders import CREATED_MS, SumRules, genesis
 from tests.node.stage import Stage, blamed, refused, sent
 
 FAR = 20
@@ -270,6 +273,64 @@ def test_who_replays_judges_a_block_once_however_many_payloads_it_waits_for(monk
     _send_payloads(stage, blocks[0], stage.others[HONEST])
     assert stage.node.head.block_hash == blocks[0].hash
     assert judged == blocks[:1] * 2, "once when it came, and once when it became the head"
+
+
+def _read_ahead(stage: Stage, blocks: list[Block]) -> list[VerifySignatures]:
+    """Hand out final blocks with their payloads, and let the shell take its time; what it is to verify."""
+    _claim(stage, HONEST, blocks[-1])
+    node, moment, peer = stage.node, Moment(stage.now_ms - CREATED_MS, stage.now_ms), stage.others[HONEST]
+    effects: list[Effect] = []
+    for block in blocks:
+        effects += node.handle(MessageReceived(peer, FinalMessage(block, stage.certificate(block))), moment)
+        message = Payloads(block.header.height, _payloads(stage, block))
+        effects += node.handle(MessageReceived(peer, message), moment)
+    assert node.head.height == 0
+    return [item.job for item in effects if isinstance(item, Compute) and isinstance(item.job, VerifySignatures)]
+
+
+def test_signatures_of_blocks_that_are_replayed_are_verified_before_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, blocks = _replaying()
+    jobs = _read_ahead(stage, blocks)
+    assert [job.block_hash for job in jobs] == [block.hash for block in blocks]
+    asked = [signed for job in jobs for signed in job.signed]
+    assert len(asked) == len(set(asked)), "the votes for a block stand in the next one, too"
+    assert all(is_valid_signature(*signed) for signed in asked)
+    monkeypatch.setattr(checks, "is_valid_signature", None)
+    for job in jobs[::-1]:  # whatever comes first
+        stage.handle(Computed(job, Verified(len(job.signed))))
+    assert stage.node.head.block_hash == blocks[-1].hash
+
+
+def test_a_signature_counts_as_verified_only_if_the_shell_said_so_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, blocks = _replaying()
+    jobs = _read_ahead(stage, blocks)
+    looked_at: list[Signed] = []
+
+    def verify(*signed: bytes) -> bool:
+        looked_at.append((signed[0], signed[1], signed[2]))
+        return is_valid_signature(*signed)
+
+    monkeypatch.setattr(checks, "is_valid_signature", verify)
+    for job, count in zip(jobs, (0, 1, 2, 3), strict=True):
+        stage.handle(Computed(job, Verified(count)))
+    assert stage.node.head.block_hash == blocks[-1].hash
+    assert set(looked_at) == {signed for count, job in enumerate(jobs) for signed in job.signed[count:]}
+
+
+def test_a_forged_signature_is_refused_whoever_looked_at_it() -> None:
+    stage, blocks = _replaying()
+    forged = replace(blocks[0], signature=bytes(64))
+    _claim(stage, HOG, blocks[-1])
+    _claim(stage, HONEST, blocks[-1])
+    effects = _hand_out(stage, HOG, forged)
+    (job,) = [item.job for item in effects if isinstance(item, Compute) and isinstance(item.job, VerifySignatures)]
+    assert refused(effects) == ["InvalidSignature"]
+    assert forged.signature in {signature for _, signature, _ in job.signed}
+    assert refused(_hand_out(stage, HONEST, blocks[0])) == []
+    stage.tick(STALL_MS / 1_000)  # whoever handed out the forgery was asked for the payloads first
+    for post in blocks[0].transactions:
+        stage.receive(Chunk(post.payload_hash, 0, stage.chain.contents[post.payload_hash]), stage.others[HONEST])
+    assert stage.node.head.block_hash == blocks[0].hash
 
 
 @pytest.mark.parametrize("is_slow", [False, True])

@@ -19,15 +19,18 @@ from fedchain.chain.block import Header
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
+from fedchain.chain.signatures import signatures_of
 from fedchain.learning.application import Application
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.learner import Learner
 from fedchain.learning.payload.codec import pieces
+from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.task import learning_from_genesis
+from fedchain.node.workers import supervisor
 from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, Trainer
-from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, WorkerFailed
+from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, VerifyingWorker, WorkerFailed
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.node.shell import (
     DIGITS,
@@ -217,6 +220,50 @@ def state_of(process: int) -> str:
     return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
 
 
+def signatures(*heights: int) -> list[VerifySignatures]:
+    """Jobs for blocks of a chain; where a height is negative, the second signature is not what was signed."""
+    builder = ChainBuilder(genesis(4))
+    blocks = [builder.extend() for _ in range(max(map(abs, heights)))]
+    jobs = []
+    for height in heights:
+        block = blocks[abs(height) - 1]
+        signed = list(signatures_of(builder.genesis, block, builder.certificate(block)))
+        if height < 0:
+            signed[1] = *signed[1][:2], b"something else"
+        jobs.append(VerifySignatures(block.hash, tuple(signed)))
+    return jobs
+
+
+@on_trio
+async def test_signatures_are_verified_in_order_also_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "IDLE_S", 0.05)
+    jobs = signatures(1, -2, 3)
+    found: list[tuple[VerifySignatures, Verified]] = []
+    worker = VerifyingWorker(lambda job, result: found.append((job, result)))
+    expected = [Verified(len(jobs[0].signed)), Verified(1), Verified(len(jobs[2].signed))]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        await anyio.wait_all_tasks_blocked()
+        assert workers_of(os.getpid(), "verify") == [], "who replays nothing needs none"
+        for job in jobs:
+            worker.verify(job)
+        await until(lambda: len(found) == len(jobs), "all answers")
+        assert found == list(zip(jobs, expected, strict=True))
+        await until(lambda: not workers_of(os.getpid(), "verify"), "the end of a process that nobody needs")
+        monkeypatch.setattr(supervisor, "IDLE_S", 10.0)
+        worker.verify(jobs[0])
+        await until(lambda: len(found) == len(jobs) + 1, "an answer")
+        await kill_worker("verify")
+        for job in jobs[1:]:  # nobody looks at them
+            worker.verify(job)
+        await until(lambda: len(found) == 2 * len(jobs), "as many answers")
+        assert found[-2:] == [(job, Verified(0)) for job in jobs[1:]]
+        worker.verify(jobs[0])
+        await until(lambda: found[-1] == (jobs[0], expected[0]), "another process")
+        tasks.cancel_scope.cancel()
+    assert workers_of(os.getpid(), "verify") == []
+
+
 @contextmanager
 def started(*arguments: str) -> Iterator[tuple["subprocess.Popen[bytes]", BinaryIO, BinaryIO]]:
     """A worker process with its input and its output."""
@@ -298,11 +345,11 @@ def worker_of(process: "subprocess.Popen[bytes]", kind: str) -> int:
     return worker
 
 
-@pytest.mark.parametrize("kind", ["mine", "train"])
+@pytest.mark.parametrize("kind", ["mine", "train", "verify"])
 def test_a_node_that_is_killed_leaves_no_worker(tmp_path: Path, kind: str) -> None:
     path = write_genesis(tmp_path / "genesis")
-    arguments = ["mine", "sha256d"] if kind == "mine" else ["train", str(path), str(tmp_path), "0", ""]
-    with node(*arguments) as process:
+    arguments = {"mine": ["sha256d"], "train": [str(path), str(tmp_path), "0", ""], "verify": []}[kind]
+    with node(kind, *arguments) as process:
         worker = worker_of(process, kind)
         process.kill()
         process.wait()

@@ -4,7 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 
+import pytest
+
+from fedchain.simulator.engine import network
+from fedchain.simulator.engine.network import Parcel, SimulatedNetwork
+from fedchain.simulator.scenario import Fault, Traitors
 from tests.simulator.trivial import run_trivial, trivial_scenario
 
 _RUN = """
@@ -52,6 +58,52 @@ def test_a_repeated_run_in_one_process_is_the_same_run() -> None:
 def test_sharing_verification_changes_no_event() -> None:
     runs = [run_trivial(trivial_scenario(peers=6, loss=0.1, shared_verification=shared)) for shared in (False, True)]
     assert runs[0].trace_hash == runs[1].trace_hash
+
+
+QUIRKS: dict[str, dict[str, object]] = {
+    "quiet": {"delay_min_ms": 0, "delay_max_ms": 3},
+    "losses": {"loss": 0.1, "replay": 0.2, "delay_max_ms": 12, "bandwidth_mbit_s": 1.0},
+    "faults": {
+        "faults": (
+            Fault(at_s=6.0, kind="kill", peers=(1,)),
+            Fault(at_s=7.0, kind="restart", peers=(1, 2)),
+            Fault(at_s=8.0, kind="partition", peers=(3,)),
+        )
+    },
+    "liars": {
+        "adversaries": (
+            Traitors(behaviour="post-equivocator", peers=(0,)),
+            Traitors(behaviour="replay-flooder", peers=(1,)),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("quirk", QUIRKS)
+def test_sorting_what_arrives_at_once_changes_no_event(quirk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storm is as many arrivals in a millisecond as it takes; here every one, and none."""
+    scenario = trivial_scenario(peers=12, rounds=2, shared_verification=True, **QUIRKS[quirk])
+    outcomes, taken = [], list[int]()
+    take = SimulatedNetwork._take_posts
+
+    def counted(self: SimulatedNetwork, arrived: Sequence[tuple[int, int, Parcel]]) -> list[Callable[[], None] | bool]:
+        turns = take(self, arrived)
+        taken.append(turns.count(True))
+        return turns
+
+    monkeypatch.setattr(SimulatedNetwork, "_take_posts", counted)
+    for storm in (0, 10**9):
+        monkeypatch.setattr(network, "STORM", storm)
+        outcomes.append(run_trivial(scenario))
+    first, second = outcomes
+    assert first.trace_hash == second.trace_hash
+    assert (first.events, first.tip, first.rows, first.totals) == (
+        second.events,
+        second.tip,
+        second.rows,
+        second.totals,
+    )
+    assert sum(taken) > 100
 
 
 def test_another_seed_is_another_run() -> None:

@@ -2,32 +2,37 @@
 
 A chain of so many blocks, each with a post and a vote of every member that is needed, is written once. Measured are a
 real node's start on it and its resident memory beside those on a chain of a hundredth of the length, ``explorer
-status``, the audit, and a node that replays the chain block by block from another one, into a store of its own.
+status``, the audit, and a node that replays the chain block by block from another one, into a store of its own, while a
+process beside it verifies the signatures of the blocks that follow.
 """
 
 import argparse
 import json
 import os
+import resource
+import select
 import subprocess
 import sys
 import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Self, cast
 
 from fedchain.chain.explorer.audit import audit_chain
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Content
-from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
 from fedchain.network.messages import Message, decode_message, encode_message
-from fedchain.node.core.effects import Send
-from fedchain.node.core.events import PeerConnected, Tick
+from fedchain.node.core.effects import Compute, Effect, Send
+from fedchain.node.core.events import Computed, Event, PeerConnected, Tick
+from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.task import found_federation
 from fedchain.node.testnet import LocalNode, free_ports, stop_all
+from fedchain.node.workers.frames import read_frame, write_frame
 from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, SumRules, keys
 from tests.node.driver import Peer
 from tests.node.shell import DIGITS
@@ -40,6 +45,7 @@ GROWTH_MIB_MAX, START_S_MAX, REPLAY_PER_S_MIN, STATUS_S_MAX = 60, 15, 100, 0.5
 BATCH = 50
 EXCHANGE_MS = 10
 START_TIMEOUT_S = 120
+ANSWER_TIMEOUT_S = 60.0
 
 
 def found(members: int) -> Genesis:
@@ -109,22 +115,68 @@ def replay(source: Path, target: Path) -> dict[str, Any]:
         teacher.store = held  # type: ignore[assignment]
         teacher.node = teacher.new_node()
         height = teacher.node.head.height
-        with Store.create(target, genesis) as empty:
-            pupil = Peer(0, key, genesis, SumRules(), replays=True)
+        with Store.create(target, genesis) as empty, Verifier() as verifier:
+            pupil = Pupil(key, genesis, verifier)
             pupil.store = empty  # type: ignore[assignment]
             pupil.node = pupil.new_node()
-            return _exchange(pupil, teacher, height)
+            figures = _exchange(pupil, teacher, height)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # one child, which has ended
+    return figures | {"verified_per_s": height / (used.ru_utime + used.ru_stime)}
 
 
-def _exchange(pupil: Peer, teacher: Peer, height: int) -> dict[str, Any]:
+class Verifier:
+    """The process that verifies signatures beside a node, asked without a node's shell."""
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "fedchain.node.workers.process", "verify"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.orders = cast(BinaryIO, self._process.stdin)
+        # Unbuffered: what was read ahead would not be there for ``select``.
+        self.answers = cast(BinaryIO, open(self._process.stdout.fileno(), "rb", buffering=0, closefd=False))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.orders.close()
+        self._process.wait()
+
+
+class Pupil(Peer):
+    """A node that replays, and has signatures verified by another process."""
+
+    def __init__(self, key: PrivateKey, genesis: Genesis, verifier: Verifier) -> None:
+        super().__init__(0, key, genesis, SumRules(), replays=True)
+        self._verifier = verifier
+        self.jobs: deque[VerifySignatures] = deque()
+
+    def has_answer(self, timeout_s: float) -> bool:
+        """Whether the other process is done with the oldest job."""
+        return bool(self.jobs and select.select([self._verifier.answers], [], [], timeout_s)[0])
+
+    def take_answer(self, now_ms: int) -> list[Effect]:
+        """Tell the node what came of that."""
+        return self.handle(Computed(self.jobs.popleft(), Verified(read_frame(self._verifier.answers))), now_ms)
+
+    def _carry_out(self, effect: Effect, events: list[Event]) -> None:
+        if isinstance(effect, Compute) and isinstance(effect.job, VerifySignatures):
+            self.jobs.append(effect.job)
+            write_frame(self._verifier.orders, effect.job.signed)
+        else:
+            super()._carry_out(effect, events)
+
+
+def _exchange(pupil: Pupil, teacher: Peer, height: int) -> dict[str, Any]:
     """Let both talk until the pupil is where the teacher is. What counts is the pupil's work, and not the other's."""
     now_ms, early_mib, teaching_s, begun_s = CREATED_MS + 10**9, 0.0, 0.0, time.process_time()
+    begun_wall_s = time.monotonic()
     queue = deque[tuple[Peer, PublicKey, Message]]()
     for one, other in ((pupil, teacher), (teacher, pupil)):
         _note(queue, one, other, one.handle(PeerConnected(other.key.public_key), now_ms))
     while pupil.node.head.height < height:
         now_ms += EXCHANGE_MS
-        if queue:
+        if pupil.has_answer(0.0 if queue else ANSWER_TIMEOUT_S):
+            _note(queue, pupil, teacher, pupil.take_answer(now_ms))
+        elif queue:
             receiver, sender, message = queue.popleft()
             other, asked_s = (teacher if receiver is pupil else pupil), time.process_time()
             _note(queue, receiver, other, receiver.receive(sender, message, now_ms))
@@ -140,7 +192,11 @@ def _exchange(pupil: Peer, teacher: Peer, height: int) -> dict[str, Any]:
         if not early_mib and pupil.node.head.height >= height // SHORT:
             early_mib = resident_mib(os.getpid())
     took_s = time.process_time() - begun_s - teaching_s
-    return {"per_s": height / took_s, "growth_mib": resident_mib(os.getpid()) - early_mib}
+    return {
+        "per_s": height / took_s,
+        "wall_per_s": height / (time.monotonic() - begun_wall_s),
+        "growth_mib": resident_mib(os.getpid()) - early_mib,
+    }
 
 
 def _note(queue: deque[tuple[Peer, PublicKey, Message]], sender: Peer, receiver: Peer, effects: list[Any]) -> None:
@@ -176,8 +232,12 @@ def judge(figures: Figures, folder: Path, blocks: int, members: int) -> None:
     figures.require(audit.is_valid, f"the audit finds the chain valid, {text}")
     child = [sys.executable, "-m", "tests.soak.long_chain", "--replay", str(long / CHAIN_FOLDER), str(folder / "copy")]
     found_figures = json.loads(subprocess.run(child, check=True, capture_output=True, text=True).stdout)
-    text = f"replayed at {found_figures['per_s']:.0f} blocks a CPU second"
-    figures.require(found_figures["per_s"] >= REPLAY_PER_S_MIN, f"{text}, {REPLAY_PER_S_MIN} wanted")
+    node_per_s, verified_per_s = found_figures["per_s"], found_figures["verified_per_s"]
+    text = (
+        f"replayed at {node_per_s:.0f} blocks a CPU second, their signatures verified beside it at {verified_per_s:.0f}"
+    )
+    figures.require(min(node_per_s, verified_per_s) >= REPLAY_PER_S_MIN, f"{text}; {REPLAY_PER_S_MIN} wanted of each")
+    figures.show(f"{found_figures['wall_per_s']:.0f} blocks a second in all, with the node that hands them out")
     text = f"memory of the replaying process grew by {found_figures['growth_mib']:.0f} MiB from block {blocks // SHORT}"
     figures.require(found_figures["growth_mib"] < GROWTH_MIB_MAX, f"{text}; {GROWTH_MIB_MAX} allowed")
 

@@ -1,0 +1,33 @@
+"""The signatures that judging a final block asks about, so that they can be verified before it is judged."""
+
+from collections.abc import Iterable, Iterator
+
+from fedchain.chain.block import Block, block_signing_message
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.genesis import Genesis
+from fedchain.crypto.signatures import PublicKey, Signature, is_valid_signature
+
+Signed = tuple[PublicKey, Signature, bytes]
+"""Who signed, the signature, and the message."""
+
+
+def signatures_of(genesis: Genesis, block: Block, certificate: Certificate) -> Iterator[Signed]:
+    """Signatures of a block and of the votes that make it final; those of the votes for its parent come last."""
+    chain_id = genesis.chain_id
+    for vote in certificate.votes:
+        yield vote.voter, vote.signature, vote.signing_message(chain_id)
+    yield block.header.miner, block.signature, block_signing_message(chain_id, block.hash)
+    for post in block.transactions:
+        yield post.sender, post.signature, post.signing_message(chain_id)
+    for vote in block.certificate.votes if block.certificate else ():
+        yield vote.voter, vote.signature, vote.signing_message(chain_id)
+
+
+def count_valid(signed: Iterable[Signed]) -> int:
+    """How many signatures are valid, up to the first that is not: a block with that one is refused whatever follows."""
+    count = 0
+    for public_key, signature, message in signed:
+        if not is_valid_signature(public_key, signature, message):
+            break
+        count += 1
+    return count
