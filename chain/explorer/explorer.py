@@ -345,7 +345,7 @@ class Explorer:
 
     def payload(self, round_number: int, phase: str, sender: PublicKey) -> bytes:
         """What a member posted in a phase of a round. Raises NotFound if it is not on the chain, or not kept."""
-        posts = self._phase_entry(round_number, phase).block.transactions
+        posts = self._phase_block(round_number, phase).transactions
         found = next((post for post in posts if post.sender == sender), None)
         if found is None:
             raise NotFound(f"{address(sender)} has no post in {phase} of round {round_number}")
@@ -353,8 +353,8 @@ class Explorer:
 
     def known_before(self, round_number: int, phase: str) -> bytes:
         """The knowledge with which members did their work of a phase. Raises NotFound if it is not kept."""
-        height = self._phase_entry(round_number, phase).block.header.height
-        root = EMPTY_ROOT if height == 1 else self._entry(height - 1).block.header.knowledge_root
+        height = self._phase_block(round_number, phase).header.height
+        root = EMPTY_ROOT if height == 1 else self._block(height - 1).header.knowledge_root
         return self._kept(root, f"the knowledge before {phase} of round {round_number}, {root.hex()},")
 
     def views(self) -> Iterator[BlockView]:
@@ -364,7 +364,7 @@ class Explorer:
     def proof(self, name: str, heights: Iterable[int] | None = None) -> TransactionProof:
         """Prove that a final block counts a post, named as in :meth:`transaction`. Raises NotFound."""
         transaction, place = self._find_transaction(name, heights)
-        block = place if isinstance(place, Block) else self._entry(place).block
+        block = place if isinstance(place, Block) else self._block(place)
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(transaction.hash)))
 
@@ -389,15 +389,22 @@ class Explorer:
     def _entry(self, height: int) -> Entry:
         entry = next(walk(self._store, height, height), None)
         if entry is None:
-            raise NotFound(f"the block at height {height} is damaged and not held any more")
+            raise _damaged(height)
         return entry
 
-    def _phase_entry(self, round_number: int, phase: str) -> Entry:
+    def _block(self, height: int) -> Block:
+        """The block alone: who wants no more need not have the state before it calculated."""
+        found = self._store.final(height)
+        if found is None:
+            raise _damaged(height)
+        return found[0]
+
+    def _phase_block(self, round_number: int, phase: str) -> Block:
         """The final block that closed a phase. Raises NotFound."""
         for height in self._heights(round_number):
-            entry = self._entry(height)
-            if phase_name(self.genesis, round_number, entry.block.header.phase) == phase:
-                return entry
+            block = self._block(height)
+            if phase_name(self.genesis, round_number, block.header.phase) == phase:
+                return block
         raise NotFound(f"no block closed {phase} of round {round_number}: {self._progress()}")
 
     @cached_property
@@ -432,7 +439,7 @@ class Explorer:
         heights = self._heights(wanted) if wanted < self._state.round else ()
         if not heights:
             raise NotFound(f"no knowledge of round {wanted}: {self._progress()}")
-        header = self._entry(heights[-1]).block.header
+        header = self._block(heights[-1]).header
         root = header.knowledge_root
         return header, self._kept(root, f"the knowledge of round {wanted}, {root.hex()},")
 
@@ -472,6 +479,10 @@ class Explorer:
     def _content(self, content_hash: Hash) -> bytes | None:
         # What a federation knows at the start is nothing, and nobody has to keep it.
         return EMPTY_KNOWLEDGE if content_hash == EMPTY_ROOT else self._store.content(content_hash)
+
+
+def _damaged(height: int) -> NotFound:
+    return NotFound(f"the block at height {height} is damaged and not held any more")
 
 
 def _median(values: Iterable[int]) -> int:

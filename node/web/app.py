@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fedchain
 from fedchain.chain.exceptions import ChainError, NotFound
-from fedchain.chain.explorer.views import ChainStatus, Recomputation
+from fedchain.chain.explorer.views import Recomputation
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import LearningError
@@ -181,14 +181,7 @@ class Site:
     def _front(self, request: Request) -> Response:
         if len(self.chains) == 1:
             return RedirectResponse(f"/{next(iter(self.chains))}/", 303)
-        rows = list[tuple[Chain, ChainStatus | None, str]]()
-        for chain in self.chains.values():
-            try:
-                with chain.reading() as reading:
-                    rows.append((chain, reading.explorer.status(), ""))
-            except ChainError as error:
-                rows.append((chain, None, str(error)))
-        return _html(self._render("front.html", request, {"rows": rows}))
+        return _html(self._render("front.html", request, pages.front(self.chains.values())))
 
     def _compare(self, request: Request) -> Response:
         asked = request.query_params.getlist("chain")
@@ -309,7 +302,7 @@ class Site:
             "path": request.url.path,
             "chain": chain,
             "chains": list(self.chains.values()),
-            "names": None if chain is None else Names(chain.genesis, chain.key),
+            "names": None if chain is None else Names(chain.genesis, chain.key, is_virtual=chain.is_simulated),
             "progress": None
             if reading is None or reading.is_complete
             else (reading.columns.height, reading.explorer.held),

@@ -21,6 +21,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.config import NodeConfigError
+from fedchain.node.layout import SCENARIO_FILE
 from fedchain.node.status import SOCKET, ask_status
 from fedchain.node.web.measured import MeasuredFile
 from fedchain.node.web.places import Place, slugs
@@ -132,6 +133,8 @@ class Chain:
     genesis: Genesis
     holders: tuple[Holder, ...]
     rules_of: RulesOf
+    is_simulated: bool = False
+    """Whether a simulation made it: its times are virtual, and what was measured is of all members."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     compared: int = 0
     """How often what pages lacked of its knowledge was read in the background."""
@@ -175,10 +178,13 @@ class Chain:
                 self._rules = self.rules_of(self.genesis)
             return self._rules
 
-    def look(self, asks: bool) -> str:
-        """Look at all folders, and ask their nodes if that is due; a text that is another one once a page would be."""
-        for holder in self.holders if asks else ():
+    def ask(self) -> None:
+        """Ask the nodes that may run in the folders how they are. Takes up to seconds each."""
+        for holder in self.holders:
             holder.ask()
+
+    def look(self) -> str:
+        """Look at all folders; a text that is another one once a page would be."""
         with self.lock:
             for holder in self.holders:
                 holder.measured.look()
@@ -231,9 +237,13 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
         groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(Holder(place))
     keys = slugs(group for group, _, _ in groups)
     return tuple(
-        Chain(key, group, genesis, tuple(holders), rules_of)
+        Chain(key, group, genesis, tuple(holders), rules_of, is_simulated=_is_simulated(holders))
         for key, ((group, _, _), (genesis, holders)) in zip(keys, groups.items(), strict=True)
     )
+
+
+def _is_simulated(holders: Sequence[Holder]) -> bool:
+    return any((holder.place.folder / SCENARIO_FILE).exists() for holder in holders)
 
 
 def _steady(status: dict[str, Any] | None) -> dict[str, Any] | None:

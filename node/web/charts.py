@@ -3,14 +3,19 @@
 Drawings stretch with the page and their labels stand beside them as text, so both can be read at every width.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 WIDTH, HEIGHT = 1000, 300
 """Units of a line chart's drawing."""
 
 POINTS_MAX = 400
 """Points of a line; of longer ones each stands for several."""
+
+TICKS_MAX, TICKS_APART = 7, 8.0
+"""Labels of the horizontal axis at most, and how far apart they are at least, in hundredths of its width."""
 
 STYLES = 8
 """Line styles, by colour and dashes; see ``explorer.css``."""
@@ -31,6 +36,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Tick:
+    """A label of the horizontal axis."""
+
+    text: str
+    """The value."""
+    place: float
+    """From the left, in hundredths of the width."""
+    anchor: str
+    """Which part of the text stands there: start, middle or end, as SVG has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """Lines over common axes."""
 
@@ -40,8 +57,8 @@ class Chart:
     """At least one."""
     y_labels: tuple[str, str, str]
     """Top, middle and bottom."""
-    x_labels: tuple[str, ...]
-    """Left to right."""
+    ticks: tuple[Tick, ...]
+    """Of the horizontal axis, left to right."""
     x_name: str
     """What the horizontal axis counts."""
     rows: tuple[tuple[str, ...], ...]
@@ -76,7 +93,7 @@ def line_chart(
         series: the lines.
         x_name: what x counts.
         unit: of y; ``%`` has fractions shown in hundredths.
-        low: the lowest y of the axis, unless a value is lower.
+        low: a y that the axis has, also where no value is so low.
     """
     shown = [(label, thin(points)) for label, points in series if points]
     if not shown:
@@ -85,8 +102,7 @@ def line_chart(
     ys = [y for _, points in shown for _, y in points]
     x_low, x_high = min(xs), max(xs)
     y_low, y_high = min(ys) if low is None else min(low, *ys), max(ys)
-    if y_high == y_low:
-        y_low, y_high = y_low - abs(y_low) * 0.1 - 1e-3, y_high + abs(y_high) * 0.1 + 1e-3
+    y_low, y_high = _round_limits(y_low, y_high)
 
     def place(x: float, y: float) -> str:
         across = 0.5 if x_high == x_low else (x - x_low) / (x_high - x_low)
@@ -96,23 +112,63 @@ def line_chart(
         Line(label, number % STYLES, _drawn([place(x, y) for x, y in points]), number_text(points[-1][1], unit))
         for number, (label, points) in enumerate(shown)
     )
-    y_labels = tuple(number_text(y, unit) for y in (y_high, (y_low + y_high) / 2, y_low))
-    ticks = sorted({x_low, round((x_low + x_high) / 2), x_high})
     return Chart(
         title=title,
         lines=lines,
-        y_labels=(y_labels[0], y_labels[1], y_labels[2]),
-        x_labels=tuple(f"{tick:,.0f}" for tick in ticks),
+        y_labels=_y_labels(y_low, y_high, unit),
+        ticks=tuple(_ticks(x_low, x_high)),
         x_name=x_name,
         rows=_rows(shown, unit),
     )
 
 
+def _round_limits(low: float, high: float) -> tuple[float, float]:
+    """Limits of an axis that contain both, with round numbers at its ends and in its middle."""
+    if high == low:
+        low, high = low - abs(low) * 0.1 - 1e-3, high + abs(high) * 0.1 + 1e-3
+    digits = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if low == 0 else (1, 2, 2.5, 5)
+    for step in _round_numbers((high - low) / 2, digits):
+        first = math.floor(low / step + 1e-9) * step
+        if first + 2 * step >= high - 1e-9 * step:
+            return first, first + 2 * step
+    raise AssertionError("steps grow without end")
+
+
+def _round_numbers(least: float, digits: Sequence[float]) -> Iterator[float]:
+    """Numbers that begin with the ``digits``, from about ``least`` up."""
+    for exponent in count(math.floor(math.log10(least))):
+        numbers = (digit * 10.0**exponent for digit in digits)
+        yield from (number for number in numbers if number >= least * (1 - 1e-9))
+
+
+def _y_labels(low: float, high: float, unit: str) -> tuple[str, str, str]:
+    top, middle, bottom = high, (low + high) / 2, low
+    if unit == "%" and all(abs(100 * y - round(100 * y)) < 1e-6 for y in (top, middle, bottom)):
+        return f"{100 * top:.0f} %", f"{100 * middle:.0f} %", f"{100 * bottom:.0f} %"
+    return number_text(top, unit), number_text(middle, unit), number_text(bottom, unit)
+
+
+def _ticks(low: float, high: float) -> Iterator[Tick]:
+    """Both ends, and round numbers between them that stand far enough from each other."""
+    if low == high:
+        yield Tick(f"{low:,.0f}", 50.0, "middle")
+        return
+    step = next(_round_numbers(max(1.0, (high - low) / TICKS_MAX), (1, 2, 5)))
+    inner = (number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1))
+    yield Tick(f"{low:,.0f}", 0.0, "start")
+    for value in inner:
+        place = 100 * (value - low) / (high - low)
+        if TICKS_APART <= place <= 100 - TICKS_APART:
+            yield Tick(f"{value:,.0f}", round(place, 2), "middle")
+    yield Tick(f"{high:,.0f}", 100.0, "end")
+
+
 def bar(parts: Sequence[tuple[str, int]], longest_ms: int) -> tuple[Segment, ...]:
-    """Parts of a duration as a bar; the longest of all bars fills its width."""
+    """Parts of a duration as a bar, whose width stands for ``longest_ms``, or for all of them where that is more."""
     segments, x = list[Segment](), 0.0
+    whole_ms = max(1, longest_ms, sum(max(0, time_ms) for _, time_ms in parts))
     for name, time_ms in parts:
-        width = WIDTH * max(0, time_ms) / max(1, longest_ms)
+        width = WIDTH * max(0, time_ms) / whole_ms
         if time_ms > 0:
             segments.append(Segment(name, round(x, 2), round(width, 2), time_ms))
         x += width

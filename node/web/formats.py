@@ -54,10 +54,11 @@ class Names:
         genesis: the founding document.
         root: where the chain's pages are: the first part of their addresses.
         is_report: whether all is on one page, so that links lead to places on it.
+        is_virtual: whether the chain's times are a simulation's: then they count from the founding, and are no dates.
     """
 
-    def __init__(self, genesis: Genesis, root: str, *, is_report: bool = False) -> None:
-        self._genesis = genesis
+    def __init__(self, genesis: Genesis, root: str, *, is_report: bool = False, is_virtual: bool = False) -> None:
+        self._genesis, self._is_virtual = genesis, is_virtual
         self._root, self._is_report = root, is_report
         self._numbers = numbers_of(genesis)
 
@@ -87,7 +88,7 @@ class Names:
         if time_ms is None:
             return "–"
         since = f"+{duration(time_ms - self._genesis.created_ms)}"
-        if self._genesis.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
+        if self._is_virtual or self._genesis.created_ms < DATE_MS_MIN or time_ms > DATE_MS_MAX:
             return since
         date = datetime.fromtimestamp(time_ms / 1000, UTC)
         return f"{date:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,7 +1,6 @@
 """Who watches the chains while pages are open: one look for all browsers, a few times a second."""
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -12,7 +11,7 @@ from fedchain.node.web.chains import Chain
 
 log = logging.getLogger("fedchain.web")
 
-LOOK_EVERY_S = 0.3
+LOOK_EVERY_S = 0.15
 """How often the folders are looked at: whether something was written, which reads nothing."""
 
 ASK_EVERY_S = 1.0
@@ -30,24 +29,34 @@ class Live:
     def __init__(self, chains: Sequence[Chain], work: Callable[[], bool]) -> None:
         self._work = work
         self._chains = tuple(chains)
-        self._versions = {chain.key: chain.look(asks=True) for chain in chains}
+        self._versions = {chain.key: _first_look(chain) for chain in chains}
         self._changed = anyio.Event()
         self.is_closed = False
         """Whether the explorer ends: streams end then."""
 
     async def run(self) -> None:
-        """Look until cancelled; long chains are read in between."""
-        unread, asked_s = {*self._chains_by_key()}, float("-inf")
+        """Look and ask until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._ask)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Look at the folders; long chains are read in between, and what pages left to be done is done."""
+        unread = {*self._chains_by_key()}
         while True:
-            now_s = time.monotonic()
-            asks = now_s - asked_s >= ASK_EVERY_S
-            asked_s = now_s if asks else asked_s
             for key, chain in self._chains_by_key().items():
                 if key in unread and await anyio.to_thread.run_sync(_read_on, chain):
                     unread.discard(key)
-                self.note(key, await anyio.to_thread.run_sync(chain.look, asks))
+                self.note(key, await anyio.to_thread.run_sync(chain.look))
             is_busy = await anyio.to_thread.run_sync(self._work)
             await anyio.sleep(0.01 if unread or is_busy else LOOK_EVERY_S)
+
+    async def _ask(self) -> None:
+        """Ask the nodes: apart from looking, since one that hangs would keep new blocks off the pages."""
+        while True:
+            for chain in self._chains:
+                await anyio.to_thread.run_sync(chain.ask, abandon_on_cancel=True)
+            await anyio.sleep(ASK_EVERY_S)
 
     async def wait(self, chain: Chain, version: str, timeout_s: float) -> bool:
         """Wait until the chain has another version than ``version``; False if none came in time."""
@@ -75,6 +84,11 @@ class Live:
 
     def _chains_by_key(self) -> dict[str, Chain]:
         return {chain.key: chain for chain in self._chains}
+
+
+def _first_look(chain: Chain) -> str:
+    chain.ask()
+    return chain.look()
 
 
 def _read_on(chain: Chain) -> bool:

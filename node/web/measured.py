@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,16 @@ class MeasuredFile:
             self._seen, self.rounds = seen, rounds
             return is_new
         return False
+
+    def newest(self, name: str) -> float | None:
+        """What was measured last under a name; None where nothing was."""
+        return newest(self.rounds, name)
+
+
+def newest(rounds: Mapping[int, Measured], name: str) -> float | None:
+    """What was measured in the last of ``rounds`` that has it; None where none has."""
+    numbers = [number for number, item in rounds.items() if name in item.values]
+    return rounds[max(numbers)].values[name] if numbers else None
 
 
 def _read_run(folder: Path) -> Iterator[Measured]:

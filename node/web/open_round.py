@@ -195,7 +195,7 @@ def _nodes(chain: Chain, state: State) -> Iterator[NodeNow]:
                 height=holder.height,
                 member=holder.address,
                 peers=None,
-                accuracy=None,
+                accuracy=None if chain.is_simulated else holder.measured.newest("taa"),
                 activity="finished" if state.finished and holder.height == state.height else "stopped",
                 waiting_for="",
             )

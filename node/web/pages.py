@@ -1,7 +1,7 @@
 """What each page shows: the explorer's answers, and what is calculated from them for the eye."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,7 +11,14 @@ from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of
 from fedchain.chain.explorer.plain import plain
-from fedchain.chain.explorer.views import PeerView, Recomputation, TransactionProof, TransactionView, is_proven
+from fedchain.chain.explorer.views import (
+    ChainStatus,
+    PeerView,
+    Recomputation,
+    TransactionProof,
+    TransactionView,
+    is_proven,
+)
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidAddress
@@ -20,7 +27,7 @@ from fedchain.learning.exceptions import LearningError
 from fedchain.node.web.chains import Chain, Reading
 from fedchain.node.web.charts import Chart, line_chart
 from fedchain.node.web.knowledge import KnowledgeReader
-from fedchain.node.web.measured import Measured
+from fedchain.node.web.measured import Measured, newest
 from fedchain.node.web.open_round import open_round
 from fedchain.node.web.rivals import rivals, seen_blocks
 from fedchain.node.web.timeline import Timed, timed
@@ -56,12 +63,26 @@ class Member:
     """Of its model after its last training, a fraction; None where nobody says so."""
 
 
+def front(chains: Iterable[Chain]) -> Context:
+    """All chains, one after the other."""
+    rows = list[tuple[Chain, ChainStatus | None, str]]()
+    for chain in chains:
+        try:
+            with chain.reading() as reading:
+                rows.append((chain, reading.explorer.status(), ""))
+        except ChainError as error:
+            rows.append((chain, None, str(error)))
+    return {"rows": [(*row, *task_of(row[0].genesis), newest(measured_of(row[0]), "taa")) for row in rows]}
+
+
 def home(chain: Chain, reading: Reading, question: Question) -> Context:
     """The chain at a glance: what is going on, the last blocks, and whether all is well."""
     status = reading.explorer.status()
     heads = {holder.height for holder in chain.holders if holder.height is not None}
     return {
         "status": status,
+        "task": task_of(chain.genesis),
+        "newest_accuracy": newest(measured_of(chain), "taa"),
         "open": open_round(chain, reading),
         "blocks": timed_blocks(chain, reading, status.height - 9, status.height)[::-1],
         "accuracy": accuracy_chart(chain),
@@ -90,8 +111,11 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
     view = reading.explorer.block(name)
     height, held = view.summary.height, reading.explorer.held
     shown = timed_blocks(chain, reading, height, height) if view.is_final else ()
+    places = {address(key): place for place, key in enumerate(chain.genesis.members)}
     return {
         "block": view,
+        "posts": sorted(view.transactions, key=lambda item: places.get(item.sender, -1)),
+        "voters": sorted(view.voters, key=lambda item: places.get(item.member, -1)),
         "candidates": rivals(chain, height, height, seen_blocks(chain, height, height)).get(height, ()),
         "timed": shown[0] if shown else None,
         "below": height - 1 if height - 1 in held else None,
@@ -136,14 +160,14 @@ def rounds(chain: Chain, reading: Reading, question: Question) -> Context:
     """The rounds, newest first."""
     by_round = dict[int, list[Line]]()
     last = number_in(question, "to", 2**62)
-    newest = max((line.round for line in reading.columns.lines(reading.columns.height)), default=0)
-    last = min(last, newest)
+    newest_round = max((line.round for line in reading.columns.lines(reading.columns.height)), default=0)
+    last = min(last, newest_round)
     for line in reversed([*reading.columns.lines_of_rounds(last - ROUNDS_A_PAGE + 1, last)]):
         by_round.setdefault(line.round, []).append(line)
     return {
         "rounds": [(number, lines[::-1]) for number, lines in by_round.items()],
         "measured": measured_of(chain),
-        "newest": newest,
+        "newest": newest_round,
         "step": ROUNDS_A_PAGE,
         "chart": accuracy_chart(chain),
         "open_round": None if reading.explorer.state.finished else reading.explorer.state.round,
@@ -155,8 +179,11 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
     number = _number(name, "round")
     view = reading.explorer.round(number)
     heights = [item.height for item in view.blocks]
+    places = {address(key): place for place, key in enumerate(chain.genesis.members)}
+    phases = {item.phase: place for place, item in enumerate(view.blocks)}
     return {
         "round": view,
+        "posts": sorted(view.transactions, key=lambda item: (phases[item.phase], places.get(item.sender, -1))),
         "blocks": timed_blocks(chain, reading, min(heights), max(heights)),
         "measured": measured_of(chain).get(number),
     }
@@ -165,8 +192,8 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
 def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) -> Context:
     """What a round left behind, and how it moved until then. Raises NotFound."""
     state = reading.explorer.state
-    newest = max(1, state.round - 1) if not state.finished else chain.genesis.rounds
-    number = _number(name, "round") if name else newest
+    newest_round = max(1, state.round - 1) if not state.finished else chain.genesis.rounds
+    number = _number(name, "round") if name else newest_round
     try:
         rules = chain.rules()
         view = kept.view(reading, rules, number)
@@ -176,7 +203,7 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
     by_class = [(f"class {label}", [(float(x), y) for x, y in points]) for label, points in drift.by_class]
     return {
         "knowledge": view,
-        "newest": newest,
+        "newest": newest_round,
         "drift": drift,
         "by_class": line_chart("distance to the round before, by class", by_class[:8], x_name="round", low=0.0),
         "classes_left_out": max(0, len(by_class) - 8),
@@ -349,6 +376,12 @@ def member_named(document: Genesis, name: str) -> PublicKey:
     return find_member(name, document.members)
 
 
+def task_of(document: Genesis) -> tuple[str, str]:
+    """The learning method and the data."""
+    learning = dict(learning_of(document))
+    return learning.get("method", "–"), learning.get("dataset", "–")
+
+
 def learning_of(document: Genesis) -> list[tuple[str, str]]:
     """The learning task for people: names and values; long ones by their size."""
     shown = []
@@ -397,8 +430,8 @@ def accuracy_of(chain: Chain, member_address: str) -> float | None:
             found = holder.status.get("accuracy")
             if isinstance(found, float):
                 return found
-    values = [item.values["taa"] for item in _measured_by(chain, member_address).values() if "taa" in item.values]
-    return values[-1] if values else None
+    own = [holder.measured for holder in chain.holders if holder.address == member_address]
+    return own[0].newest("taa") if own and not chain.is_simulated else None
 
 
 def presence(lines: Sequence[Line], place: int) -> list[str]:
@@ -424,7 +457,7 @@ def _heights_of(reading: Reading, name: str) -> list[int] | None:
 def _measured_by(chain: Chain, member_address: str) -> dict[int, Measured]:
     """What a member's own node measured."""
     for holder in chain.holders:
-        if holder.address == member_address:
+        if holder.address == member_address and not chain.is_simulated:
             return holder.measured.rounds
     return {}
 

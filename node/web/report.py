@@ -47,7 +47,8 @@ def render_report(chain: Chain) -> str:
     style = (FOLDER / "static" / "explorer.css").read_text(encoding="utf-8")
     while not chain.read_on():
         pass
-    chain.look(asks=True)
+    chain.ask()
+    chain.look()
     with chain.reading() as reading:
         last = reading.explorer.held.stop - 1
         context = pages.home(chain, reading, {}) | pages.members(chain, reading, {})
@@ -55,7 +56,7 @@ def render_report(chain: Chain) -> str:
         context["all_blocks"] = pages.timed_blocks(chain, reading, last - BLOCKS_MAX + 1, last)[::-1]
     frame = {
         "chain": chain,
-        "names": Names(chain.genesis, chain.key, is_report=True),
+        "names": Names(chain.genesis, chain.key, is_report=True, is_virtual=chain.is_simulated),
         "version": fedchain.__version__,
         "is_report": True,
         "style": Markup(style),

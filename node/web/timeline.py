@@ -14,6 +14,9 @@ from fedchain.node.web.charts import Segment, bar
 from fedchain.node.web.measured import Measured
 from fedchain.node.web.rivals import Rival, Seen
 
+LONGEST_DRAWN = 4
+"""The longest bar of a list, in medians of their lengths."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timed:
@@ -29,6 +32,8 @@ class Timed:
     """Names and milliseconds."""
     segments: tuple[Segment, ...]
     """The same as a bar; the longest bar of the list fills its width."""
+    is_shortened: bool
+    """Whether the bar is shorter than it would have to be beside the others': one that is waited for hides none."""
     lost: tuple[Rival, ...]
     """Blocks for its height that did not become final."""
 
@@ -58,7 +63,9 @@ def timed(
         took_ms = None if before_ms is None else line.time_ms - before_ms
         own = measured.get(line.round) if rounds.count(line.round) == 1 else None
         parts.append(split(took_ms, line.mining_ms, told(own) or watched(line, seen.get(line.height, ()))))
-    longest_ms = max((sum(time_ms for _, time_ms in item) for item in parts), default=1)
+    totals_ms = [sum(time_ms for _, time_ms in item) for item in parts]
+    usual_ms = sorted(totals_ms)[len(totals_ms) // 2] if totals_ms else 1
+    longest_ms = min(max(totals_ms, default=1), LONGEST_DRAWN * usual_ms)
     return tuple(
         Timed(
             summary=summary,
@@ -66,9 +73,10 @@ def timed(
             took_ms=None if before_ms is None else line.time_ms - before_ms,
             parts=item,
             segments=bar(item, longest_ms),
+            is_shortened=total_ms > longest_ms,
             lost=tuple(item for item in candidates.get(line.height, ()) if item.hash != line.hash.hex()),
         )
-        for before_ms, line, summary, item in zip(times, lines, summaries, parts, strict=False)
+        for before_ms, line, summary, item, total_ms in zip(times, lines, summaries, parts, totals_ms, strict=False)
     )
 
 

@@ -241,6 +241,7 @@ PARTS = (
     "local-steps",
     "encryption",
     "web",
+    "live",
 )
 """What can be measured, in this order."""
 
@@ -288,7 +289,12 @@ def main() -> None:
                 from tests.bench.web import bench_web  # its web server takes its time to import
 
                 tables.append(bench_web(Path(arguments.folder), quick=quick))
-    Console().print(*tables, SIDES, sep="\n\n")
+            case "live":
+                from tests.bench.live import bench_live
+
+                tables.append(bench_live(quick=quick))
+    shown: list[Table | str] = [table for table in tables if table.row_count]
+    Console().print(*shown, *([SIDES] if table.row_count else []), sep="\n\n")
 
 
 def is_readable(dataset: str, data_dir: str) -> bool:

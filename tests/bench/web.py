@@ -29,8 +29,7 @@ WATCHED_S = 30.0
 
 def bench_web(folder: Path, *, quick: bool) -> Table:
     """Serve long chains in a process of its own, and ask for every page. The chains stay in ``folder``."""
-    load = os.getloadavg()[0]
-    title = f"The explorer in a browser; load of the machine at the start {load:.1f} on {os.cpu_count()} cores"
+    title = f"The explorer in a browser; {load_text()}"
     table = Table("explorer serve", "p50", "p99", "target", "CPU, mean", title=title, box=None)
     blocks, count = (BLOCKS // 10, REQUESTS // 10) if quick else (BLOCKS, REQUESTS)
     with ExitStack() as stack:
@@ -39,7 +38,7 @@ def bench_web(folder: Path, *, quick: bool) -> Table:
             wide_chain(folder, BLOCKS_OF_LARGE_KNOWLEDGE),
             model_chain(folder, BLOCKS_OF_LARGE_KNOWLEDGE),
         ]
-        pid, port = stack.enter_context(_served(*chains))
+        pid, port = stack.enter_context(served(*chains))
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         begun = time.perf_counter()
         while b"still being read" in _get(connection, "/long/")[1]:
@@ -60,7 +59,7 @@ def bench_web(folder: Path, *, quick: bool) -> Table:
 
 
 @contextmanager
-def _served(*folders: Path) -> Iterator[tuple[int, int]]:
+def served(*folders: Path) -> Iterator[tuple[int, int]]:
     """Process id and port of a server of the chains in folders."""
     command = [sys.executable, "-m", "fedchain", "explorer", "serve", *map(str, folders), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -135,6 +134,11 @@ def _get(connection: http.client.HTTPConnection, path: str) -> tuple[float, byte
     return time.perf_counter() - begun, data
 
 
+def load_text() -> str:
+    """How busy the machine is: wall times mean little where it is."""
+    return f"load of the machine at the start {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
 def _peak_mb(pid: int) -> float:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.split("VmHWM:")[1].split()[0]) / 1024
@@ -155,7 +159,7 @@ def _node_cpu(watched_s: float) -> tuple[float, float]:
             time.sleep(0.2)
         time.sleep(3)  # what it does after its training
         alone = _spent(node.process.pid, watched_s)
-        _, port = stack.enter_context(_served(node.folder))
+        _, port = stack.enter_context(served(node.folder))
         for _ in range(TABS):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             stack.callback(connection.close)

@@ -46,7 +46,7 @@
       say("the explorer does not answer", false);
     }
     busy = false;
-    if (again) { again = false; setTimeout(refresh, 250); }
+    if (again) { again = false; setTimeout(refresh, 50); }
   };
 
   const watch = () => {

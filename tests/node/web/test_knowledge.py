@@ -77,10 +77,10 @@ def test_what_a_page_has_no_time_for_is_read_later_and_the_page_changes(
     monkeypatch.setattr(knowledge, "PAGE_CPU_S", -1.0)
     drift = drift_of(chain, reader, ROUNDS)
     assert (drift.of_model, drift.unread) == ((), ROUNDS - 1)
-    version, steps = chain.look(asks=False), 0
+    version, steps = chain.look(), 0
     while reader.work():
         steps += 1
-        assert (chain.look(asks=False) == version) is (steps < ROUNDS - 1)
+        assert (chain.look() == version) is (steps < ROUNDS - 1)
     assert steps == ROUNDS - 1
     whole = drift_of(chain, reader, ROUNDS)
     assert [moved for _, moved in whole.of_model] == pytest.approx([2, 3, 4, 5, 6])
