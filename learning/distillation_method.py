@@ -42,7 +42,7 @@ LABELS = Phase("labels", lifetime=Lifetime.FEDERATION)
 """Runs once: each client sends its labels."""
 
 UPDATE = Phase("update", lifetime=Lifetime.ROUND, trains=True)
-"""Clients train, then send features and logits."""
+"""Clients train, then send features and logits; their labels again, where the setup has not got them."""
 
 DISTILL = Phase("distill", by=Contributor.AGGREGATOR)
 """The aggregator trains its network, then sends each client logits."""
@@ -135,8 +135,9 @@ class DistillationMethod(LocalSgdMethod):
         """Say what the client's objective is given of a batch, where the aggregator answered with logits (n, C)."""
         return lambda batch: Given(logits[batch])
 
-    def given_to_server(self, sender: int, round: Round) -> Given:
-        """Say what the aggregator's objective is given of a client; its logits take the place of those given here."""
+    def given_to_server(self, sender: int, labels: torch.Tensor, round: Round) -> Given:
+        """Say what the aggregator's objective is given of a client with labels (n,); its logits take the place of those
+        given here."""
         import torch
 
         return Given(torch.empty(0))
@@ -188,12 +189,14 @@ class DistillationMethod(LocalSgdMethod):
     def parts(self, phase: Phase, info: ModelInfo) -> Mapping[str, tuple[TensorSpec, ...]]:
         """Labels; features and logits; answers, and the network's state for who has the role next."""
         rows, classes = self._rows_max(info), info.classes
+        labels = TensorSpec("labels", (-1,), "int64", ROWS_MAX, minimum=0, maximum=classes - 1)
         logits = TensorSpec("logits", (-1, classes), self.precision, rows)
         if phase == LABELS:
-            return {"labels": (TensorSpec("labels", (-1,), "int64", ROWS_MAX, minimum=0, maximum=classes - 1),)}
+            return {"labels": (labels,)}
         if phase == UPDATE:
             assert info.feature_shape is not None, "a validated model has one"
-            return {"examples": (TensorSpec("features", (-1, *info.feature_shape), self.precision, rows), logits)}
+            features = TensorSpec("features", (-1, *info.feature_shape), self.precision, rows)
+            return {"examples": (features, logits), "late labels": (labels,)}
         return {"answers": (logits,), "server": _SERVER_SPEC}
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
@@ -210,14 +213,15 @@ class DistillationMethod(LocalSgdMethod):
 
     def labels(self, client: Client, round: Round) -> Tensors:
         """Send the labels of the client's examples."""
-        bulk = bulk_of(round)
-        for part in _cut(client.train_labels, ROWS_MAX):
-            bulk.write("labels", {"labels": part.numpy()}, AGGREGATOR)
-        return bulk.manifest()
+        _send_labels(client, round, "labels")
+        return bulk_of(round).manifest()
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the aggregator's last answer, then send features and logits of all examples: in their order, in
-        evaluation mode, and not augmented."""
+        evaluation mode, and not augmented.
+
+        Who was down or late in the setup, which comes once, sends its labels with them: it would be of no use for ever.
+        """
         import torch
 
         answer = self._answer_to(client, round)  # (n, C)
@@ -229,6 +233,8 @@ class DistillationMethod(LocalSgdMethod):
             for images in _cut(client.train_images, self._rows_max(client.info)):
                 features, _, logits = client.model.split(images)
                 self._send(client, round, "examples", {"features": features, "logits": logits}, AGGREGATOR)
+        if not any(ref.sender == client.index for ref in bulk.parts(LABELS.name)):
+            _send_labels(client, round, "late labels")
         return bulk.manifest()
 
     def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Given | None) -> torch.Tensor:
@@ -278,7 +284,7 @@ class DistillationMethod(LocalSgdMethod):
         labels = _read_labels(bulk, sender)  # (n,)
         places = torch.arange(len(labels)).tensor_split(len(refs))
         answer = torch.empty(len(labels), client.info.classes)
-        given = self.given_to_server(sender, round)
+        given = self.given_to_server(sender, labels, round)
 
         def objective(logits: torch.Tensor, labels: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
             return self.server_objective(logits, labels, given._replace(logits=theirs))
@@ -346,11 +352,17 @@ def _by_sender(refs: Sequence[PartRef], kind: str) -> dict[int, list[PartRef]]:
     return dict(sorted(found.items()))
 
 
+def _send_labels(client: Client, round: Round, kind: str) -> None:
+    for part in _cut(client.train_labels, ROWS_MAX):
+        bulk_of(round).write(kind, {"labels": part.numpy()}, AGGREGATOR)
+
+
 def _read_labels(bulk: Bulk, sender: int) -> torch.Tensor:
-    """Return a client's labels, (n,). Raises `PartMissing`."""
+    """Return a client's labels, (n,): those of the setup, or else the late ones. Raises `PartMissing`."""
     import torch
 
-    refs = [ref for ref in bulk.parts(LABELS.name) if ref.kind == "labels" and ref.sender == sender]
+    refs = _by_sender(bulk.parts(LABELS.name), "labels").get(sender)
+    refs = refs or _by_sender(bulk.parts(UPDATE.name), "late labels").get(sender)
     if not refs:
         raise PartMissing(f"member {sender} has posted no labels")
     return torch.cat([_tensor(bulk.read(ref)["labels"]) for ref in refs])

@@ -196,15 +196,26 @@ class FedIct(FedGkt):
 
         return by_batch_index
 
-    def given_to_server(self, sender: int, round: Round) -> Given:
-        """d^k of the client and d^S = sum_k N^k d^k / sum_k N^k (Algorithm 2, line 8)."""
+    def given_to_server(self, sender: int, labels: torch.Tensor, round: Round) -> Given:
+        """d^k of the client and d^S = sum_k N^k d^k / sum_k N^k (Algorithm 2, line 8).
+
+        Of a client that the setup has not heard, both are counted from its late labels, and d^S is that of who was
+        heard and this client.
+        """
         import torch
 
-        known: Mapping[str, np.ndarray] = round.beside[LABELS.name]
-        counts, distributions = known["examples"].astype(np.float64), known["distributions"].astype(np.float64)
+        assert round.info is not None, "a round of a federation has shapes"
+        known: Mapping[str, np.ndarray] = round.beside.get(LABELS.name, {})
+        heard = {place: index for index, place in enumerate(known["clients"].tolist())} if known else {}
+        counts = known["examples"].astype(np.float64) if known else np.empty(0)  # (k,)
+        classes = round.info.classes
+        distributions = known["distributions"].astype(np.float64) if known else np.empty((0, classes))  # (k, C)
+        if sender not in heard:
+            heard[sender] = len(counts)
+            own = np.bincount(labels.numpy(), minlength=classes) / len(labels)  # (C,)
+            counts, distributions = np.append(counts, len(labels)), np.vstack([distributions, own])
         common = (counts[:, None] * distributions).sum(axis=0) / counts.sum()  # (C,)
-        (place,) = np.flatnonzero(known["clients"] == sender)
-        own = distributions[place]
+        own = distributions[heard[sender]]
         return Given(torch.empty(0), torch.from_numpy(own).float(), torch.from_numpy(common).float())
 
     @property

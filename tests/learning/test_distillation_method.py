@@ -1,6 +1,7 @@
 """How examples travel: what belongs together stays together, what is missing counts as not posted, and the aggregator's
 network goes on where it was left."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.distillation_method import DistillationMethod
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
+from fedchain.learning.learner import Contribution
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.shapes import info_of
@@ -160,6 +162,34 @@ def test_who_s_parts_are_missing_has_not_posted(phase: str, kind: str) -> None:
     (payload,) = lost.step("distill")
     assert [ref.reader for ref in lost.refs("distill", payload) if ref.kind == "answers"] == [0, 1]
     assert without.step("distill") == [payload]
+
+
+@pytest.mark.parametrize("heard", [(), (1, 2)])
+def test_who_was_late_in_the_setup_sends_its_labels_with_its_examples(heard: tuple[int, ...]) -> None:
+    """The aggregator computes, byte for byte, what it would have if the setup had heard everybody."""
+
+    class Late(Relay):
+        def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
+            return super()._phase(phase, heard if phase == "labels" else participants)
+
+    late, timely = Late(small()), Relay(small())
+    for _ in range(2):
+        for federation in (late, timely):
+            federation.round += 1
+        for index, (one, other) in enumerate(zip(late.step("update"), timely.step("update"), strict=True)):
+            kinds = [ref.kind for ref in late.refs("update", one)]
+            assert kinds == (["examples"] if index in heard else ["examples", "late labels"])
+            assert late.refs("update", one)[:1] == timely.refs("update", other)
+        assert late.step("distill") == timely.step("distill")
+
+
+def test_fedict_answers_who_was_late_in_the_setup() -> None:
+    federation = Relay(small("fedict"))
+    federation.knowledge = b""
+    federation.round = 1
+    federation.step("update")
+    (payload,) = federation.step("distill")
+    assert [ref.reader for ref in federation.refs("distill", payload)] == [0, 1, 2, NEXT_AGGREGATOR]
 
 
 def test_what_was_learned_of_an_incomplete_post_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from tests.node.shell import wait_until
 from tests.soak._figures import Figures, campaign
 from tests.soak.same_knowledge import compare
 
-METHODS = ("fedict", "fedgkt")
+METHODS = ("fedict", "fedgkt", "feddkc")
 TIMEOUT_S = 300.0
 
 

@@ -1,5 +1,6 @@
 """FedICT, FedGKT and FedDKC against their equations, and against what FedICT's published code calculates."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,11 +143,18 @@ def test_distributions_are_stated_once_and_averaged_by_examples() -> None:
     method = federation.learner.method
     assert isinstance(method, FedIct)
     round = federation.learner._round(federation.client(0), 1, federation.knowledge)
-    given = method.given_to_server(1, round)
-    assert given.own is not None
-    assert given.common is not None
-    np.testing.assert_allclose(given.common.numpy(), histogram.sum(axis=0) / histogram.sum(), rtol=1e-5)
-    np.testing.assert_allclose(given.own.numpy(), histogram[1] / histogram[1].sum(), rtol=1e-5)
+    labels = federation.client(1).train_labels
+    unheard = replace(round, beside={"labels": {name: left[name][[0, 2]] for name in left}})
+    for beside in (round, unheard):  # of who was not heard, both are counted from its labels
+        given = method.given_to_server(1, labels, beside)
+        assert given.own is not None
+        assert given.common is not None
+        np.testing.assert_allclose(given.common.numpy(), histogram.sum(axis=0) / histogram.sum(), rtol=1e-5)
+        np.testing.assert_allclose(given.own.numpy(), histogram[1] / histogram[1].sum(), rtol=1e-5)
+    alone = method.given_to_server(1, labels, replace(round, beside={}))
+    assert alone.own is not None
+    assert alone.common is not None
+    np.testing.assert_allclose(alone.common.numpy(), alone.own.numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal", "exponential"])
