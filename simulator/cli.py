@@ -141,6 +141,10 @@ def run_command(
             scenario, out = resumed_run(scenario_file, overrides, out)
         else:
             scenario = load_scenario(scenario_file, overrides)
+            if out is not None:
+                from fedchain.simulator.resume import require_new
+
+                require_new(out)
         if download:
             download_files(scenario.dataset, scenario.data_dir)
 

@@ -24,7 +24,6 @@ from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import colour, line_style, title_of
-from fedchain.simulator.resume import identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
@@ -43,7 +42,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, scenario: Scenario, *, is_resumed: bool = False) -> None:
-        self.path, self._scenario, self._title = path, scenario, title_of(scenario)
+        self.path, self._title = path, title_of(scenario)
         self._rows_count = 0  # rounds in metrics.jsonl
         if is_resumed:
             self._rows_count = len(self.read_rows())
@@ -56,11 +55,11 @@ class RunFolder:
             raise ScenarioError(f"{path} cannot be made: {error.strerror}") from None
         self._write(SCENARIO_FILE, tomli_w.dumps(scenario.to_dict()))
 
-    def open_record(self, *, is_resumed: bool) -> Record:
+    def open_record(self, identity: Mapping[str, str], *, is_resumed: bool) -> Record:
         """Begin the record of what is computed, or open that of an interrupted run, whose chain is built again."""
         if not is_resumed:
-            return Record.create(self.path / RECORD_FOLDER, identity(self._scenario))
-        record = Record.open(self.path / RECORD_FOLDER, identity(self._scenario))
+            return Record.create(self.path / RECORD_FOLDER, identity)
+        record = Record.open(self.path / RECORD_FOLDER, identity)
         shutil.rmtree(self.chain, ignore_errors=True)
         return record
 

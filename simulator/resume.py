@@ -1,6 +1,8 @@
 """Which interrupted run goes on: its folder, its scenario, and whether it can."""
 
+import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,9 +11,11 @@ from typing import Any
 import fedchain
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.registry import is_file_path
+from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import RUNS_FOLDER
 from fedchain.node.layout import RECORD_FOLDER, RESULT_FILE, SCENARIO_FILE
-from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario
+from fedchain.node.tables import read_toml
+from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 
 CHANGES_NOTHING = ("data_dir", "workers")
 """Settings that may be others when a run goes on."""
@@ -20,8 +24,7 @@ CHANGES_NOTHING = ("data_dir", "workers")
 def resumed_run(scenario_file: Path | None, overrides: Mapping[str, Any], out: Path | None) -> tuple[Scenario, Path]:
     """Find the interrupted run that is to go on, as :func:`interrupted_run`. Raises ScenarioError if it cannot."""
     scenario, folder = interrupted_run(scenario_file, overrides, out)
-    if not (folder / RECORD_FOLDER).is_dir():
-        raise ScenarioError(f"{folder} has no record of what was computed (--no-record), so it cannot go on")
+    _require_record(folder)
     return scenario, folder
 
 
@@ -44,24 +47,58 @@ def interrupted_run(
     """
     asked = None if scenario_file is None else load_scenario(scenario_file, overrides)
     folder = out or _newest(asked.name if asked else str(overrides.get("name", Scenario().name)))
+    _require_unfinished(folder)
+    asked = asked or load_scenario(folder / SCENARIO_FILE, overrides)
+    _require_same(folder, asked)
+    return asked, folder
+
+
+def require_interrupted(folder: Path, scenario: Scenario) -> None:
+    """Raise ScenarioError unless a folder holds a run of this scenario that was interrupted and can go on."""
+    _require_unfinished(folder)
+    _require_same(folder, scenario)
+    _require_record(folder)
+
+
+def require_new(folder: Path) -> None:
+    """Raise ScenarioError where there is something already: runs are never mixed or overwritten."""
+    if folder.exists():
+        raise ScenarioError(f"{folder} exists already; name another folder with --out")
+
+
+def _require_unfinished(folder: Path) -> None:
     if not (folder / SCENARIO_FILE).is_file():
         raise ScenarioError(f"{folder} holds no run that was interrupted")
     if (folder / RESULT_FILE).exists():
         raise ScenarioError(f"{folder} holds a finished run; to run it again, name another folder with --out")
-    begun = load_scenario(folder / SCENARIO_FILE, {})
-    asked = asked or load_scenario(folder / SCENARIO_FILE, overrides)
+
+
+def _require_same(folder: Path, asked: Scenario) -> None:
+    begun = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError))
     free = () if begun.vectorize_clients else CHANGES_NOTHING
     values = asked.to_dict()
     for name, value in begun.to_dict().items():
         if name not in free and values[name] != value:
             raise ScenarioError(f"{folder} holds another scenario: its {name} is {value!r}, not {values[name]!r}")
-    return asked, folder
 
 
-def identity(scenario: Scenario) -> dict[str, str]:
-    """What a run depends on beside its scenario: the programs that compute, and the user's own code that it names."""
+def _require_record(folder: Path) -> None:
+    if not (folder / RECORD_FOLDER).is_dir():
+        raise ScenarioError(f"{folder} has no record of what was computed (--no-record), so it cannot go on")
+
+
+def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, str]:
+    """What a run depends on beside its scenario: the programs that compute, and the user's own code.
+
+    Args:
+        scenario: which may name a task and a method.
+        task: the function itself, where the scenario cannot name it.
+    """
     known = {"fedchain": fedchain.__version__, "torch": version("torch"), "numpy": version("numpy")}
     own = {name: code for name in (scenario.task, scenario.method) if (code := _source(name)) is not None}
+    if task is not None and not scenario.task:
+        with suppress(OSError, TypeError):  # nobody knows the source of what was typed
+            own["task"] = inspect.getsource(task).encode()
     return known | {name: f"of SHA-256 {sha256(code).hex()[:16]}" for name, code in own.items()}
 
 

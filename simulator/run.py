@@ -35,6 +35,7 @@ from fedchain.simulator.engine.recording_pool import RecordingPool
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
+from fedchain.simulator.resume import identity
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.tracking import Tracker, open_tracker, validate_tracker
 from fedchain.simulator.trained.origins import add_origins
@@ -75,40 +76,93 @@ def run_scenario(
         validate_tracker(wanted)
     with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
         learner = load_learner(scenario)
-        histogram = learner.histogram()
     if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
     if warning := late_phase(scenario, learner):
         console.print(warning, soft_wrap=True)
     display = Display(console, scenario)
     folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
-    record = folder.open_record(is_resumed=is_resumed) if is_resumed or keeps_record else None
+    record = folder.open_record(identity(scenario), is_resumed=is_resumed) if is_resumed or keeps_record else None
     known = record.rounds_before if record is not None else 0
     console.print(f"{scenario.method}, {scenario.rounds} rounds; the run folder is {folder.path}")
     if is_resumed:
         console.print(f"{known} rounds were closed before; they are repeated from the record")
-    rows: list[RoundMetrics] = []
-    trackers: list[Tracker] = []
+    closed = 0
 
     def on_round(row: RoundMetrics) -> None:
-        rows.append(row)
-        folder.write_rows(rows)
-        if row.round > known:
+        nonlocal closed
+        closed = row.round
+        if closed > known:
             display.on_round(row)
-        for tracker in trackers:
-            tracker.on_round(row)
 
     try:
-        trackers += [open_tracker(wanted, scenario, folder.path) for wanted in track]
-        models = folder.models if keep_models else None
-        outcome = simulate(scenario, learner, on_round, folder.chain, display.watch, models, record=record)
+        outcome = run_in_folder(
+            scenario,
+            learner,
+            folder,
+            record,
+            on_round,
+            keep_models=keep_models,
+            track=track,
+            watch=display.watch,
+            writing=step(console, "writing results and pictures"),
+        )
     except (KeyboardInterrupt, LearningError, ScenarioError) as error:
-        console.print(f"stopped after {len(rows)} rounds; what was measured so far is in {folder.path}")
+        console.print(f"stopped after {closed} rounds; what was measured so far is in {folder.path}")
         if record is not None and isinstance(error, KeyboardInterrupt):
             there = shlex.quote(str(folder.path))
             console.print(f"go on: fedchain simulate --resume --out {there}", soft_wrap=True)
             console.print(f"see what is there: fedchain simulate --draw --out {there}", soft_wrap=True)
-        if record is not None and isinstance(error, NothingToPost):
+        raise
+    console.print(round_table(outcome.rows, scenario))
+    console.print(summary(outcome, str(folder.path), started), crop=False)
+    return bool(outcome.violations)
+
+
+def run_in_folder(
+    scenario: Scenario,
+    learner: Learner,
+    folder: RunFolder,
+    record: Record | None,
+    on_round: Callable[[RoundMetrics], None],
+    *,
+    keep_models: bool = False,
+    track: Sequence[str] = (),
+    watch: Watch = lambda progress: nullcontext(),
+    writing: AbstractContextManager[object] | None = None,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """Simulate a scenario and write its run folder; raises as :func:`simulate`, and ScenarioError for trackers.
+
+    Args:
+        scenario: validated.
+        learner: of :func:`load_learner`.
+        folder: of the run, which begins or goes on.
+        record: of this run, open; it is closed when the run is interrupted, and deleted when nothing is left to do.
+        on_round: told about each round when it is closed; of a run that goes on, from the first again.
+        keep_models: whether the members' final models are written, as they are where a run began with that.
+        track: trackers, as :func:`open_tracker` reads them.
+        watch: a context that is open while the simulation runs.
+        writing: a context that is open while results and pictures are written; None: nobody wants to know.
+        stop: set by another thread, it ends the run with Interrupted.
+    """
+    begun_s, rows, trackers = time.perf_counter(), list[RoundMetrics](), list[Tracker]()
+
+    def on_closed(row: RoundMetrics) -> None:
+        rows.append(row)
+        folder.write_rows(rows)
+        for tracker in trackers:
+            tracker.on_round(row)
+        on_round(row)
+
+    try:
+        trackers += [open_tracker(wanted, scenario, folder.path) for wanted in track]
+        if keep_models:
+            folder.models.mkdir(exist_ok=True)
+        models = folder.models if folder.models.exists() else None
+        outcome = simulate(scenario, learner, on_closed, folder.chain, watch, models, stop, record)
+    except NothingToPost:
+        if record is not None:
             record.delete()  # it would end there again
         raise
     finally:
@@ -116,13 +170,11 @@ def run_scenario(
             tracker.close()
         if record is not None:
             record.close()
-    with step(console, "writing results and pictures"):
-        folder.write_outcome(outcome, histogram, time.perf_counter() - started)
+    with writing or nullcontext():
+        folder.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)
     if record is not None:
         record.delete()
-    console.print(round_table(outcome.rows, scenario))
-    console.print(summary(outcome, str(folder.path), started), crop=False)
-    return bool(outcome.violations)
+    return outcome
 
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:

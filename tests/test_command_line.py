@@ -91,7 +91,7 @@ def test_help_and_completion_of_names_import_no_command() -> None:
         command = [sys.executable, "-c", code, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | environment)
         assert "explorer" in done.stdout
-        assert done.stderr.split() == ["fedchain.__main__"]
+        assert done.stderr.split() == ["fedchain.__main__", "fedchain.entry"]
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,17 @@ def test_a_closed_pipe_ends_a_command_quietly(line: str, folder: Path) -> None:
 def test_a_pipe_that_is_closed_after_a_line_is_no_error() -> None:
     done = started("fedchain data | head -n 1")
     assert (done.stdout[:7], done.stderr) == ("cifar10", "")
+
+
+@pytest.mark.parametrize("code", ["from fedchain.entry import main; main()", ""])
+def test_ctrl_c_ends_a_command_that_is_still_imported_with_one_line(code: str, tmp_path: Path) -> None:
+    """It comes in the middle of the first library that the command imports."""
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    command = [sys.executable, *(("-c", code) if code else ("-m", "fedchain")), "--help"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(tmp_path)}
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fedchain: interrupted\n")
 
 
 def test_a_key_is_not_made_without_a_passphrase_or_a_terminal(tmp_path: Path) -> None:

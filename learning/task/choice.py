@@ -1,16 +1,33 @@
 """Whether members train on data of their own; asked of who runs a peer, and answered without torch."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.registry import is_file_path, is_import_path
+from fedchain.learning.registry import FILE_SUFFIX, is_file_path, is_import_path
 
 TaskFunction = Callable[..., Any]
 """The user's function. It is given `member` (place among the members, from 0), `members` (how many have data) and
 `seed` (the federation's), as far as it has parameters of these names. A dedicated aggregator calls it for its model
 alone, as `member` number `members`."""
+
+
+def name_task(task: TaskFunction) -> str:
+    """Return the name under which a function is found again; "" for one that no name leads to, such as a lambda.
+
+    Of a script that runs it is 'FILE.py:function', with the file's whole path; else 'module:function'.
+    """
+    module_name, name = getattr(task, "__module__", None) or "", getattr(task, "__qualname__", "")
+    module = sys.modules.get(module_name)
+    if not name.isidentifier() or getattr(module, name, None) is not task:
+        return ""
+    if module_name != "__main__":
+        return f"{module_name}:{name}"
+    file = getattr(module, "__file__", None) or ""
+    return f"{Path(file).resolve()}:{name}" if file.endswith(FILE_SUFFIX) else ""
 
 
 def validate_choice(config: LearningConfig, task: TaskFunction | str) -> None:

@@ -1,5 +1,10 @@
 """The command table. A command's own module is imported when that command is asked for, and no other's."""
 
+if __name__ == "__main__":
+    from fedchain.entry import end_when_interrupted
+
+    end_when_interrupted()  # before the other imports, which take a while
+
 import os
 import re
 import signal
@@ -13,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import fedchain
+from fedchain.entry import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,9 +155,6 @@ READERS = frozenset({"explorer", "runs"})
 
 EXIT_BAD_INPUT = 2
 """The command line is wrong; standard error says why in one line."""
-
-EXIT_INTERRUPTED = 130
-"""Ctrl-C, as shells count it."""
 
 EXIT_CLOSED_PIPE = 141
 """Whoever read the output closed it, as shells count a program that SIGPIPE ended."""
@@ -307,6 +310,8 @@ def vectors() -> None:
 def main() -> None:
     """Run the ``fedchain`` command. A service manager's or a batch system's SIGTERM is taken as Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     app()
 
 

@@ -4,22 +4,20 @@ A simulation has an event loop of its own, in virtual time, so it runs in a thre
 loop running already. The caller waits, is told of every round in its own thread, and an interrupt of it ends the run.
 """
 
-import asyncio
 import contextlib
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from fedchain.awaiting import wait, wait_in_loop
 from fedchain.chains import Chain
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
@@ -30,30 +28,24 @@ from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import load_method, name_method, use_current_folder
 from fedchain.learning.round import Tensors
-from fedchain.learning.task.choice import TaskFunction
+from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
 from fedchain.node.layout import CHAIN_FOLDER, MODELS_FOLDER
 from fedchain.node.tables import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.run import STARTING, load_learner, model_path
+from fedchain.simulator.resume import identity, require_interrupted, require_new
+from fedchain.simulator.run import STARTING, load_learner, model_path, run_in_folder
 from fedchain.simulator.run import simulate as run_simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
+from fedchain.simulator.tracking import validate_tracker
 
 if TYPE_CHECKING:
     import pandas
 
-POLL_S = 0.5
-"""How often the simulation, while the caller looks at a round, looks whether it is to end."""
-
-JOIN_S = 0.02
-"""How often an awaited run that is ending is looked at."""
-
 OnRound = Callable[["RoundRecord"], object]
 """Told of each round when it is closed; the run goes on when it returns, and ends with what it raises."""
-
-Result = TypeVar("Result")
 
 
 class RoundRecord(RoundMetrics):
@@ -166,6 +158,8 @@ def simulate(
     on_round: OnRound | None = None,
     out: str | os.PathLike[str] | None = None,
     keep_models: bool = True,
+    track: Sequence[str] = (),
+    resume: bool = False,
     **settings: Any,
 ) -> Run:
     """Run a federation on this machine, in virtual time, and wait for its end.
@@ -180,9 +174,12 @@ def simulate(
         peers: members with data. Default: 20.
         rounds: default 10.
         seed: root of all randomness. Default: 0.
-        on_round: called in this thread with each round's record when it is closed. What it raises ends the run.
+        on_round: called in this thread with each round's record when it is closed. What it raises ends the run. A run
+            that goes on tells everything again.
         out: run folder to create, with pictures and all. Default: a temporary one, which goes with the run.
         keep_models: whether every member's final model is kept, for :meth:`Run.model`.
+        track: trackers beside ``out``: ``"tensorboard"`` or ``"mlflow"``, ``"tensorboard=FOLDER"`` or ``"mlflow=URI"``.
+        resume: whether the run in ``out`` goes on if it was interrupted; if there is none, it begins.
         settings: any other field of ``Scenario``, such as ``hyperparameters={"local_steps": 5}``.
 
     Raises:
@@ -190,10 +187,10 @@ def simulate(
         LearningError: the data or the model cannot be used, or training diverged.
     """
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
-    order = _Order.of(scenario, task, given, out, keep_models)
+    order = _Order.of(scenario, task, given, out, keep_models=keep_models, track=track, resume=resume)
     with _threads_kept():
         learner = order.load()
-        return _in_a_thread(lambda told, stop: order.run(learner, told, stop), on_round or _nothing)
+        return wait(lambda told, stop: order.run(learner, told, stop), on_round or _nothing)
 
 
 async def simulate_async(
@@ -207,6 +204,8 @@ async def simulate_async(
     on_round: OnRound | None = None,
     out: str | os.PathLike[str] | None = None,
     keep_models: bool = True,
+    track: Sequence[str] = (),
+    resume: bool = False,
     **settings: Any,
 ) -> Run:
     """As :func:`simulate`, for code that runs in an asyncio loop, which goes on meanwhile; cancelling ends the run.
@@ -214,21 +213,21 @@ async def simulate_async(
     ``on_round`` is called in the loop's thread.
     """
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
-    order = _Order.of(scenario, task, given, out, keep_models)
-
-    def work(told: Callable[[RoundMetrics], None], stop: threading.Event) -> Run:
-        return order.run(order.load(), told, stop)
-
+    order = _Order.of(scenario, task, given, out, keep_models=keep_models, track=track, resume=resume)
     with _threads_kept():
-        return await _awaited(work, on_round or _nothing)
+        return await wait_in_loop(lambda told, stop: order.run(order.load(), told, stop), on_round or _nothing)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
     """What is to be run."""
 
-    def __init__(self, scenario: Scenario, function: TaskFunction | None, out: Path | None, keep_models: bool) -> None:
-        self.scenario, self.function = scenario, function
-        self._out, self._keep_models = out, keep_models
+    scenario: Scenario
+    function: TaskFunction | None
+    out: Path | None
+    keep_models: bool
+    track: Sequence[str]
+    resume: bool
 
     @classmethod
     def of(
@@ -237,7 +236,7 @@ class _Order:
         task: TaskFunction | str | None,
         given: Mapping[str, Any],
         out: str | os.PathLike[str] | None,
-        keep_models: bool,
+        **others: Any,
     ) -> "_Order":
         """Put together what was asked for, and check it."""
         use_current_folder()
@@ -247,7 +246,7 @@ class _Order:
             values["task"] = task
         elif task is not None:
             function = task
-            values = {"dataset": OWN, "name": OWN} | values
+            values = {"dataset": OWN, "name": OWN, "task": name_task(task)} | values
         method = values.get("method", "")
         if not isinstance(method, str):
             values["method"], differing = name_method(method)
@@ -257,45 +256,51 @@ class _Order:
         _validate_names(values)
         chosen = scenario_from_dict(values)
         chosen.validate(function)
-        return cls(chosen, function, None if out is None else Path(out), keep_models)
+        order = cls(scenario=chosen, function=function, out=None if out is None else Path(out), **others)
+        order._validate_folder()
+        return order
+
+    def _validate_folder(self) -> None:
+        """Raise ScenarioError, before anything is loaded, for a folder that is missing or holds something else."""
+        for wanted in self.track:
+            validate_tracker(wanted)
+        if self.out is None:
+            if self.resume or self.track:
+                raise ScenarioError(f"{'resume' if self.resume else 'track'} needs the run's folder: name it with out")
+        elif self.resume and self.out.exists():
+            require_interrupted(self.out, self.scenario)
+        else:
+            require_new(self.out)
 
     def load(self) -> Learner:
         """Read the data and import what is needed, while no other run forks its processes."""
         with STARTING:
             return load_learner(self.scenario, self.function)
 
-    def run(self, learner: Learner, told: Callable[[RoundMetrics], None], stop: threading.Event) -> Run:
+    def run(self, learner: Learner, told: Callable[["RoundRecord"], None], stop: threading.Event) -> Run:
         """Simulate."""
-        begun_s, rows = time.perf_counter(), list[RoundMetrics]()
-        owner, written = None, None
-        if self._out is None:
-            owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
-            folder = Path(owner.name)
-        else:
-            written, folder = RunFolder(self._out, self.scenario), self._out
 
         def on_round(row: RoundMetrics) -> None:
-            rows.append(row)
-            if written is not None:
-                written.write_rows(rows)
-            told(row)
+            told(RoundRecord(row))
 
-        try:
-            outcome = run_simulation(
-                self.scenario,
-                learner,
-                on_round,
-                folder / CHAIN_FOLDER,
-                models_folder=folder / MODELS_FOLDER if self._keep_models else None,
-                stop=stop,
+        scenario, function = self.scenario, self.function
+        if self.out is not None:
+            goes_on = self.resume and self.out.exists()
+            folder = RunFolder(self.out, scenario, is_resumed=goes_on)
+            record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
+            outcome = run_in_folder(
+                scenario, learner, folder, record, on_round, keep_models=self.keep_models, track=self.track, stop=stop
             )
-            if written is not None:
-                written.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)
+            return Run(scenario, learner.config, function, outcome, self.out, None)
+        owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
+        place = Path(owner.name)
+        models = place / MODELS_FOLDER if self.keep_models else None
+        try:
+            outcome = run_simulation(scenario, learner, on_round, place / CHAIN_FOLDER, models_folder=models, stop=stop)
         except BaseException:
-            if owner is not None:
-                owner.cleanup()
+            owner.cleanup()
             raise
-        return Run(self.scenario, learner.config, self.function, outcome, folder, owner)
+        return Run(scenario, learner.config, function, outcome, place, owner)
 
 
 def _values_of(scenario: Scenario | str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -325,92 +330,3 @@ def _threads_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-Work = Callable[[Callable[[RoundMetrics], None], threading.Event], Result]
-"""work(told, stop) -> result: tells of each round, and ends with Interrupted soon after ``stop`` is set."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """A round, on its way to the caller's thread."""
-
-    row: RoundRecord
-    is_taken: threading.Event
-    """Set when the caller has looked at it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """How the work ended."""
-
-    result: Any = None
-    error: BaseException | None = None
-
-
-def _start(work: Work[Any], stop: threading.Event, put: Callable[[_Told | _Ended], None]) -> threading.Thread:
-    """Start the work in a thread, which puts what happens."""
-
-    def told(row: RoundMetrics) -> None:
-        message = _Told(RoundRecord(row), threading.Event())
-        put(message)
-        while not message.is_taken.wait(POLL_S) and not stop.is_set():
-            pass
-
-    def run() -> None:
-        try:
-            ended = _Ended(result=work(told, stop))
-        except BaseException as error:  # whatever it is, it is the caller's
-            ended = _Ended(error=error)
-        put(ended)
-
-    thread = threading.Thread(target=run, name="fedchain-simulation", daemon=True)
-    thread.start()
-    return thread
-
-
-def _in_a_thread(work: Work[Result], on_round: OnRound) -> Result:
-    """Wait for the work, and end it if the waiting is interrupted."""
-    stop, messages = threading.Event(), SimpleQueue[_Told | _Ended]()
-    thread = _start(work, stop, messages.put)
-    try:
-        while True:
-            match messages.get():
-                case _Told(row, is_taken):
-                    on_round(row)
-                    is_taken.set()
-                case _Ended(result, error):
-                    if error is not None:
-                        raise error
-                    found: Result = result
-                    return found
-    finally:
-        stop.set()
-        thread.join()
-
-
-async def _awaited(work: Work[Result], on_round: OnRound) -> Result:
-    """The same in an asyncio loop."""
-    loop, stop = asyncio.get_running_loop(), threading.Event()
-    messages: asyncio.Queue[_Told | _Ended] = asyncio.Queue()
-
-    def put(message: _Told | _Ended) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(messages.put_nowait, message)
-
-    thread = _start(work, stop, put)
-    try:
-        while True:
-            match await messages.get():
-                case _Told(row, is_taken):
-                    on_round(row)
-                    is_taken.set()
-                case _Ended(result, error):
-                    if error is not None:
-                        raise error
-                    found: Result = result
-                    return found
-    finally:
-        stop.set()
-        while thread.is_alive():  # a cancelled task is not cancelled again while the processes end
-            await asyncio.sleep(JOIN_S)

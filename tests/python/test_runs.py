@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import FrozenInstanceError
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ from fedchain.learning.evaluation import evaluate
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.model_origin import read_origin
 from fedchain.learning.models.base import Model
+from fedchain.learning.task.choice import name_task
+from fedchain.node.config import read_toml
 from fedchain.simulator.scenario import ScenarioError
 from tests.python.tasks import Bag, Sound, load
 
@@ -117,6 +120,30 @@ def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
     assert (again.scenario.method, again.scenario.seed) == ("solo", 1)
     with pytest.raises(ConfigurationError, match="is not there: the run kept no models, see keep_models"):
         again.model(0)
+
+
+def test_an_interrupted_run_goes_on_with_its_models_and_names_its_task(run: fedchain.Run, tmp_path: Path) -> None:
+    folder, heard = tmp_path / "run", list[int]()
+    given: dict[str, Any] = {"task": load, "rounds": 2, "out": folder, "resume": True, **QUICK}
+
+    def interrupt(row: fedchain.RoundRecord) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedchain.simulate(**given, on_round=interrupt)
+    assert read_toml(folder / "scenario.toml", ScenarioError)["task"] == "tests.python.tasks:load"
+    with pytest.raises(ScenarioError, match="holds another scenario: its seed is 0, not 1"):
+        fedchain.simulate(**given, seed=1)
+    again = fedchain.simulate(**given, on_round=lambda row: heard.append(row.round), keep_models=False)
+    assert (again.trace_hash, again.tip, again.rounds, heard) == (run.trace_hash, run.tip, run.rounds, [1, 2])
+    assert all(torch.equal(value, run.state(1)[name]) for name, value in again.state(1).items())
+    with pytest.raises(ScenarioError, match="holds a finished run"):
+        fedchain.simulate(**given)
+
+
+def test_a_function_is_named_as_far_as_a_name_leads_to_it() -> None:
+    assert name_task(load) == "tests.python.tasks:load"
+    assert name_task(lambda: load) == name_task(partial(load, 1)) == ""
 
 
 def test_a_temporary_folder_goes_with_the_run() -> None:

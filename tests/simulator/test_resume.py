@@ -229,6 +229,11 @@ def test_what_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "holds a finished run" in refused("--resume", "--name", "trivial")
 
 
+def test_a_folder_that_is_there_is_refused_before_the_data_are_read(tmp_path: Path) -> None:
+    line = refused("--dataset", "cifar10", "--data-dir", "nowhere", "--out", str(tmp_path))
+    assert line == f"fedchain: {tmp_path} exists already; name another folder with --out"
+
+
 def test_own_code_that_was_changed_is_another_run(tmp_path: Path) -> None:
     code = tmp_path / "own.py"
     code.write_text("VERSION = 1")
@@ -238,6 +243,7 @@ def test_own_code_that_was_changed_is_another_run(tmp_path: Path) -> None:
     assert before.items() > identity(scenario).items()
     code.write_text("VERSION = 2")
     assert identity(own) != before
+    assert identity(scenario, lambda: 1) != identity(scenario, lambda: 2), "nor do functions without a name stay it"
 
 
 def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
@@ -247,7 +253,7 @@ def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
     again = RunFolder(tmp_path / "run", scenario, is_resumed=True)
     again.write_rows(rows[:1])
     assert again.read_rows() == rows
-    record = again.open_record(is_resumed=False)
+    record = again.open_record(IDENTITY, is_resumed=False)
     record.close_round(1, bytes(32), {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)})
     record.close()
     timeline = read_timeline(tmp_path / "run" / RECORD_FOLDER)

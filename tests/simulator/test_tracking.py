@@ -13,6 +13,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 from typer.testing import CliRunner
 
+import fedchain
 from fedchain.__main__ import app
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -43,17 +44,23 @@ def events(folder: Path) -> Iterator[Any]:
         place += size + 16
 
 
-def test_tensorboard_shows_what_the_run_wrote(tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        app, [*RUN, "--method", "fedavg", "--track", "tensorboard", "--out", str(tmp_path / "run")]
-    )
-    assert result.exit_code == 0, result.output
+@pytest.mark.parametrize("is_python", [False, True])
+def test_tensorboard_shows_what_the_run_wrote(is_python: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    if is_python:
+        quick: dict[str, Any] = {"peers": 2, "rounds": 2, "mining_attempts": 4, "workers": 1}
+        fedchain.simulate(
+            "fedavg", **quick, hyperparameters={"local_steps": 1}, out=folder, track=["tensorboard"], keep_models=False
+        )
+    else:
+        result = CliRunner().invoke(app, [*RUN, "--method", "fedavg", "--track", "tensorboard", "--out", str(folder)])
+        assert result.exit_code == 0, result.output
     shown: dict[tuple[int, str], float] = {}
-    for event in events(tmp_path / "run" / "tensorboard"):
+    for event in events(folder / "tensorboard"):
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 shown[event.step, value.tag] = value.simple_value
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     known = {
         (row["round"], name): row[name] for row in rows for name in row if name != "round" and row[name] is not None
     }

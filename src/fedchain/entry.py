@@ -1,0 +1,27 @@
+"""Where the ``fedchain`` command begins: Ctrl-C ends it at once, also while it is still being imported."""
+
+import os
+import signal
+from types import FrameType
+
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as shells count it."""
+
+
+def end_when_interrupted() -> None:
+    """Have Ctrl-C end this process with one line, until the command says otherwise. Who is deaf to it stays so."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def main() -> None:
+    """Run the ``fedchain`` command."""
+    end_when_interrupted()
+    from fedchain.__main__ import main as run
+
+    run()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"fedchain: interrupted\n")
+    os._exit(EXIT_INTERRUPTED)
