@@ -1,7 +1,6 @@
 """The run folder: what was run, what was measured, the chain, and pictures of it."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,12 +55,8 @@ class RunFolder:
         self._write(SCENARIO_FILE, tomli_w.dumps(scenario.to_dict()))
 
     def open_record(self, identity: Mapping[str, str], *, is_resumed: bool) -> Record:
-        """Begin the record of what is computed, or open that of an interrupted run, whose chain is built again."""
-        if not is_resumed:
-            return Record.create(self.path / RECORD_FOLDER, identity)
-        record = Record.open(self.path / RECORD_FOLDER, identity)
-        shutil.rmtree(self.chain, ignore_errors=True)
-        return record
+        """Begin the record of what is computed, or open that of an interrupted run."""
+        return (Record.open if is_resumed else Record.create)(self.path / RECORD_FOLDER, identity)
 
     @property
     def chain(self) -> Path:

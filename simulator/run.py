@@ -1,6 +1,7 @@
 """Running a scenario: data, worker processes, simulation and run folder put together."""
 
 import shlex
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -8,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
@@ -33,6 +34,7 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.record import Record, read_timeline
 from fedchain.simulator.engine.recording_pool import RecordingPool
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
+from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resume import identity
@@ -245,13 +247,15 @@ def simulate(
             pool = TrainingPool(learner, workers, clients_max, together=together, stop=stop)
         else:
             pool = RecordingPool(learner, workers, record, clients_max, together=together, stop=stop)
-        try:
-            store: Storage | None = None if chain_folder is None else Store.create(chain_folder, genesis)
-        except BaseException:
-            pool.close()
-            raise
+    store: Store | None = None
     try:
-        simulation = Simulation(scenario, genesis, keys, rules, pool, store, on_round, pool.parts, stop, record)
+        snapshots = _snapshots_of(scenario, rules, record, pool)
+        simulation = Simulation(scenario, genesis, keys, rules, pool, on_round, pool.parts, stop, record, snapshots)
+        is_restored = (chain_folder is None or chain_folder.exists()) and simulation.restore()
+        if chain_folder is not None:
+            with STARTING:
+                store = _open_chain(chain_folder, genesis, record, is_restored=is_restored)
+            simulation.keep_chain(store)
         with watch(simulation.progress):
             outcome = simulation.run()
         if models_folder is not None:
@@ -263,8 +267,28 @@ def simulate(
         return outcome
     finally:
         pool.close()
-        if isinstance(store, Store):
+        if store is not None:
             store.close()
+
+
+def _open_chain(folder: Path, genesis: Genesis, record: Record | None, *, is_restored: bool) -> Store:
+    """Begin a chain, or open the one that is ahead of a snapshot that is gone on from; without, it is made anew."""
+    if is_restored:
+        return Store.open(folder, genesis)
+    if record is not None and record.resumptions:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Store.create(folder, genesis)
+
+
+def _snapshots_of(
+    scenario: Scenario, rules: Application, record: Record | None, pool: TrainingPool
+) -> Snapshots | None:
+    """What takes snapshots, where the record has a place for them: not of liars, nor of parts, which lie in files."""
+    if record is None or not isinstance(pool, RecordingPool) or scenario.adversaries:
+        return None
+    if any(rules.lists_parts(name) for name, _, _ in (*rules.setup_phases, *rules.phases)):
+        return None
+    return Snapshots(record.snapshot_path, pool)
 
 
 def model_path(folder: Path, member: int) -> Path:

@@ -7,6 +7,7 @@ The parts share one memory (``context.py``): posts arrive (``posts.py``), blocks
 (``block_import.py``), votes decide (``voting.py``), and the peer contributes and mines (``production.py``).
 """
 
+from functools import partial
 from typing import assert_never
 
 from fedchain.chain.block import Header
@@ -123,11 +124,7 @@ class Node:
     ) -> None:
         self.genesis = genesis
         held_parts = NoParts() if parts is None else parts
-
-        def stored_range(content_hash: Hash, start: int, size: int) -> bytes | None:
-            data = storage.content_part(content_hash, start, size)
-            return held_parts.read_range(content_hash, start, size) if data is None else data
-
+        stored_range = partial(_stored_range, storage, held_parts)
         contents = ContentCache(genesis, storage.content, stored_range, intern, recent_size_max)
         self._context = context = Context(
             genesis=genesis,
@@ -465,3 +462,9 @@ class Node:
         if at_ms is not None and at_ms != self._wake_ms:
             self._wake_ms = at_ms
             self._context.emit(Wake(max(at_ms, self._context.now.ms + 1)))
+
+
+def _stored_range(storage: Storage, parts: PartLookup, content_hash: Hash, start: int, size: int) -> bytes | None:
+    """A piece of what is stored: of a content, or else of a part."""
+    data = storage.content_part(content_hash, start, size)
+    return parts.read_range(content_hash, start, size) if data is None else data

@@ -186,6 +186,11 @@ class SimulatedPeer:
         self._moment = Moment(-1, 0)  # of the last event
         self._alarm: asyncio.TimerHandle | None = None
 
+    @property
+    def is_training(self) -> bool:
+        """Whether a contribution is being computed, or is not taken yet."""
+        return self._training > 0
+
     def clock_ms(self) -> int:
         """What its clock on the wall shows."""
         return self._clock.read_ms(self._around.loop.now_ms())
@@ -425,7 +430,10 @@ class SimulatedPeer:
     def _mine(self, header: Header) -> None:
         self._mining_job += 1
         job = self._mining_job
-        self.mine(header, lambda sealed: self.handle(Mined(sealed)), lambda: self._wants(job, header))
+        self.mine(header, self._on_sealed, partial(self._wants, job, header))
+
+    def _on_sealed(self, header: Header) -> None:
+        self.handle(Mined(header))
 
     def _wants(self, job: int, header: Header) -> bool:
         return job == self._mining_job and self.node is not None and self.node.is_mining(header)
@@ -439,14 +447,14 @@ class SimulatedPeer:
         success = (target_from_bits(header.bits) + 1) / 2**256
         attempts = -math.log(1.0 - self._draw.random()) / success
         duration_s = attempts / self._around.pace.hashes_per_s * self.slowness
-        life, loop = self._life, self._around.loop
+        self._around.loop.call_later(duration_s, self._seal, self._life, header, on_sealed, is_wanted)
 
-        def seal() -> None:
-            """Nobody needs the nonces of blocks that came too late."""
-            if life == self._life and is_wanted():
-                on_sealed(self.search(header))
-
-        loop.call_later(duration_s, seal)
+    def _seal(
+        self, life: int, header: Header, on_sealed: Callable[[Header], object], is_wanted: Callable[[], bool]
+    ) -> None:
+        """Nobody needs the nonces of blocks that came too late."""
+        if life == self._life and is_wanted():
+            on_sealed(self.search(header))
 
     def search(self, header: Header) -> Header:
         """Seal a header at once, whatever it costs."""

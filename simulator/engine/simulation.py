@@ -5,11 +5,10 @@ processes; ``Outcome.trace_hash`` is the proof.
 """
 
 import asyncio
-import hashlib
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
 from fedchain.chain.transaction import Transaction
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
@@ -39,6 +38,7 @@ from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
+from fedchain.simulator.engine.mirrored_store import Mirror, MirroredStore
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
 from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.record import Record
@@ -47,11 +47,18 @@ from fedchain.simulator.engine.remembered_checks import Remembered, RememberedCh
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared_checks import SharedChecks
 from fedchain.simulator.engine.sleeping import Shifts
+from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 
 TRACE_LINES_MAX = 4_096
-"""Lines of the trace that are hashed together."""
+"""Lines of the trace that are hashed together, at most; a round's end ends such a stretch, too."""
+
+IN_SNAPSHOTS = (
+    *("peers", "network", "checker", "recorder", "progress", "_shifts", "_contents"),
+    *("_trace", "_trace_lines", "_events", "_not_posted", "_failed"),
+)
+"""Attributes of a simulation that change."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers get, after the last round, to agree on one head."""
@@ -92,7 +99,7 @@ class Outcome:
     knowledge_root: str
     """Hash of the final knowledge, in hexadecimal."""
     trace_hash: str
-    """SHA-256 over every delivery, contribution, seal, head and fault, in order, in hexadecimal."""
+    """SHA-256 over every delivery, contribution, seal, head and fault, in order, stretch by stretch, in hexadecimal."""
     virtual_s: float
     """How long it took, in virtual seconds."""
     events: int
@@ -168,11 +175,11 @@ class Simulation:
         keys: of :func:`simulation_keys`.
         rules: the learning method's side of validity.
         compute: what trains.
-        store: where peer 0 keeps its chain; the others keep theirs in memory.
         on_round: told about each round when it is closed.
         parts: folder with each peer's parts, in a folder of its number; None: posts are whole.
         stop: set by another thread, it ends the run with Interrupted.
         record: of this run, which knows it up to where it was interrupted; None: there is none.
+        snapshots: of this run, the newest of which it goes on from; None: there are none, nor are any taken.
     """
 
     def __init__(
@@ -182,11 +189,11 @@ class Simulation:
         keys: list[PrivateKey],
         rules: ChainRules,
         compute: Compute,
-        store: Storage | None = None,
         on_round: Callable[[RoundMetrics], None] = lambda row: None,
         parts: Path | None = None,
         stop: threading.Event | None = None,
         record: Record | None = None,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
@@ -196,10 +203,11 @@ class Simulation:
         self.recorder = Recorder(genesis, self.loop)
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round, self._stop, self._record = on_round, stop, record
-        self._trace = hashlib.sha256()
+        self._snapshots = snapshots
+        self._trace = bytes(HASH_SIZE)
         self._trace_lines: list[bytes] = []  # what it has still to take in
         self._events = 0
-        self._is_stopped = False
+        self._is_stopped = self._is_restored = False
         self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
         self._failed: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
         self._done: asyncio.Future[None] = self.loop.create_future()
@@ -215,12 +223,14 @@ class Simulation:
             contents.share,
         )
         self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
+        seal = sealing(genesis.proof_function)
+        seal = seal if record is None else record.remembering(seal)
         around = Surroundings(
             self.loop,
             self.network,
             genesis,
             compute,
-            sealing(genesis.proof_function) if record is None else record.remembering(sealing(genesis.proof_function)),
+            seal,
             _pace(scenario),
             contents.intern,
             self._evaluates_test,
@@ -233,10 +243,25 @@ class Simulation:
             build_checks = partial(SharedChecks, genesis, rules, contents.intern)
         shared = build_checks() if scenario.shared_verification else None
         behaviours = self._build_behaviours(keys, rules)
+        self._mirror = Mirror()
+        self._given: dict[str, object] = {  # what snapshots refer to
+            "simulation": self,
+            "scenario": scenario,
+            "genesis": genesis,
+            "rules": rules,
+            "loop": self.loop,
+            "compute": compute,
+            "seal": seal,
+            "mirror": self._mirror,
+        }
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
         for number, key in enumerate(keys):
-            storage = store if number == 0 and store is not None else MemoryStore(pool, contents.shelf())
+            storage = MemoryStore(pool, contents.shelf())
+            if number == 0 and snapshots is not None:
+                storage = MirroredStore(self._mirror, pool, contents.shelf())
+            held_parts = None if parts is None else LinkedPartFolder(parts / str(number), known_parts)
+            self._given |= {f"key {number}": key} | ({} if held_parts is None else {f"parts {number}": held_parts})
             clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
             draw = random.Random(derive(scenario.seed, "peer", number))
             self.peers.append(
@@ -249,7 +274,7 @@ class Simulation:
                     draw,
                     around,
                     behaviours.get(number),
-                    None if parts is None else LinkedPartFolder(parts / str(number), known_parts),
+                    held_parts,
                 )
             )
 
@@ -270,6 +295,13 @@ class Simulation:
                     raise ScenarioError(str(error)) from None
         return built
 
+    def keep_chain(self, store: Storage) -> None:
+        """Have peer 0 keep its chain in a store; the others keep theirs in memory. To be said before the run begins."""
+        if isinstance(self.peers[0].storage, MirroredStore):
+            self._mirror.storage = store
+        else:
+            self.peers[0].storage = store
+
     def run(self) -> Outcome:
         """Run to the end of the last round. Of large contents, the peers' storages have none afterwards.
 
@@ -279,6 +311,8 @@ class Simulation:
         """
         try:
             self._run()
+            if self._mirror.storage is not None:
+                self.peers[0].storage = self._mirror.storage  # which is what others will read
             self.checker.check_end(is_settled=not self._is_stopped)
             return self._outcome()
         finally:
@@ -288,19 +322,23 @@ class Simulation:
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(self._on_exception)
         try:
-            if self._shifts is None:
-                for peer in self.peers:
-                    peer.start()
-            else:
-                self._shifts.begin()
-            for fault in self._scenario.faults:
-                self.loop.call_at(fault.at_s, self._apply_fault, fault)
-            self.loop.call_later(1.0, self._look)
+            if not self._is_restored:
+                self._begin()
             self.loop.run_until_complete(self._done)
             self._measure_final_models()
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
+
+    def _begin(self) -> None:
+        if self._shifts is None:
+            for peer in self.peers:
+                peer.start()
+        else:
+            self._shifts.begin()
+        for fault in self._scenario.faults:
+            self.loop.call_at(fault.at_s, self._apply_fault, fault)
+        self.loop.call_later(1.0, self._look)
 
     def stop(self) -> None:
         """End the run now, wherever it is; peers may then have different heads."""
@@ -387,6 +425,8 @@ class Simulation:
     def _look(self) -> None:
         """Once a virtual second: is it over, and what are the peers doing?"""
         now_s, rows = self.loop.time(), self.recorder.rows
+        if self._snapshots is not None and self._snapshots.is_due():
+            self.loop.when_paused(self._take_snapshot)
         running = [peer.node for peer in self.peers if peer.node is not None and peer.is_honest]
         self.progress.virtual_s, self.progress.peers_up = now_s, len(running)
         self.progress.phase = self._phase()
@@ -446,9 +486,9 @@ class Simulation:
     def _close_round(self, peer: SimulatedPeer) -> None:
         assert peer.node is not None, "only a running peer closes a round"
         row = self.recorder.close_round(peer.node.ledger, self.network.sent_bytes, self.network.received_bytes)
+        self._write_trace()
         if self._record is not None:
-            self._write_trace()
-            self._record.close_round(row.round, self._trace.digest(), self.recorder.timeline)
+            self._record.close_round(row.round, self._trace, self.recorder.timeline)
         self.progress.last = row
         self.progress.not_taken = sum(known.not_taken for known in self.recorder.rows)
         self._on_round(row)
@@ -485,7 +525,7 @@ class Simulation:
             timeline=self.recorder.timeline,
             tip=head.block_hash.hex(),
             knowledge_root=head.knowledge_root.hex(),
-            trace_hash=self._trace.hexdigest(),
+            trace_hash=self._trace.hex(),
             virtual_s=self.loop.time(),
             events=self._events,
             violations=self.checker.violations,
@@ -515,8 +555,40 @@ class Simulation:
         self._trace_lines.append(f"{self.loop.now_ms()} {number} {kind} ".encode() + detail)
 
     def _write_trace(self) -> None:
-        self._trace.update(b"".join(self._trace_lines))
+        """Each stretch is hashed behind the hash of all before it: what has happened is known without the lines."""
+        self._trace = sha256(self._trace + b"".join(self._trace_lines))
         self._trace_lines.clear()
+
+    # snapshots
+
+    def _take_snapshot(self) -> None:
+        """Nothing is left to do at this moment. What is being trained is waited for: it is no part of a snapshot."""
+        assert self._snapshots is not None, "nobody else asks for it"
+        if not any(peer.is_training for peer in self.peers):
+            self.loop.when_paused(None)
+            state = {name: getattr(self, name) for name in IN_SNAPSHOTS}
+            self._snapshots.take((state, self.loop.state()), self._given)
+
+    def restore(self) -> bool:
+        """Have the run begin at the newest snapshot, and tell of all rounds before it; False: there is none."""
+        record = self._record
+        if self._snapshots is None or record is None or not record.resumptions:
+            return False
+        found = self._snapshots.read(self._given, lambda found: len(found[0]["recorder"].rows) <= len(record.rounds))
+        if found is None:
+            return False
+        state, loop_state = found
+        shown = self.progress
+        for name in IN_SNAPSHOTS:
+            setattr(self, name, state[name])
+        for item in fields(Progress):  # somebody looks at the one that was there
+            setattr(shown, item.name, getattr(self.progress, item.name))
+        self.progress = shown
+        self.loop.adopt(loop_state)
+        for row in self.recorder.rows:
+            self._on_round(row)
+        self._is_restored = True
+        return True
 
 
 def _conditions(scenario: Scenario) -> Conditions:

@@ -22,7 +22,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.model_origin import read_origin
 from fedchain.learning.models.base import Model
 from fedchain.learning.task.choice import name_task
-from fedchain.node.config import read_toml
+from fedchain.node.tables import read_toml
 from fedchain.simulator.scenario import ScenarioError
 from tests.python.tasks import Bag, Sound, load
 

@@ -87,13 +87,16 @@ class InterruptedRecord(Record):
         return super()._append(content)
 
 
-def play(scenario: Scenario, folder: Path, frames: int | None = None) -> dict[str, Any] | None:
+def play(
+    scenario: Scenario, folder: Path, frames: int | None = None, chain: Path | None = None
+) -> dict[str, Any] | None:
     """Run a scenario beside a record, or go on with it.
 
     Args:
         scenario: validated.
         folder: of the record.
         frames: how many are written until the run is interrupted; None: it is not.
+        chain: where peer 0 keeps its chain; None: in memory.
 
     Returns:
         All that the run found out; None: it was interrupted.
@@ -103,7 +106,7 @@ def play(scenario: Scenario, folder: Path, frames: int | None = None) -> dict[st
     kind = Record if frames is None else InterruptedRecord
     record = kind.open(folder, identity(scenario)) if folder.exists() else kind.create(folder, identity(scenario))
     try:
-        return found(simulate(scenario, load_learner(scenario), record=record))
+        return found(simulate(scenario, load_learner(scenario), chain_folder=chain, record=record))
     except KeyboardInterrupt:
         return None
     finally:

@@ -135,7 +135,10 @@ def trivial_simulation(
     keys = simulation_keys(scenario)
     members = tuple(key.public_key for key in keys)
     genesis = replace(_founded(), members=members, **(consensus_of(scenario) | dict(founded or {})))
-    return Simulation(scenario, genesis, keys, rules or TrivialRules(), compute or TrivialCompute(), store, on_round)
+    simulation = Simulation(scenario, genesis, keys, rules or TrivialRules(), compute or TrivialCompute(), on_round)
+    if store is not None:
+        simulation.keep_chain(store)
+    return simulation
 
 
 @cache
