@@ -54,11 +54,16 @@ def answer_of(record: Record, payload: bytes = b"payload", part: bytes = b"part"
 
 
 @pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rounds in the snapshots that runs went on from; one is taken every virtual second in which nobody trains."""
-    rounds, read = list[int](), Snapshots.read
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot is taken every virtual second in which nobody trains."""
     monkeypatch.setattr(snapshot, "FIRST_S", 0.0)
     monkeypatch.setattr(snapshot, "COST_SHARE", float("inf"))
+
+
+@pytest.fixture
+def restored(often: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rounds in the snapshots that runs went on from."""
+    rounds, read = list[int](), Snapshots.read
 
     def reading(self: Snapshots, *arguments: Any) -> Any:
         found = read(self, *arguments)
@@ -107,7 +112,7 @@ class Beside:
 
 
 def test_a_snapshot_is_whole_and_of_this_user_and_version_or_none(
-    restored: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    often: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     path, given = tmp_path / "snapshot", {"outside": object()}
