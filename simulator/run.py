@@ -88,7 +88,7 @@ def run_scenario(
     known = record.rounds_before if record is not None else 0
     console.print(f"{scenario.method}, {scenario.rounds} rounds; the run folder is {folder.path}")
     if is_resumed:
-        console.print(f"{known} rounds were closed before; they are repeated from the record")
+        console.print(f"{known} rounds were closed before; they come from the record")
     closed = 0
 
     def on_round(row: RoundMetrics) -> None:
@@ -249,7 +249,7 @@ def simulate(
             pool = RecordingPool(learner, workers, record, clients_max, together=together, stop=stop)
     store: Store | None = None
     try:
-        snapshots = _snapshots_of(scenario, rules, record, pool)
+        snapshots = _snapshots_of(rules, record, pool)
         simulation = Simulation(scenario, genesis, keys, rules, pool, on_round, pool.parts, stop, record, snapshots)
         is_restored = (chain_folder is None or chain_folder.exists()) and simulation.restore()
         if chain_folder is not None:
@@ -280,11 +280,9 @@ def _open_chain(folder: Path, genesis: Genesis, record: Record | None, *, is_res
     return Store.create(folder, genesis)
 
 
-def _snapshots_of(
-    scenario: Scenario, rules: Application, record: Record | None, pool: TrainingPool
-) -> Snapshots | None:
-    """What takes snapshots, where the record has a place for them: not of liars, nor of parts, which lie in files."""
-    if record is None or not isinstance(pool, RecordingPool) or scenario.adversaries:
+def _snapshots_of(rules: Application, record: Record | None, pool: TrainingPool) -> Snapshots | None:
+    """What takes snapshots, where there is a record to keep them; parts of posts, which lie in files, are in none."""
+    if record is None or not isinstance(pool, RecordingPool):
         return None
     if any(rules.lists_parts(name) for name, _, _ in (*rules.setup_phases, *rules.phases)):
         return None

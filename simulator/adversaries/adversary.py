@@ -134,7 +134,11 @@ class Adversary:
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
         """Do something later, if the peer runs then."""
-        self.coalition.loop.call_later(seconds, lambda: action() if self.is_running else None)
+        self.coalition.loop.call_later(seconds, self._do, action)
+
+    def _do(self, action: Callable[[], object]) -> None:
+        if self.is_running:
+            action()
 
     @property
     def phase(self) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
@@ -53,9 +54,12 @@ class EagerMiner(Adversary):
             self._wanted = posts
             header = self.draft(posts)
             if header is not None:
-                self.peer.mine(header, lambda sealed: self._publish(sealed, posts), lambda: self._wanted == posts)
+                self.peer.mine(header, partial(self._publish, posts), partial(self._still_wants, posts))
 
-    def _publish(self, sealed: Header, posts: tuple[Transaction, ...]) -> None:
+    def _still_wants(self, posts: tuple[Transaction, ...]) -> bool:
+        return self._wanted == posts
+
+    def _publish(self, posts: tuple[Transaction, ...], sealed: Header) -> None:
         if sealed.parent_hash == self.node.head.block_hash:
             publish_block(self, sealed, posts)
 

@@ -5,6 +5,7 @@ Beside it every peer has a clock on the wall, which may be wrong.
 
 import asyncio
 import selectors
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -51,6 +52,10 @@ class _VirtualSelector(selectors.BaseSelector):
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop that starts at 0 s and reaches any later time without waiting for it."""
+
+    _ready: deque[asyncio.Handle]  # the base class's own, as are the next two
+    _scheduled: list[asyncio.TimerHandle]
+    _timer_cancelled_count: int
 
     def __init__(self) -> None:
         self._clock = _VirtualSelector()

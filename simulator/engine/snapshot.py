@@ -16,7 +16,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -183,8 +183,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, item: Any) -> Any:
         """What pickle cannot do by itself: the loop's timers, and views of contents."""
         if isinstance(item, asyncio.TimerHandle):
-            state = tuple(getattr(item, name) for name in _HANDLE_STATE)
-            return _new_handle, (item._loop,), state, None, None, _set_handle
+            loop, *state = (getattr(item, name) for name in ("_loop", *_HANDLE_STATE))
+            return _new_handle, (loop,), state, None, None, _set_handle
         if isinstance(item, memoryview):
             return bytes, (bytes(item),)
         return NotImplemented
@@ -205,6 +205,6 @@ def _new_handle(loop: asyncio.AbstractEventLoop) -> asyncio.TimerHandle:
     return asyncio.TimerHandle(0.0, print, (), loop)
 
 
-def _set_handle(handle: asyncio.TimerHandle, state: tuple[Any, ...]) -> None:
+def _set_handle(handle: asyncio.TimerHandle, state: Sequence[Any]) -> None:
     for name, value in zip(_HANDLE_STATE, state, strict=True):
         setattr(handle, name, value)

@@ -85,7 +85,7 @@ def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, 
     assert got == whole
 
 
-@pytest.mark.parametrize("kind", ["prototypes, restarted", "asleep"])
+@pytest.mark.parametrize("kind", ["prototypes, restarted", "liars", "asleep"])
 def test_a_run_goes_on_from_snapshots_to_the_same(kind: str, restored: list[int], tmp_path: Path) -> None:
     """Its stored chain, too, which was ahead of the snapshot, is that of the run left alone."""
     scenario = scenario_of(kind)
@@ -359,7 +359,7 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     assert " of 3 rounds; pictures are in " in drawn.output
     resumed = runner.invoke(app, ["simulate", *quick, "--resume", "--out", str(tmp_path / "run")])
     assert resumed.exit_code == 0, resumed.output
-    assert "rounds were closed before; they are repeated from the record" in resumed.output
+    assert "rounds were closed before; they come from the record" in resumed.output
     scenario = load_scenario(tmp_path / "run" / "scenario.toml", {})
     outcome = simulate(scenario, load_learner(scenario))
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
