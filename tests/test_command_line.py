@@ -128,9 +128,8 @@ def test_ctrl_c_ends_a_command_that_is_still_imported_with_one_line(code: str, t
     """It comes in the middle of the first library that the command imports."""
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     command = [sys.executable, *(("-c", code) if code else ("-m", "fedchain")), "--help"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(tmp_path)}
-    )
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "fedchain: interrupted\n")
 
 
