@@ -1,0 +1,77 @@
+"""Who watches the chains: a node that hangs keeps no new block off the pages."""
+
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+
+from fedchain.chain.storage.sqlite import Store
+from fedchain.node.web.chains import Holder, open_chains
+from fedchain.node.web.live import Live
+from fedchain.node.web.places import find_places
+from tests.chain.builders import ChainBuilder, genesis
+from tests.chain.test_explorer import FakeRules, write
+from tests.node.web.builders import append
+
+PATIENCE_S = 60.0
+"""For a machine that is busy; it takes a fraction of a second."""
+
+
+def test_a_node_that_hangs_keeps_no_block_off_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend()
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())
+    live = Live([found], lambda: False)
+    is_asked, is_released = threading.Event(), threading.Event()
+
+    def hang(holder: Holder) -> None:
+        is_asked.set()
+        is_released.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Holder, "ask", hang)
+
+    async def watch() -> bool:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(live.run)
+            await anyio.to_thread.run_sync(is_asked.wait, PATIENCE_S)
+            while await live.wait(found, live.version(found), 1.0):  # the chain is read
+                pass
+            version = live.version(found)
+            append(tmp_path / "run", chain, chain.extend())
+            has_changed = await live.wait(found, version, PATIENCE_S)
+            tasks.cancel_scope.cancel()
+        return has_changed and not is_released.is_set()
+
+    try:
+        assert anyio.run(watch)
+    finally:
+        is_released.set()
+        found.close()
+
+
+def test_what_pages_left_to_be_done_is_done_at_once(tmp_path: Path) -> None:
+    Store.create(tmp_path / "run" / "chain", genesis(4)).close()
+    (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())
+    left, is_done = [3], threading.Event()
+
+    def work() -> bool:
+        if left[0] == 0:
+            is_done.set()
+            return False
+        left[0] -= 1
+        return True
+
+    live = Live([found], work)
+
+    async def watch() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(live.run)
+            assert await anyio.to_thread.run_sync(is_done.wait, PATIENCE_S)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(watch)
+    found.close()
+    assert left == [0]
