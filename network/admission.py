@@ -37,15 +37,15 @@ class _Budgets:
         """Bytes sent because it asked."""
 
 
-class _Conduct:
-    """What one member costs, and how it has behaved. From most there are messages, and nothing else to account for."""
+class _Conduct(TokenBucket):
+    """One member's budget of messages, what it costs beside them, which most do not, and how it has behaved."""
 
-    __slots__ = ("_budgets", "_limits", "blame", "blamed_at_s", "messages", "slow_s")
+    __slots__ = ("_budgets", "_limits", "blame", "blamed_at_s", "slow_s")
 
     def __init__(self, limits: Limits, now_s: float) -> None:
+        super().__init__(limits.messages_per_s, limits.messages_burst, now_s)
         self._limits = limits
         self._budgets: _Budgets | None = None
-        self.messages = TokenBucket(limits.messages_per_s, limits.messages_burst, now_s)
         self.slow_s = 0.0
         """How long to wait before it is read again, because messages of it were dropped."""
         self.blame, self.blamed_at_s = 0.0, now_s
@@ -98,7 +98,7 @@ class Gate:
         on far beyond its budget nevertheless is blamed.
         """
         conduct = self._conduct.get(peer) or self._begin(peer, now_s)
-        if conduct.messages.spends(1.0, now_s):
+        if conduct.spends(1.0, now_s):
             return True
         conduct.slow_s += 1.0 / self._limits.messages_per_s
         if not conduct.budgets(now_s).excess.spends(1.0, now_s):

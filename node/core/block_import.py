@@ -74,9 +74,10 @@ class BlockImport:
             context.emit(Blame(block.header.miner, error))
             raise UnknownParent("candidate", str(error)) from None
         ledger.add(Entry(block, after, context.now.ms), replaced)
+        held_posts = context.mempool.posts((block.header.round, block.header.phase))
         for post in block.transactions:  # its miner may have been told another post than we were
-            held = context.mempool.get((post.round, post.phase), post.sender)
-            if held is not None and held != post:
+            held = held_posts.get(post.sender)
+            if held is not None and held.hash != post.hash:
                 self._crimes.accuse(held, post)
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 

@@ -133,7 +133,7 @@ class ContentCache:
         """Fetch the payloads of a block's posts that are not here, as far as there is room for them."""
         requests: list[Request] = []
         for post in posts:
-            if self.get(post.payload_hash) is None:
+            if post.payload_hash not in self._held and self._stored(post.payload_hash) is None:
                 requests += self._fetch(post.payload_hash, post.payload_size, provider, now_ms)
         return requests
 

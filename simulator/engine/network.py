@@ -30,7 +30,7 @@ LABELS_MAX = 8_192
 """Chunks whose size and identity on the wire are remembered, without the bytes: those of 2 GiB of contents."""
 
 
-STORM = 2
+STORM = 1
 """Arrivals for each peer, on average, from which on those of one millisecond are sorted by whom they are for."""
 
 

@@ -5,9 +5,11 @@ processes; ``Outcome.trace_hash`` is the proof.
 """
 
 import asyncio
+import gc
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -59,6 +61,10 @@ IN_SNAPSHOTS = (
     *("_trace", "_trace_lines", "_events", "_not_posted", "_failed"),
 )
 """Attributes of a simulation that change."""
+
+OBJECTS_PER_PEER = 20
+"""New objects for each peer after which Python looks for garbage, if it would not wait as long anyway. Many peers make
+many objects, and keep most of them: a twelfth of the time of 150 peers was spent on looking at those."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers get, after the last round, to agree on one head."""
@@ -310,11 +316,12 @@ class Simulation:
             NothingToPost: so many peers have nothing to post that a phase can never have its posts.
         """
         try:
-            self._run()
-            if self._mirror.storage is not None:
-                self.peers[0].storage = self._mirror.storage  # which is what others will read
-            self.checker.check_end(is_settled=not self._is_stopped)
-            return self._outcome()
+            with _rare_collections(OBJECTS_PER_PEER * len(self.peers)):
+                self._run()
+                if self._mirror.storage is not None:
+                    self.peers[0].storage = self._mirror.storage  # which is what others will read
+                self.checker.check_end(is_settled=not self._is_stopped)
+                return self._outcome()
         finally:
             self._contents.close()
 
@@ -589,6 +596,18 @@ class Simulation:
             self._on_round(row)
         self._is_restored = True
         return True
+
+
+@contextmanager
+def _rare_collections(objects: int) -> Iterator[None]:
+    """Let the search for cycles wait for at least so many new objects, unless it is off."""
+    thresholds = gc.get_threshold()
+    if thresholds[0]:
+        gc.set_threshold(max(thresholds[0], objects), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def _conditions(scenario: Scenario) -> Conditions:
