@@ -19,7 +19,7 @@ LearningError
 import difflib
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _NOT_THE_USERS = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 
@@ -103,9 +103,15 @@ class TrainingDiverged(NothingToPost):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
     """Build the error for a misspelt name: it offers the nearest valid one, or lists them all."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{nearest[0]}'?" if nearest else f"choose one of: {', '.join(names) or '(there is none)'}"
+    meant = nearest_name(name, names)
+    hint = f"did you mean '{meant}'?" if meant else f"choose one of: {', '.join(names) or '(there is none)'}"
     return ConfigurationError(f"unknown {kind} '{name}'; {hint}")
+
+
+def nearest_name(word: str, names: Sequence[str]) -> str | None:
+    """The one name that begins with ``word``, or else the name that looks most like it; None if none does."""
+    longer = [name for name in names if word and name.startswith(word)]
+    return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(word, names, n=1, cutoff=0.5)), None)
 
 
 def one_line(error: BaseException) -> str:

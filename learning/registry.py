@@ -114,7 +114,11 @@ def name_method(method: "str | type[Method] | Method") -> tuple[str, dict[str, H
     """
     if isinstance(method, str):
         return method, {}
+    from fedchain.learning.method import Method
+
     kind = method if isinstance(method, type) else type(method)
+    if not issubclass(kind, Method):
+        raise ConfigurationError(f"method is {method!r}, it must be a name, or a class or an instance of Method")
     place = f"{kind.__module__}:{kind.__qualname__}"
     if not is_import_path(place) or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
         raise ConfigurationError(f"method {place} must stand at the top level of a module, or of a notebook")

@@ -99,7 +99,7 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     yield _try("disk", partial(_check_space, folder, genesis))
     yield _try("port", partial(_check_port, config.listen))
     if config.metrics:
-        yield _try("metrics", partial(_check_metrics, config.metrics))
+        yield _try("metrics", partial(_check_metrics, config.metrics, config.listen))
     yield from _check_bootstrap(config, genesis, timeout_s)
     if genesis is not None and keys and keys[0].public_key in genesis.index:
         yield _try("data", partial(_check_data, config, genesis.index[keys[0].public_key], genesis))
@@ -269,8 +269,8 @@ def _check_port(listen: str) -> str:
     return f"{listen} is free; the others must reach it through firewall and router"
 
 
-def _check_metrics(place: str) -> str:
-    check_metrics(place)
+def _check_metrics(place: str, listen: str) -> str:
+    check_metrics(place, listen)
     return f"{place} is free"
 
 

@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
@@ -11,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from fedchain.chain.vote import NIL
 from fedchain.node.json_log import JsonFormatter
 from fedchain.terminal import Console
 
@@ -76,16 +78,18 @@ def _panel(service: "Service") -> Panel:
 def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     """A status for people: a line for each thing that can be said in one, and one for each peer."""
 
-    def named(value: Any) -> Any:
+    def named(member: str) -> str:
         """The address of a member with its number; anything else as it is."""
-        number = answer.get("numbers", {}).get(value) if isinstance(value, str) else None
-        return value if number is None else f"{value} (peer {number})"
+        number = answer.get("numbers", {}).get(member)
+        return member if number is None else f"{member} (peer {number})"
 
     for name, value in answer.items():
-        if name in ("peers", "links", "convicted", "clocks_off", "refused", "numbers"):
+        if name in ("peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"):
             continue
-        text = ", ".join(map(named, value)) or "-" if isinstance(value, list) else named(value)
-        yield f"{name.replace('_', ' '):18}{text}"
+        label, _, unit = name.rpartition("_") if name.endswith(("_s", "_ms")) else (name, "", "")
+        for place, text in enumerate(_texts(name, value, unit)):
+            yield f"{'' if place else label.replace('_', ' '):18}{named(text)}"
+    yield from _open_lines(answer.get("open", {}), named)
     for member, crime in answer["convicted"]:
         yield f"{'convicted':18}{named(member)}: {crime}"
     for member, offset_ms in answer["clocks_off"].items():
@@ -97,6 +101,35 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
         heard, version = link.get("heard_s_ago"), link.get("version") or "an unknown version"
         ago = "not heard yet" if heard is None else f"heard {heard} s ago"
         yield f"{'peer':18}{named(peer)}: {ago}, {version}"
+
+
+def _texts(name: str, value: Any, unit: str) -> list[str]:
+    """A value for people, one text for each item of a list: a dash where there is nothing to say."""
+    match value:
+        case bool():
+            return ["yes" if value else "no"]
+        case list():
+            return [str(item) for item in value] or ["-"]
+        case None | "":
+            return ["-"]
+        case 0 if name == "catching_up_to":
+            return ["-"]
+        case float() if name == "accuracy":
+            return [percent(value)]
+        case _:
+            return [f"{value} {unit}".rstrip()]
+
+
+def _open_lines(opened: Mapping[str, Any], named: Callable[[str], str]) -> Iterator[str]:
+    """What came for the next block so far: each post and candidate, and how many votes there are for which block."""
+    for sender, size in opened.get("posts", {}).items():
+        yield f"{'post':18}{named(sender)}: {size:,} bytes"
+    for block in opened.get("candidates", ()):
+        yield f"{'candidate':18}{block['hash'][:8]}… of {named(block['miner'])}, posts: {block['posts']}"
+    for kind, votes in opened.get("votes", {}).items():
+        for block_hash, count in Counter(votes.values()).items():
+            voted = "no block" if bytes.fromhex(block_hash) == NIL else f"{block_hash[:8]}…"
+            yield f"{f'{kind}s':18}{count} for {voted}"
 
 
 def percent(fraction: float | None) -> str:

@@ -43,7 +43,7 @@ def check(config: NodeConfig) -> None:
     raise_file_limit()
     check_listen(config.listen)
     if config.metrics:
-        check_metrics(config.metrics)
+        check_metrics(config.metrics, config.listen)
     check_folder(Path(config.data))
     check_chain(Path(config.data) / CHAIN_FOLDER, Path(config.genesis))
 
@@ -126,8 +126,8 @@ def check_listen(listen: str) -> None:
         raise NodeConfigError(f"cannot listen on {listen}: {reason}")
 
 
-def check_metrics(place: str) -> None:
-    """Raise NodeConfigError unless metrics can be served on ``place``, HOST:PORT."""
+def check_metrics(place: str, listen: str) -> None:
+    """Raise NodeConfigError unless metrics can be served on ``place``, HOST:PORT, beside a node at ``listen``."""
     host, separator, port = place.rpartition(":")
     if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > PORT_MAX:
         raise NodeConfigError(f"metrics is {place!r}, which is not of the form HOST:PORT")
@@ -136,6 +136,13 @@ def check_metrics(place: str) -> None:
     except OSError as error:
         raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror}") from None
     family, _, _, _, address = found[0]
+    taken = _LISTEN.fullmatch(listen)
+    if (
+        taken is not None
+        and taken[3] == port
+        and ({taken[2], address[0]} & {"0.0.0.0", "::"} or taken[2] == address[0])
+    ):
+        raise NodeConfigError(f"metrics cannot be served on {place}: the node listens on {listen}")
     if reason := _refusal(family, str(address[0]), int(port)):
         raise NodeConfigError(f"metrics cannot be served on {place}: {reason}")
 

@@ -379,7 +379,7 @@ class Service:
             head.block_hash.hex()[:16],
             self.genesis.rounds if head.finished else head.round,
             head.posts,
-            str(head.finished).lower(),
+            head.finished,
         )
 
 

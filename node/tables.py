@@ -1,12 +1,13 @@
 """Tables of TOML files, made into dataclasses. Whatever is wrong in them is told in one line, with its place."""
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
+
+from fedchain.learning.exceptions import nearest_name
 
 Table = TypeVar("Table")
 
@@ -49,8 +50,8 @@ def build(kind: type[Table], table: Any, name: str, refuse: Callable[[str], Exce
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint at the known word that looks most like ``word``."""
     names = list(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
+    meant = nearest_name(word, names)
+    return f"; did you mean {meant!r}?" if meant else f"; known are {', '.join(names)}"
 
 
 def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:

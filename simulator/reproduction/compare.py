@@ -9,8 +9,11 @@ from typing import Any
 import tomli_w
 
 from fedchain.learning.registry import hyperparameter_names, load_method
+from fedchain.node.config import field_texts
 from fedchain.node.tables import nearest
+from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import METRICS, Cell, Column, Experiment, Variant
+from fedchain.simulator.reproduction.table import PERCENT, scale_of
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 SWEPT_MAX = 1_000
@@ -59,13 +62,17 @@ def build_comparison(
     points = [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
     if len(points) > SWEPT_MAX:
         raise ScenarioError(f"sweep has {len(points)} combinations, at most {SWEPT_MAX} are compared")
-    dataset = scenario.get("dataset", Scenario().dataset)
+    dataset = scenario.get("task") or scenario.get("dataset", Scenario().dataset)
     cells = {", ".join(f"{name}={value}" for name, value in point.items()) or str(dataset): point for point in points}
+    texts = field_texts(RoundMetrics)
     own = _settings_by_method(settings, known)
     return Experiment(
         name=str(scenario.get("name", "compare")),
         title=f"{', '.join(methods)} on {dataset}" if "dataset" not in swept else ", ".join(methods),
         seeds=tuple(range(first, first + seeds)),
+        note="\n\n".join(
+            f"{metric}{' (%)' if scale_of(metric) == PERCENT else ''}: {texts[metric]}" for metric in metrics
+        ),
         plots=("bars", "curves"),
         curves=tuple(metrics),
         scenario={name: value for name, value in scenario.items() if name not in ("method", "seed")},

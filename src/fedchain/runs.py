@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 from torch import nn
@@ -121,8 +121,8 @@ class Run:
         """The parameters and buffers of :meth:`model`, as tensors by the names that the module gives them."""
         if member is None:
             return state_of_knowledge(self.knowledge, infos_of(self._config)[0])
-        if not 0 <= member < self._config.clients:
-            raise ConfigurationError(f"member is {member}, it must be between 0 and {self._config.clients - 1}")
+        if not isinstance(member, SupportsIndex) or not 0 <= member.__index__() < self._config.clients:
+            raise ConfigurationError(f"member is {member!r}, it must be between 0 and {self._config.clients - 1}")
         path = model_path(self.folder / MODELS_FOLDER, member)
         if not path.exists():
             raise ConfigurationError(f"{path} is not there: the run kept no models, see keep_models")
@@ -187,10 +187,11 @@ def simulate(
         LearningError: the data or the model cannot be used, or training diverged.
     """
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
+    listener = _listener(on_round)
     order = _Order.of(scenario, task, given, out, keep_models=keep_models, track=track, resume=resume)
     with _threads_kept():
         learner = order.load()
-        return wait(lambda told, stop: order.run(learner, told, stop), on_round or _nothing)
+        return wait(lambda told, stop: order.run(learner, told, stop), listener)
 
 
 async def simulate_async(
@@ -213,9 +214,10 @@ async def simulate_async(
     ``on_round`` is called in the loop's thread.
     """
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
+    listener = _listener(on_round)
     order = _Order.of(scenario, task, given, out, keep_models=keep_models, track=track, resume=resume)
     with _threads_kept():
-        return await wait_in_loop(lambda told, stop: order.run(order.load(), told, stop), on_round or _nothing)
+        return await wait_in_loop(lambda told, stop: order.run(order.load(), told, stop), listener)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +247,8 @@ class _Order:
         if isinstance(task, str):
             values["task"] = task
         elif task is not None:
+            if not callable(task):
+                raise ScenarioError(f"task is {task!r}, it must be a function or FILE.py:function")
             function = task
             values = {"dataset": OWN, "name": OWN, "task": name_task(task)} | values
         method = values.get("method", "")
@@ -316,6 +320,12 @@ def _validate_names(values: Mapping[str, Any]) -> None:
     for key in values:
         if key not in known and isinstance(name, str) and key in {item.name for item in fields(load_method(name))}:
             raise ScenarioError(f"{key} is a hyper-parameter of {name}: hyperparameters={{{key!r}: {values[key]!r}}}")
+
+
+def _listener(on_round: OnRound | None) -> OnRound:
+    if on_round is not None and not callable(on_round):
+        raise ScenarioError(f"on_round is {on_round!r}, it must be a function")
+    return on_round or _nothing
 
 
 def _nothing(row: RoundRecord) -> None:

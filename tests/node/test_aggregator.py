@@ -59,6 +59,7 @@ def test_the_method_s_own_rule_is_taken_unless_another_is_asked_for(
         (FEDAVG, "auto", True, "aggregator is none, but centralized needs one"),
         (FEDAVG, "dedicated", False, "aggregator is dedicated, but fedavg has no phase of the aggregator"),
         (FEDAVG, "dedicatd", False, "unknown aggregator 'dedicatd'; did you mean 'dedicated'?"),
+        (FEDAVG, "ded", False, "unknown aggregator 'ded'; did you mean 'dedicated'?"),
     ],
 )
 def test_what_contradicts_itself_is_refused(

@@ -214,7 +214,18 @@ def test_a_port_in_use_also_by_one_who_would_share_it(config: NodeConfig, shares
         assert refused(config, listen=listen) == f"cannot listen on {listen}: the port is in use"
         place = f"127.0.0.1:{port}"
         assert refused(config, metrics=place) == f"metrics cannot be served on {place}: the port is in use"
-    check(replace(config, listen=listen, metrics=place))
+    check(replace(config, listen=listen))
+    check(replace(config, metrics=place))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_metrics_on_the_port_of_the_node_itself(config: NodeConfig, host: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    listen, place = f"/ip4/{host}/tcp/{port}", f"127.0.0.1:{port}"
+    expected = f"metrics cannot be served on {place}: the node listens on {listen}"
+    assert refused(config, listen=listen, metrics=place) == expected
 
 
 def test_a_port_of_a_connection_that_lingers_is_free(config: NodeConfig) -> None:

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from fedchain.chain.vote import NIL
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import status_lines
 from fedchain.node.service import Service
@@ -51,19 +52,45 @@ def test_members_are_shown_with_their_numbers() -> None:
         "address": one,
         "numbers": {one: 4, other: 0},
         "name": "4",
-        "missing_posts": [other],
+        "missing_posts": [one, other],
         "electors_missing": [],
+        "head_age_s": None,
+        "clock_offset_ms": -12,
+        "elector": True,
+        "aggregator": "",
+        "catching_up_to": 0,
+        "attempt": 0,
+        "accuracy": 0.9876,
+        "epsilon": None,
         "convicted": [[other, "two different votes"]],
         "clocks_off": {other: -1500},
         "refused": {"late": 2},
         "peers": [other, stranger],
         "links": {other: {"heard_s_ago": 0.5, "version": "0.1.0"}},
+        "open": {
+            "posts": {other: 12345},
+            "candidates": [{"hash": "9f176f37" + 56 * "0", "miner": one, "posts": 2}],
+            "votes": {"prevote": {one: "9f176f37" + 56 * "0", other: NIL.hex()}, "precommit": {}},
+        },
     }
     assert list(status_lines(answer)) == [
         "address           12D3KooWone (peer 4)",
         "name              4",
-        "missing posts     12D3KooWother (peer 0)",
+        "missing posts     12D3KooWone (peer 4)",
+        "                  12D3KooWother (peer 0)",
         "electors missing  -",
+        "head age          -",
+        "clock offset      -12 ms",
+        "elector           yes",
+        "aggregator        -",
+        "catching up to    -",
+        "attempt           0",
+        "accuracy          98.8 %",
+        "epsilon           -",
+        "post              12D3KooWother (peer 0): 12,345 bytes",
+        "candidate         9f176f37… of 12D3KooWone (peer 4), posts: 2",
+        "prevotes          1 for 9f176f37…",
+        "prevotes          1 for no block",
         "convicted         12D3KooWother (peer 0): two different votes",
         "clock off         12D3KooWother (peer 0): -1.5 s against the others",
         "refused           late: 2",

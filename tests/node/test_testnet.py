@@ -48,7 +48,7 @@ def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) ->
         checked = CliRunner().invoke(app, ["explorer", "verify", str(folder / f"node-{number}")])
         assert checked.exit_code == 0, checked.output
     log = (folder / "node-0" / "node.log").read_text(encoding="utf-8")
-    assert re.search(r"head height=2 hash=[0-9a-f]{16} round=2 posts=3 finished=true\n", log)
+    assert re.search(r"head height=2 hash=[0-9a-f]{16} round=2 posts=3 finished=True\n", log)
     assert "round=3" not in log  # in a federation of two
     assert knowledge_of_processes(folder) == knowledge_of_simulation(folder)
     again = CliRunner().invoke(app, ["node", "testnet", *words])
@@ -221,7 +221,7 @@ def check_logs_say_when_what_took_how_long(story: Story) -> None:
         r"trained round=1 steps=2 seconds=\d+\.\d{3} accuracy=[01]\.\d{4}",
         r"mining height=1 round=1",
         r"mined height=1 seconds=\d+\.\d{3}",
-        r"head height=1 hash=[0-9a-f]{16} round=2 posts=[34] finished=false",
+        r"head height=1 hash=[0-9a-f]{16} round=2 posts=[34] finished=False",
     ):
         assert re.search(f"^{when}{what}$", lines, re.MULTILINE), what
 

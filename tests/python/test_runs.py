@@ -86,6 +86,8 @@ def test_models_are_those_that_were_measured(run: fedchain.Run) -> None:
         run.model()
     with pytest.raises(ConfigurationError, match="member is 3, it must be between 0 and 2"):
         run.model(3)
+    with pytest.raises(ConfigurationError, match="member is 'x', it must be between 0 and 2"):
+        run.model("x")  # type: ignore[arg-type]
 
 
 def test_the_shared_model_is_what_everybody_receives() -> None:
@@ -163,7 +165,10 @@ def test_a_temporary_folder_goes_with_the_run() -> None:
         ({"dataset": "own"}, "the members train on data of their own"),
         ({"task": load, "dataset": "digits"}, "the members train on digits, not on data of their own"),
         ({"task": lambda: 3}, "(model, train set, test set) must be returned, not int"),
-        ({"method": Bag}, "unknown method class in tests.python.tasks 'Bag'"),
+        ({"method": Bag}, "tests.python.tasks.Bag'>, it must be a name, or a class or an instance of Method"),
+        ({"method": 3}, "method is 3, it must be a name, or a class or an instance of Method"),
+        ({"task": 3}, "task is 3, it must be a function or FILE.py:function"),
+        ({"on_round": 3}, "on_round is 3, it must be a function"),
         ({"peers": "abc"}, "scenario peers is 'abc', it must be of type int"),
     ],
 )

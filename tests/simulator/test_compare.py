@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from fedchain.__main__ import app
 from fedchain.simulator.reproduction import reproduce as reproduction
+from fedchain.simulator.reproduction.compare import build_comparison
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.scenario import Scenario
 
@@ -49,6 +50,7 @@ def test_methods_are_set_side_by_side_with_their_deviation(ran: list[Scenario], 
     assert {(run.peers, run.rounds, run.workers) for run in ran} == {(4, 2, 1)}
     assert "Mean ± standard deviation of 3 seeds." in shown
     assert "| variant | cell | result |\n|---|---|--:|\n" in shown
+    assert "\ntaa (%): Test average accuracy of the local models after training" in shown
     assert "| dfpl | digits | 65.00 ± 10.00 |\n| solo | digits | 60.00 ± 10.00 |\n" in shown
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "results", "table.md", "table.csv", "rounds.csv", "table.png", "curves.png", "experiment.toml",
@@ -94,6 +96,12 @@ def test_sweeps_make_a_cell_of_each_combination_and_rounds_are_tidy(ran: list[Sc
     assert {row["regularizer_weight"] for row in rows if row["variant"] == "solo"} == {""}
     results = {path.stem for path in (tmp_path / "out" / "results").glob("*.json")}
     assert {row["run"] for row in rows} == results
+
+
+def test_own_data_are_named_by_their_task() -> None:
+    task = {"task": "mytask.py:load"}
+    experiment = build_comparison(["solo"], 1, task, {}, [], ["taa"])
+    assert (experiment.title, experiment.cells[0].name) == ("solo on mytask.py:load", "mytask.py:load")
 
 
 def test_a_measure_that_a_method_lacks_is_left_open(ran: list[Scenario], tmp_path: Path) -> None:
