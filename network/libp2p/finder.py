@@ -147,6 +147,9 @@ class Finder:
         except (InvalidEncoding, FrameTooLarge) as error:
             self._blame(peer, BLAME_MALFORMED, f"malformed addresses: {error}")
         except Exception as error:
+            if "not supported" in str(error.__cause__):  # libp2p: the peer knows no protocol of our chain's name
+                text = "%s is not in this federation: it has another genesis document, or another protocol version"
+                log.warning("federation", text, peer_id(peer))
             log.debug("ask", "asking %s for addresses failed: %r", peer_id(peer), error)
         finally:
             if stream is not None:

@@ -14,6 +14,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.downloads import Downloads
 from fedchain.network.libp2p.addresses import ADDRESS_FILE, InvalidBootstrap
 from fedchain.network.libp2p.bounds import QUEUE_FRAMES_MAX
+from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
@@ -68,7 +69,7 @@ async def test_a_stranger_is_not_dialled_into_the_network_either() -> None:
 
 
 @on_trio
-async def test_chains_do_not_hear_each_other() -> None:
+async def test_chains_do_not_hear_each_other_and_who_meets_another_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async with peer(0) as one, peer(1, one, chain_id=bytes(32)) as other:
         inbox = Inbox(one)
         await until(one.peers)
@@ -79,6 +80,8 @@ async def test_chains_do_not_hear_each_other() -> None:
             third.publish(gossip(2))
             await until(lambda: inbox.messages)
         assert inbox.heard == [(MEMBERS[2], gossip(2))]
+        told = "is not in this federation: it has another genesis document, or another protocol version"
+        await until(lambda: f"{peer_id(MEMBERS[0])} {told}" in caplog.text)
 
 
 @on_trio
