@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -86,9 +87,9 @@ def run_scenario(
     folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
     record = folder.open_record(identity(scenario), is_resumed=is_resumed) if is_resumed or keeps_record else None
     known = record.rounds_before if record is not None else 0
-    console.print(f"{scenario.method}, {scenario.rounds} rounds; the run folder is {folder.path}")
+    console.print(f"{scenario.method}, {_rounds(scenario.rounds)}; the run folder is {folder.path}")
     if is_resumed:
-        console.print(f"{known} rounds were closed before; they come from the record")
+        console.print(f"{_rounds(known)} were closed before; they come from the record")
     closed = 0
 
     def on_round(row: RoundMetrics) -> None:
@@ -109,9 +110,12 @@ def run_scenario(
             watch=display.watch,
             writing=step(console, "writing results and pictures"),
         )
-    except (KeyboardInterrupt, LearningError, ScenarioError) as error:
-        console.print(f"stopped after {closed} rounds; what was measured so far is in {folder.path}")
-        if record is not None and isinstance(error, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt) as error:
+        if not is_resumed and not folder.chain.exists():  # nothing was run: the same folder may be named again
+            shutil.rmtree(folder.path)
+            raise
+        console.print(f"stopped after {_rounds(closed)}; what was measured so far is in {folder.path}")
+        if record is not None and not isinstance(error, LearningError | ScenarioError):  # those would come again
             there = shlex.quote(str(folder.path))
             console.print(f"go on: fedchain simulate --resume --out {there}", soft_wrap=True)
             console.print(f"see what is there: fedchain simulate --draw --out {there}", soft_wrap=True)
@@ -158,7 +162,7 @@ def run_in_folder(
         on_round(row)
 
     try:
-        trackers += [open_tracker(wanted, scenario, folder.path) for wanted in track]
+        trackers.extend(open_tracker(wanted, scenario, folder.path) for wanted in track)
         if keep_models:
             folder.models.mkdir(exist_ok=True)
         models = folder.models if folder.models.exists() else None
@@ -177,6 +181,10 @@ def run_in_folder(
     if record is not None:
         record.delete()
     return outcome
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:

@@ -1,6 +1,8 @@
 """Trackers get every measure once it is known, and again where it changed; without their library it is one line."""
 
+import errno
 import json
+import os
 import struct
 import sys
 from collections.abc import Iterator
@@ -167,3 +169,24 @@ def test_a_missing_library_is_told_before_anything_is_made(tmp_path: Path, monke
     assert result.exit_code == 2
     assert result.stderr == "fedchain: --track mlflow needs mlflow; run: pip install 'fedchain[mlflow]'\n"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_place_that_takes_nothing_leaves_no_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = f"tensorboard={tmp_path / 'file' / 'here'}"
+    result = CliRunner().invoke(app, [*RUN, "--track", place, "--out", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_the_disk_ended_says_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(scenario: object, learner: object, on_round: object, chain: Path, *others: object) -> None:
+        chain.mkdir()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "chain.sqlite")
+
+    monkeypatch.setattr("fedchain.simulator.run.simulate", full)
+    result = CliRunner().invoke(app, [*RUN, "--out", str(tmp_path / "run")], env={"COLUMNS": "500"})
+    assert (result.exit_code, result.stderr) == (2, "fedchain: chain.sqlite: No space left on device\n")
+    assert f"stopped after 0 rounds; what was measured so far is in {tmp_path / 'run'}" in result.stdout
+    assert f"go on: fedchain simulate --resume --out {tmp_path / 'run'}" in result.stdout
