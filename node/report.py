@@ -148,7 +148,7 @@ def waiting_for(service: "Service", missing: list[str]) -> str:
     if activity.mining_since_s is not None:
         return "a nonce"
     if missing:
-        return f"{len(missing)} posts, or the phase's deadline"
+        return f"{'1 post' if len(missing) == 1 else f'{len(missing)} posts'}, or the phase's deadline"
     return "a block"
 
 

@@ -113,10 +113,13 @@ def describe_repair(repair: Repair) -> str:
     if not repair.faults:
         return f"{repair.folder}: nothing is damaged, nothing was changed"
     more = repair.faults_found - len(repair.faults)
-    lines = [f"{repair.folder}: {repair.faults_found} faults found", *(f"  {fault}" for fault in repair.faults)]
+    faults = "1 fault" if repair.faults_found == 1 else f"{repair.faults_found} faults"
+    lines = [f"{repair.folder}: {faults} found", *(f"  {fault}" for fault in repair.faults)]
     lines += [f"  and {more} more"] if more else []
     lines += repair.done
     chain = f"heights {repair.base} to {repair.height}" if repair.height else "no head, the node joins from the network"
+    below = repair.blocks - (repair.height - repair.base + 1)
+    chain += f", and {below} below" if repair.height and below else ""
     lines.append(
         f"kept: {repair.blocks} final blocks ({chain}), {repair.candidates} candidates, {repair.votes} own votes, "
         f"{repair.posts} own posts, {repair.contents} contents; start the node, it fetches the rest"

@@ -126,7 +126,7 @@ def test_all_is_kept_where_no_row_is_damaged(folder: Path) -> None:
 def test_the_report_says_what_was_found_and_what_comes_next(folder: Path) -> None:
     destroy(folder, 1)
     assert describe_repair(repair(folder)).splitlines() == [
-        f"{folder}: 1 faults found",
+        f"{folder}: 1 fault found",
         "  file is not a database",
         f"kept: {BLOCKS} final blocks (heights 1 to {BLOCKS}), 2 candidates, {6 * BLOCKS} own votes, "
         f"{BLOCKS} own posts, 2 contents; start the node, it fetches the rest",
@@ -155,6 +155,7 @@ def test_what_is_damaged_is_left_out_and_the_rest_stays(folder: Path, chain: Cha
         1,
     )
     assert found.done == ("block 3 is missing: the chain is kept from height 4 on, the rest is fetched again",)
+    assert f"kept: {BLOCKS - 1} final blocks (heights 4 to {BLOCKS}, and 2 below), " in describe_repair(found)
     assert found.done[0] in describe_repair(found)
     with Store.open(folder) as store:
         store.append([replace(next(r for r in map(chain.final, chain.blocks.values()) if r.block.header.height == 3))])
