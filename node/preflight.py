@@ -139,7 +139,7 @@ def check_metrics(place: str, listen: str) -> None:
     taken = _LISTEN.fullmatch(listen)
     if (
         taken is not None
-        and taken[3] == port
+        and 0 < int(port) == int(taken[3])
         and ({taken[2], address[0]} & {"0.0.0.0", "::"} or taken[2] == address[0])
     ):
         raise NodeConfigError(f"metrics cannot be served on {place}: the node listens on {listen}")

@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
