@@ -1,6 +1,7 @@
 """The shell of a node: effects are carried out in order, and what is promised is stored before it is sent."""
 
 import json
+import os
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -26,12 +27,14 @@ from fedchain.network.messages import (
     GetContent,
     GossipMessage,
     Message,
+    Payloads,
     PostMessage,
     Status,
     VoteMessage,
 )
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
+from fedchain.node.core import checks
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Blame
 from fedchain.node.core.events import Tick
@@ -159,11 +162,22 @@ async def serving(
     *,
     hears: int = 1,
     timeline: TimelineFile | None = None,
+    replays: bool = False,
 ) -> AsyncIterator[Service]:
     """A service that runs; ``hears`` others say that they are at the start, so that it may speak."""
-    checks = Checks(document, SumRules())
-    journal = MemoryJournal(shell)
-    service = Service(document, ME, checks, shell, journal, shell, shell, blame=shell.blame, timeline=timeline)
+    journal, blame = MemoryJournal(shell), shell.blame
+    service = Service(
+        document,
+        ME,
+        Checks(document, SumRules()),
+        shell,
+        journal,
+        shell,
+        shell,
+        blame=blame,
+        timeline=timeline,
+        replays=replays,
+    )
     service._miner = miner or service._miner
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(service.run)
@@ -226,6 +240,23 @@ async def test_what_was_seen_of_a_block_is_written_down(tmp_path: Path) -> None:
     assert (line["height"], line["hash"]) == (1, final.hash.hex())
     assert {item["hash"] for item in line["candidates"]} >= {final.hash.hex(), lost.hash.hex()}
     assert line["trained_ms"] is not None
+
+
+@on_trio
+async def test_who_replays_has_another_process_verify_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    shell, chain = Shell(), ChainBuilder(genesis(4))
+    blocks, teacher = chain.extend_many(3), OTHERS[0].public_key
+    async with serving(shell, chain.genesis, replays=True) as service:
+        monkeypatch.setattr(checks, "is_valid_signature", None)
+        shell.receiver(teacher, Status(3, blocks[-1].hash, b"", (), (), None))
+        for block in blocks:
+            shell.receiver(teacher, FinalMessage(block, chain.certificate(block)))
+            payloads = tuple(chain.contents[post.payload_hash] for post in block.transactions)
+            shell.receiver(teacher, Payloads(block.header.height, payloads))
+        assert service.node.head.height == 0
+        await until(lambda: service.node.head.block_hash == blocks[-1].hash, "all are followed")
+        monkeypatch.undo()
 
 
 @on_trio
