@@ -124,7 +124,9 @@ def test_a_node_keeps_trying_to_reach_the_one_it_was_told_of(tmp_path: Path) -> 
     first, second = found_testnet(tmp_path / "net", DIGITS, rounds=0, mining_s=1.0, attempts=4_000)
     try:
         second.start()
-        wait_until(lambda: f"{first.address.rpartition('/')[2]} cannot be reached at" in log_of(second), "it says so")
+        wait_until(
+            lambda: f"{first.address.rpartition('/')[2]} (peer 0) cannot be reached at" in log_of(second), "it says so"
+        )
         wait_until(lambda: look(second).get("peers") == [], "it runs")
         first.start()
         wait_until(lambda: look(second)["peers"] == [first.address.rpartition("/")[2]], "it is connected")
