@@ -21,6 +21,7 @@ from fedchain.learning.checkpoint import ClientState, copy_state, load_state, re
 from fedchain.learning.client import Client
 from fedchain.learning.clients import Clients
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.load import forget_datasets
 from fedchain.learning.evaluation import Evaluation, evaluate_local
 from fedchain.learning.exceptions import ConfigurationError, TrainingDiverged, UnsoundNumbers
 from fedchain.learning.knowledge import KnowledgeReader
@@ -168,8 +169,10 @@ class Learner:
         self._source = replacement(self._source)
 
     def release_examples(self) -> None:
-        """Let go of the data set. Clients that were built keep their examples; for anything else it is read again."""
+        """Let go of what this process has read of data sets. Clients that were built keep their examples; for anything
+        else files are read again."""
         self._source = self._open_source()
+        forget_datasets()
 
     def prepare(self, client: int) -> None:
         """Read the client's data and build its model, so that what is wrong with them is known now."""

@@ -81,6 +81,11 @@ def _pixel_statistics(dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(mean).float().reshape(shape), torch.from_numpy(std).float().reshape(shape)
 
 
+def forget_statistics() -> None:
+    """Drop what was calculated of whole data sets, and with it the data sets."""
+    _pixel_statistics.cache_clear()
+
+
 def keep_classes(dataset: Dataset, classes: int) -> Dataset:
     """Return the examples of the data set's first so many classes."""
     train, test = dataset.train_labels < classes, dataset.test_labels < classes

@@ -4,7 +4,7 @@ import functools
 import importlib
 
 from fedchain.learning.datasets.catalogue import DATASETS
-from fedchain.learning.datasets.dataset import Dataset, validate
+from fedchain.learning.datasets.dataset import Dataset, forget_statistics, validate
 from fedchain.learning.datasets.files import Files, data_folder
 from fedchain.learning.exceptions import unknown_name
 
@@ -21,8 +21,9 @@ def load_dataset(name: str, data_dir: str = "") -> Dataset:
 
 
 def forget_datasets() -> None:
-    """Drop what was read, for a process that only looked whether it could be."""
+    """Drop what was read, for a process that only looked whether it could be, or has what it needs of it."""
     _load.cache_clear()
+    forget_statistics()
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Learning end to end on the digits, and the promise that a client's round can be repeated by itself."""
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
@@ -11,6 +12,7 @@ import torch
 
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.evaluation import calculate_taa
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
 from fedchain.learning.learner import Contribution, Learner
@@ -226,9 +228,12 @@ def test_clients_start_from_one_model_or_each_from_its_own() -> None:
 
 
 def test_a_data_set_that_was_let_go_is_read_again_by_who_asks() -> None:
+    forget_datasets()  # those of other tests' learners are not these
     kept, released = Learner(config()), Learner(config())
     released.prepare(1)
+    images = weakref.ref(load_dataset("digits").train_images)
     released.release_examples()
+    assert images() is None
     for client in (1, 2):
         contributions = [each.contribute(client, "update", 1, b"", evaluate_test=True) for each in (kept, released)]
         assert contributions[0] == contributions[1]
