@@ -1,15 +1,23 @@
 """The larger networks, of an aggregator, that learn from clients' features. B batch, C classes, H shape of features."""
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from fedchain.learning.models.blocks import EXPANSION, Bottleneck, initialise_convolutions
 
 STAGE_BLOCKS = 6
 """Bottlenecks of each of the three stages, as FedGKT and FedICT have them."""
+
+LARGE_BATCH = 1 << 21
+"""Numbers in a batch of features, as many as 128 images of 32x32 have, from which on memory is saved at the cost of
+time: with six bottlenecks a stage, what the gradient of 255 such images needs takes 3 GB."""
 
 _WIDTHS = (16, 32, 64)
 _HIDDEN = (35, 38)
@@ -47,8 +55,38 @@ class ServerResNet(nn.Module):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits (B, C) of features (B, channels, height, width)."""
-        logits: torch.Tensor = self.fc(self.stages(features).mean(dim=(2, 3)))
+        is_large = self.training and features.numel() >= LARGE_BATCH
+        value = features
+        for stage in self.stages:
+            for block in stage:  # type: ignore[attr-defined]
+                value = _forgetful(block, value) if is_large else block(value)
+        logits: torch.Tensor = self.fc(value.mean(dim=(2, 3)))
         return logits
+
+
+def _forgetful(block: nn.Module, value: torch.Tensor) -> torch.Tensor:
+    """Apply a block of which only the input is kept for the gradient: what is inside is calculated a second time."""
+    passes = partial(_passes, block)
+    result: torch.Tensor = checkpoint(block, value, use_reentrant=False, preserve_rng_state=False, context_fn=passes)
+    return result
+
+
+def _passes(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    return nullcontext(), _statistics_stand_still(block)
+
+
+@contextmanager
+def _statistics_stand_still(block: nn.Module) -> Iterator[None]:
+    """The second pass is not another batch, so running means stay as the first one left them."""
+    norms = [module for module in block.modules() if isinstance(module, nn.BatchNorm2d)]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        yield
+    finally:
+        for norm, (momentum, tracked) in zip(norms, before, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, tracked
 
 
 class ServerMlp(nn.Module):

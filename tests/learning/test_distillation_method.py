@@ -13,6 +13,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.distillation_method import DistillationMethod
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.learner import Contribution
+from fedchain.learning.models import server
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.server import build_server_model
 from fedchain.learning.models.shapes import info_of
@@ -124,6 +125,20 @@ def test_an_example_of_32x32_pixels_takes_64_kib_or_half_of_it() -> None:
     assert (method._rows_max(info), half._rows_max(info)) == (255, 511)
     spec = method.parts(method.phases[0], info)["examples"]
     assert sum(tensor.size_bytes_max for tensor in spec) < PART_SIZE_MAX
+
+
+def test_a_large_batch_teaches_what_it_would_with_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(5)
+    features, found = torch.randn(6, 16, 8, 8, generator=draw), []
+    for large in (server.LARGE_BATCH, 1):
+        monkeypatch.setattr(server, "LARGE_BATCH", large)
+        torch.manual_seed(5)
+        model = build_server_model((16, 8, 8), 10, 2).train()
+        for _ in range(2):
+            logits = model(features)
+            gradients = torch.autograd.grad(logits.square().mean(), list(model.parameters()))
+        found.append([logits, *gradients, *model.state_dict().values()])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_half_precision_halves_the_bytes_and_keeps_the_meaning() -> None:
