@@ -38,5 +38,5 @@ def _validate_together(config: LearningConfig, infos: dict[str, ModelInfo]) -> N
     for field in ("classes", "input_shape", "input_type", "input_fields"):
         if len({getattr(info, field) for info in infos.values()}) > 1:
             found = ", ".join(f"{name} {getattr(info, field)}" for name, info in infos.items())
-            raise ConfigurationError(f"models of one federation need one {field}, but it is {found}")
+            raise ConfigurationError(f"models of one federation need the same {field}, but it is {found}")
     load_method(config.method).validate_together(infos)

@@ -292,6 +292,9 @@ def _describe(
             raise ConfigurationError(f"{name} of the model is {found}; only float32 and integers can be exchanged")
     if not trainable_names(module):
         raise ConfigurationError("the model has no parameter to train")
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and not bool(torch.isfinite(parameter).all()):
+            raise ConfigurationError(f"{name} of the model holds numbers that are not finite before any training")
     info = ModelInfo(
         parameters=tuple((name, tuple(value.shape)) for name, value in state.items()),
         embedding_size=embedding_size,

@@ -234,7 +234,9 @@ def test_methods_that_average_parameters_ask_for_one_model_alone() -> None:
 def test_models_of_one_federation_know_the_same_classes() -> None:
     chosen = describe_task(own_config(), in_turn)
     (other,) = chosen.more_shapes
-    with pytest.raises(ConfigurationError, match="models of one federation need one classes, but it is member 0's 3"):
+    with pytest.raises(
+        ConfigurationError, match="models of one federation need the same classes, but it is member 0's 3"
+    ):
         infos_of(replace(chosen, more_shapes=(replace(other, classes=4),)))
 
 

@@ -62,6 +62,14 @@ def returns(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
+def overflown() -> Net:
+    """A model that was trained too fast before it came here."""
+    model = Net()
+    with torch.no_grad():
+        model.head.bias[1] = torch.inf
+    return model
+
+
 def config(method: str = "dfpl", **changes: Any) -> LearningConfig:
     settings = LearningConfig(method=method, clients=3, dataset=OWN, hyperparameters={"local_steps": 10})
     return replace(settings, **changes)
@@ -369,6 +377,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "no tensors": (returns((nn.LSTM(4, 3), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not "),
     "float16": (returns((Halves(), GOOD, GOOD)), "scale of the model is torch.float16; only float32 and integers"),
     "extra state": (returns((Stateful(), GOOD, GOOD)), "_extra_state of the model is str; only float32 and integers"),
+    "not finite": (returns((overflown(), GOOD, GOOD)), "head.bias of the model holds numbers that are not finite"),
     "all frozen": (returns((Net().requires_grad_(False), GOOD, GOOD)), "the model has no parameter to train"),
 }
 
