@@ -195,6 +195,10 @@ class AddressBook:
         contact.due_s = begun_s + pause_s * self._random.uniform(0.75, 1.0)
         return contact.due_s
 
+    def failures(self, peer: PublicKey) -> int:
+        """How many attempts have failed since the member was reached last."""
+        return self._contacts[peer].failures
+
     def on_connected(self, peer: PublicKey) -> None:
         """The member is reached."""
         if (contact := self._contacts.get(peer)) is not None:

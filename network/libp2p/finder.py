@@ -107,10 +107,11 @@ class Finder:
         if peer in self._peers():
             return
         wait_s = self._book.on_failure(peer, begun_s) - trio.current_time()
-        if is_admitted:
+        count = self._book.failures(peer)
+        if is_admitted and count & (count - 1) == 0:  # who is away for days is named at attempts 1, 2, 4, 8, …
             why = "; ".join(failures) or f"no answer within {self._limits.handshake_timeout_s:.0f} s"
-            text = "%s cannot be reached at %s (next attempt in %.0f s): %s"
-            log.warning("dial", text, peer_id(peer), ", ".join(places), max(0.0, wait_s), why)
+            text = "%s cannot be reached at %s (attempt %d, the next in %.0f s): %s"
+            log.warning("dial", text, peer_id(peer), ", ".join(places), count, max(0.0, wait_s), why)
 
     async def _try(
         self, peer: PublicKey, place: str, delay_s: float, others: trio.Nursery, failures: list[str]
