@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 EXIT_DIFFERENT = 1
-"""The command ran, and what it looked for does not hold."""
+"""The command ran, and what it looked for does not hold, or it could not go on."""
 
 EXIT_BAD_INPUT = 2
 """The command could not run; standard error says why in one line."""
@@ -71,7 +71,7 @@ def clear_errors(*kinds: type[Exception]) -> Iterator[None]:
     from fedchain.chain.exceptions import ChainError
     from fedchain.crypto.exceptions import CryptoError
     from fedchain.learning.exceptions import LearningError
-    from fedchain.node.config import NodeConfigError
+    from fedchain.node.config import NodeConfigError, NodeFailed
 
     mendable: tuple[type[Exception], ...] = (NodeConfigError, ChainError, CryptoError, LearningError, *kinds)
     try:
@@ -80,7 +80,7 @@ def clear_errors(*kinds: type[Exception]) -> Iterator[None]:
         raise  # who reads the output has seen enough: that is for whoever runs all commands
     except mendable as error:
         print(f"fedchain: {' '.join(str(error).split())}", file=sys.stderr)
-        raise typer.Exit(EXIT_BAD_INPUT) from None
+        raise typer.Exit(EXIT_DIFFERENT if isinstance(error, NodeFailed) else EXIT_BAD_INPUT) from None
     except OSError as error:
         print(f"fedchain: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
         raise typer.Exit(EXIT_BAD_INPUT) from None

@@ -24,6 +24,10 @@ class NodeConfigError(ValueError):
     """A setting cannot be used; the message names it and what is wrong, in one line."""
 
 
+class NodeFailed(NodeConfigError):
+    """The node ran and could not go on, as with a full disk; started again, it may."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """Settings of one node."""

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskStatus
 
-from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesis, NotFound
+from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesis, NotFound, StoreCorrupt, StoreError
 from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
@@ -21,11 +21,11 @@ from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.node.allocator import return_large_blocks
-from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 from fedchain.node.core.checks import Checks
 from fedchain.node.dealing import read_share
 from fedchain.node.ending import Departure, Ending
-from fedchain.node.journal_file import JournalFile, journal_path
+from fedchain.node.journal_file import JournalError, JournalFile, journal_path
 from fedchain.node.layout import CHAIN_FOLDER, TIMELINE_FILE
 from fedchain.node.member_numbers import number_members
 from fedchain.node.metrics import answer_metrics
@@ -191,10 +191,16 @@ async def _serve(
     except* (ListenError, InvalidBootstrap, WorkerFailed) as group:
         raise NodeConfigError(str(_first(group))) from None
     except* (NodeConfigError, ChainError) as group:
-        raise _first(group) from None
+        raise ended_by(_first(group)) from None
     finally:
         manager.tell(STOPPING=1)
         await training.close()
+
+
+def ended_by(error: Exception) -> Exception:
+    """The error that ended a running node, as NodeFailed where starting it again may help: the disk refused."""
+    is_refusal = isinstance(error, StoreError | JournalError) and not isinstance(error, StoreCorrupt)
+    return NodeFailed(str(error)) if is_refusal else error
 
 
 async def _inform(manager: ServiceManager, training: TrainingWorker, service: Service) -> None:

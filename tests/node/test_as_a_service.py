@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -85,3 +86,25 @@ def test_what_cannot_be_meant_is_one_line_before_anything_starts(
     assert result.exit_code == 2
     assert result.stderr == f"fedchain: {said}\n"
     assert not (tmp_path / "data").exists()
+
+
+def test_a_full_disk_ends_a_node_so_that_it_is_started_again(tmp_path: Path) -> None:
+    write_genesis(tmp_path / "genesis", replace(DIGITS, clients=1), rounds=0, target_mining_time_ms=100)
+    keys(1)[0].save(tmp_path / "key.pem")
+    words = ["node", "start", "--genesis", "genesis", "--key", "key.pem", "--data", "data"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fedchain", *words, "--listen", "/ip4/127.0.0.1/tcp/0"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as node:
+        assert node.stderr is not None
+        try:
+            next(line for line in node.stderr if " head " in line)
+            resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, 0))
+            *_, last = node.stderr
+        finally:
+            node.kill()
+    assert last.startswith("fedchain: ")
+    assert node.returncode == 1, last + "systemd starts it again, other than after a mistake of the operator"
