@@ -165,7 +165,7 @@ def simulate(
     """Run a federation on this machine, in virtual time, and wait for its end.
 
     It runs in a thread of its own, with training processes, so it works in a notebook and in any thread. Ctrl-C, or
-    "interrupt kernel", ends all of them.
+    "interrupt kernel", ends all of them, and so does what ``on_round`` raises.
 
     Args:
         method: name of a learning method, or a class or an instance of one. Default: ``"dfpl"``.
@@ -174,8 +174,7 @@ def simulate(
         peers: members with data. Default: 20.
         rounds: default 10.
         seed: root of all randomness. Default: 0.
-        on_round: called in this thread with each round's record when it is closed. What it raises ends the run. A run
-            that goes on tells everything again.
+        on_round: called in this thread with each round's record when it is closed; a run that goes on tells all again.
         out: run folder to create, with pictures and all. Default: a temporary one, which goes with the run.
         keep_models: whether every member's final model is kept, for :meth:`Run.model`.
         track: trackers beside ``out``: ``"tensorboard"`` or ``"mlflow"``, ``"tensorboard=FOLDER"`` or ``"mlflow=URI"``.

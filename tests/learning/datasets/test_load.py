@@ -169,7 +169,10 @@ def test_the_official_files_hold_what_the_catalogue_says(name: str) -> None:
     assert torch.allclose(channels.std(dim=1), torch.tensor(1.0), atol=0.3)
 
 
-@pytest.mark.parametrize("name", sorted(DATASETS))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "covid-ct" else []) for name in sorted(DATASETS)],
+)
 def test_every_model_of_the_catalogue_takes_the_examples(name: str) -> None:
     info = DATASETS[name]
     for model in info.models:
