@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import fedchain
+from fedchain.chain.explorer.units import counted
 from fedchain.chain.state import phase_rule
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.address import address
@@ -148,7 +149,7 @@ def waiting_for(service: "Service", missing: list[str]) -> str:
     if activity.mining_since_s is not None:
         return "a nonce"
     if missing:
-        return f"{'1 post' if len(missing) == 1 else f'{len(missing)} posts'}, or the phase's deadline"
+        return f"{counted(len(missing), 'post')}, or the phase's deadline"
     return "a block"
 
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
+from fedchain.chain.explorer.units import counted
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
@@ -86,9 +87,9 @@ def run_scenario(
     folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
     record = folder.open_record(identity(scenario), is_resumed=is_resumed) if is_resumed or keeps_record else None
     known = record.rounds_before if record is not None else 0
-    console.print(f"{scenario.method}, {_rounds(scenario.rounds)}; the run folder is {folder.path}")
+    console.print(f"{scenario.method}, {counted(scenario.rounds, 'round')}; the run folder is {folder.path}")
     if is_resumed:
-        console.print(f"{_rounds(known)} were closed before; they come from the record")
+        console.print(f"{counted(known, 'round')} were closed before; they come from the record")
     closed = 0
 
     def on_round(row: RoundMetrics) -> None:
@@ -113,7 +114,7 @@ def run_scenario(
         if not is_resumed and not folder.chain.exists():  # nothing was run: the same folder may be named again
             shutil.rmtree(folder.path)
             raise
-        console.print(f"stopped after {_rounds(closed)}; what was measured so far is in {folder.path}")
+        console.print(f"stopped after {counted(closed, 'round')}; what was measured so far is in {folder.path}")
         if record is not None and not isinstance(error, LearningError | ScenarioError):  # those would come again
             there = shlex.quote(str(folder.path))
             console.print(f"go on: fedchain simulate --resume --out {there}", soft_wrap=True)
@@ -180,10 +181,6 @@ def run_in_folder(
     if record is not None:
         record.delete()
     return outcome
-
-
-def _rounds(count: int) -> str:
-    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:

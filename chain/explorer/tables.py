@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, printable, size
+from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, counted, duration, printable, size
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
@@ -84,7 +84,7 @@ def render(answer: Any, genesis: Genesis) -> Iterator[RenderableType]:
 
 def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[RenderableType]:
     counts = Counter("recomputed" if check.verdict == "ok" else check.verdict for check in checks)
-    blocks = f"{len(checks)} block{'s' if len(checks) != 1 else ''}"
+    blocks = counted(len(checks), "block")
     if len(counts) > 1:
         blocks += f": {', '.join(f'{count} {verdict}' for verdict, count in sorted(counts.items()))}"
     yield _title(f"{blocks}, all {next(iter(counts))}" if len(counts) == 1 else blocks if checks else "no blocks")

@@ -15,6 +15,7 @@ from typing import Any
 
 from fedchain.chain.block import Block, block_signing_message
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, NotFound, StoreCorrupt, StoreMismatch
+from fedchain.chain.explorer.units import counted
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import content_files, content_path, read_content, take_lock
 from fedchain.chain.storage.damage import find_damage
@@ -113,8 +114,10 @@ def describe_repair(repair: Repair) -> str:
     if not repair.faults:
         return f"{repair.folder}: nothing is damaged, nothing was changed"
     more = repair.faults_found - len(repair.faults)
-    faults = "1 fault" if repair.faults_found == 1 else f"{repair.faults_found} faults"
-    lines = [f"{repair.folder}: {faults} found", *(f"  {fault}" for fault in repair.faults)]
+    lines = [
+        f"{repair.folder}: {counted(repair.faults_found, 'fault')} found",
+        *(f"  {fault}" for fault in repair.faults),
+    ]
     lines += [f"  and {more} more"] if more else []
     lines += repair.done
     chain = f"heights {repair.base} to {repair.height}" if repair.height else "no head, the node joins from the network"
