@@ -19,11 +19,12 @@ from fedchain.node.layout import (
     METRICS_FILE,
     RESULT_FILE,
     SCENARIO_FILE,
+    SOCKET,
     TRAINING_FILE,
     node_folders,
     read_metrics,
 )
-from fedchain.node.status import SOCKET, ask_status
+from fedchain.node.status import ask_status
 
 DEPTH_MAX = 4
 """Levels of folders below the one that is named."""

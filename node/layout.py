@@ -15,6 +15,9 @@ TRAINING_FILE = "training.msgpack"
 TIMELINE_FILE = "timeline.jsonl"
 """Of a node: what it saw of each block before it was final."""
 
+SOCKET = "status.sock"
+"""Of a node that runs: where it answers."""
+
 KEY_FILE, LOG_FILE = "key.pem", "node.log"
 """Of a node in a test network: its key, and what it printed."""
 

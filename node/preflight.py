@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 from fedchain.node.config import NodeConfig, NodeConfigError
-from fedchain.node.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, TIMELINE_FILE, TRAINING_FILE
+from fedchain.node.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, SOCKET, TIMELINE_FILE, TRAINING_FILE
 
 LIBP2P_VERSION = "0.8.1"
 """The version of which ``network/libp2p/`` replaces parts."""
@@ -20,7 +20,7 @@ FILES_BESIDE_CONNECTIONS = 128
 
 OWN_NAMES = (
     *(CHAIN_FOLDER, TRAINING_FILE, "addresses.json", "bans.json"),
-    *(TIMELINE_FILE, LOG_FILE, "status.sock", KEY_FILE),
+    *(TIMELINE_FILE, LOG_FILE, SOCKET, KEY_FILE),
 )
 """What a node keeps in its data folder."""
 

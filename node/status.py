@@ -20,14 +20,15 @@ from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError
+from fedchain.node.layout import SOCKET
 
 if TYPE_CHECKING:
     from fedchain.node.service import Service
 
 log = logging.getLogger("fedchain.node")
 
-SOCKET, NEW_SOCKET = "status.sock", "status.next"
-"""Where a node answers, and the name of that until it listens."""
+NEW_SOCKET = "status.next"
+"""What the socket is called until somebody listens to it."""
 
 ANSWER_TIMEOUT_S = 5.0
 REQUEST_SIZE_MAX = 1_024

@@ -21,8 +21,8 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.config import NodeConfigError
-from fedchain.node.layout import SCENARIO_FILE
-from fedchain.node.status import SOCKET, ask_status
+from fedchain.node.layout import SCENARIO_FILE, SOCKET
+from fedchain.node.status import ask_status
 from fedchain.node.web.measured import MeasuredFile
 from fedchain.node.web.places import Place, slugs
 from fedchain.node.web.seen import SeenFile

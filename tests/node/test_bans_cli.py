@@ -17,8 +17,9 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.bans import BAN_FILE, Ban, read_bans, write_bans
 from fedchain.node.bans_cli import bans, unban
+from fedchain.node.layout import SOCKET
 from fedchain.node.service import Service
-from fedchain.node.status import SOCKET, answer_status
+from fedchain.node.status import answer_status
 from tests.chain.builders import keys
 from tests.node.shell import on_trio
 

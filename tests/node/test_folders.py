@@ -14,9 +14,9 @@ from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import DATABASE, Store
 from fedchain.node.folders import find_nodes, find_runs
-from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
+from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE, SOCKET
 from fedchain.node.service import Service
-from fedchain.node.status import SOCKET, answer_status
+from fedchain.node.status import answer_status
 from tests.chain.builders import UPDATE, ChainBuilder, genesis
 from tests.node.shell import on_trio, until
 

@@ -23,9 +23,9 @@ from fedchain.network.bans import BAN_FILE
 from fedchain.network.libp2p.addresses import ADDRESS_FILE
 from fedchain.network.limits import Limits
 from fedchain.node.config import NodeConfig, NodeConfigError
-from fedchain.node.layout import CHAIN_FOLDER, TRAINING_FILE
+from fedchain.node.layout import CHAIN_FOLDER, SOCKET, TRAINING_FILE
 from fedchain.node.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
-from fedchain.node.status import SOCKET, answer_status
+from fedchain.node.status import answer_status
 from fedchain.node.workers.process import _replace
 from tests.chain.builders import genesis
 from tests.node.shell import on_trio, until

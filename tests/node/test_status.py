@@ -13,8 +13,9 @@ from anyio import to_thread
 from fedchain.chain.vote import NIL
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import status_lines
+from fedchain.node.layout import SOCKET
 from fedchain.node.service import Service
-from fedchain.node.status import REQUEST_SIZE_MAX, SOCKET, answer_status, ask_status
+from fedchain.node.status import REQUEST_SIZE_MAX, answer_status, ask_status
 from tests.node.shell import on_trio
 
 
