@@ -11,6 +11,9 @@ STALL_MS = 2_000
 AT_ONCE = 2
 """Peers that are asked for the same blocks at a time: one that lies costs a copy, not time."""
 
+IN_HAND_MAX = FINALS_MAX // 2
+"""With at most so many blocks to come, a peer that delivers is asked for the next ones: they travel meanwhile."""
+
 PASSED_OVER_MS = 4_000
 """How long a peer that did not deliver is passed over; twice as long after each further time."""
 
@@ -31,6 +34,8 @@ class _Source:
     """When it was asked, or delivered last; None: nothing is expected of it."""
     asked_to: int = 0
     """Height of the last block that it was asked for."""
+    is_delivering: bool = False
+    """Whether our head has moved by its blocks since it was asked."""
     failures: int = 0
     """How often in a row it did not deliver."""
     rest_until_ms: int = 0
@@ -76,29 +81,44 @@ class CatchUp:
         return source is not None and height <= source.asked_to
 
     def delivered(self, peer: PublicKey, height: int, now_ms: int) -> None:
-        """A peer sent the block that brought our head to ``height``; after its last one it may be asked for more."""
+        """A peer sent the block that brought our head to ``height``."""
         if (source := self._sources.get(peer)) is not None:
-            source.failures, source.rest_until_ms = 0, 0
+            source.failures, source.rest_until_ms, source.is_delivering = 0, 0, True
             source.asked_ms = None if height >= source.asked_to else now_ms
 
-    def ask(self, height: int, now_ms: int, gap_max: int) -> list[Request]:
-        """Questions for the blocks above ``height``, our head's. Of who is further ahead than ``gap_max``, the last."""
+    def ask(self, height: int, now_ms: int, gap_max: int, count: int = FINALS_MAX) -> list[Request]:
+        """Questions for the blocks above ``height``, our head's.
+
+        Args:
+            height: our head's.
+            now_ms: now, on the clock by which all other times here are given.
+            gap_max: of who is further ahead, the last block alone is wanted.
+            count: blocks to ask for at a time. No answer says that it was cut short, so no more than surely fit.
+        """
         if height >= self._highest:
             return []
         for source in self._sources.values():
             if source.asked_ms is not None and now_ms - source.asked_ms >= STALL_MS:
-                self._pass_over(source, now_ms)
+                self._wait_no_more(source, now_ms)
         able = [item for item in self._sources.items() if item[1].height > height]
-        busy = sum(source.asked_ms is not None for _, source in able)
-        free = [item for item in able if item[1].asked_ms is None and now_ms >= item[1].rest_until_ms]
+        free = [item for item in able if self._may_be_asked(item[1], height, now_ms)]
+        busy = sum(source.asked_ms is not None for _, source in able if not self._may_be_asked(source, height, now_ms))
         requests = []
         for peer, source in sorted(free, key=_merit)[: max(0, AT_ONCE - busy)]:
-            source.asked_ms = now_ms
             is_far = source.height - height > gap_max
-            source.asked_to = source.height if is_far else min(source.height, height + FINALS_MAX)
-            question = GetFinal(source.height, 1) if is_far else GetFinal(height + 1, FINALS_MAX)
+            below = height if source.asked_ms is None else source.asked_to
+            source.asked_to = source.height if is_far else min(source.height, below + count)
+            source.asked_ms, source.is_delivering = now_ms, False
+            question = GetFinal(source.height, 1) if is_far else GetFinal(below + 1, count)
             requests.append((peer, question))
         return requests
+
+    @staticmethod
+    def _may_be_asked(source: _Source, height: int, now_ms: int) -> bool:
+        """Whether nothing is expected of a peer that does not rest, or little, and that is coming."""
+        if source.asked_ms is None:
+            return now_ms >= source.rest_until_ms
+        return source.is_delivering and source.asked_to - height <= IN_HAND_MAX and source.asked_to < source.height
 
     def reached(self, height: int) -> None:
         """Our head moved on: what was asked for has come."""
@@ -107,8 +127,11 @@ class CatchUp:
                 source.asked_ms = None
 
     @staticmethod
-    def _pass_over(source: _Source, now_ms: int) -> None:
+    def _wait_no_more(source: _Source, now_ms: int) -> None:
+        """Who has sent a part of what it was asked for may have cut its answer short; who sent nothing is to rest."""
         source.asked_ms = None
+        if source.is_delivering:
+            return
         source.rest_until_ms = now_ms + min(PASSED_OVER_MS_MAX, PASSED_OVER_MS << min(source.failures, 8))
         source.failures += 1
 

@@ -10,6 +10,8 @@ class Verdict(Enum):
 
     ACCEPT = "accept"
     """It is new and good: pass it on."""
+    PROGRESS = "progress"
+    """It was asked for and brought our head forward: nobody is to answer for the time that it took."""
     IGNORE = "ignore"
     """It cannot be used now: drop it. Should it come again, it may be good then."""
     REJECT = "reject"

@@ -22,7 +22,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.payload.part_folder import PartFolder
-from fedchain.network.messages import Message, Question
+from fedchain.network.messages import GossipMessage, Message, Question
 from fedchain.network.network import Network
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.activity import Activity
@@ -240,7 +240,9 @@ class Service:
     def _on_message(self, peer: PublicKey, message: Message) -> Verdict:
         if len(self._queue) >= WAITING_MAX and isinstance(message, Question):
             return Verdict.IGNORE  # the answer would wait too; whoever needs it asks again
-        return self.handle(MessageReceived(peer, message))
+        old, found = self.node.head, self.handle(MessageReceived(peer, message))
+        brings_forward = found is Verdict.ACCEPT and self.node.head is not old
+        return Verdict.PROGRESS if brings_forward and not isinstance(message, GossipMessage) else found
 
     def _on_sealed(self, header: Header) -> None:
         log.info("mined height=%d seconds=%.3f", header.height, self.activity.current_mining_s())

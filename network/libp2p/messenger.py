@@ -200,18 +200,18 @@ class Messenger:
             self._blame(peer, 0.0, "over its budget")
         elif data:
             begun_s = time.perf_counter()
-            self._handle(peer, data, now_s)
-            self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=now_s)
+            if self._handle(peer, data, now_s) is not Verdict.PROGRESS:
+                self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=now_s)
         return self._gate.admits(peer, now_s)
 
-    def _handle(self, peer: PublicKey, data: bytes, now_s: float) -> None:
+    def _handle(self, peer: PublicKey, data: bytes, now_s: float) -> Verdict:
         """Have a message dealt with. What it says is its author's business, and no fault of who sends it."""
         try:
             message = decode_message(data)
         except InvalidEncoding as error:
             self._blame(peer, BLAME_MALFORMED, f"malformed message: {error}")
-            return
+            return Verdict.REJECT
         if is_question(message) and not self._gate.may_ask(peer, now_s):
             self._counters.unanswered += 1
-            return
-        self._receive(peer, message, len(data))
+            return Verdict.IGNORE
+        return self._receive(peer, message, len(data))

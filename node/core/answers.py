@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import assert_never
 
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.state import State
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
@@ -37,6 +38,9 @@ from fedchain.network.messages import (
 from fedchain.node.core.agreement import Agreement
 from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
+
+RECORD_SIZE = 200
+"""Bytes of a post or a vote, about."""
 
 ANSWERS_MAX = 64
 """Posts or votes sent for one question; the asker asks again for the rest."""
@@ -157,7 +161,7 @@ class Answers:
             if found is None:
                 return
             block, certificate = found
-            size += _size(block.transactions) + _size(certificate.votes) * 2
+            size += _final_size(len(block.transactions), len(certificate.votes))
             if place > height and size > FINALS_SIZE_MAX:
                 return
             yield FinalMessage(block, certificate)
@@ -188,6 +192,11 @@ class Answers:
         return [member for member in marked if member in held][:ANSWERS_MAX]
 
 
-def _size(records: Collection[object]) -> int:
-    """About how many bytes a block's posts, or a certificate's votes, take."""
-    return 200 * len(records)
+def finals_that_fit(head: State) -> int:
+    """How many final blocks above ``head`` one answer surely holds, though everybody posts and votes."""
+    return max(1, min(FINALS_MAX, FINALS_SIZE_MAX // _final_size(len(head.contributors), len(head.electors))))
+
+
+def _final_size(posts: int, votes: int) -> int:
+    """About how many bytes a final block takes, which holds the certificate before it, with its own."""
+    return RECORD_SIZE * (posts + 2 * votes)

@@ -7,6 +7,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.storage.store import Final
 from fedchain.network.messages import FINALS_MAX, GetFinal
 from fedchain.network.sync import STALL_MS
+from fedchain.node.core.answers import finals_that_fit
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Persist
 
@@ -24,6 +25,7 @@ class Backfill:
         self._base = context.storage.base()
         self._above: Block | None = None
         self._asked_ms: int | None = None
+        self._count = FINALS_MAX  # blocks that are asked for at a time
         self._turn = 0
         self._batch: dict[int, Block] = {}
 
@@ -38,10 +40,14 @@ class Backfill:
         context, peers = self._context, list(self._context.peers)
         if not self._is_wanted or self._base <= 1 or not peers:
             return
-        if self._asked_ms is not None and context.now.ms - self._asked_ms < STALL_MS:
+        if self._asked_ms is None:
+            self._count = finals_that_fit(context.head)
+        elif context.now.ms - self._asked_ms < STALL_MS:
             return
+        else:  # an answer begins with the lowest block: one that is cut short never gets to those that we can use
+            self._count = max(1, self._count // 2)
         self._asked_ms, self._turn = context.now.ms, self._turn + 1
-        first = max(1, self._base - FINALS_MAX)
+        first = max(1, self._base - self._count)
         context.send([(peers[self._turn % len(peers)], GetFinal(first, self._base - first))])
 
     def on_block(self, block: Block) -> bool:

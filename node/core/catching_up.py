@@ -6,6 +6,7 @@ from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Payloads, Status
+from fedchain.node.core.answers import finals_that_fit
 from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
@@ -121,6 +122,7 @@ class CatchingUp:
 
     def _follow(self, found: HandedOut) -> None:
         self._blocks.on_final(found.block, found.certificate)
+        self._context.fetch_knowledge(found.peer)  # the next block is recomputed from it
         self._context.catch_up.delivered(found.peer, found.block.header.height, self._context.now.ms)
 
     def contents_wanted(self) -> set[Hash]:
@@ -131,4 +133,4 @@ class CatchingUp:
     def _ask(self) -> None:
         context = self._context
         gap_max = 2**63 if self._replays else JOIN_GAP
-        context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max))
+        context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max, finals_that_fit(context.head)))

@@ -375,6 +375,26 @@ async def test_who_takes_too_much_of_our_time_is_read_later_and_not_blamed() -> 
 
 
 @on_trio
+async def test_who_brings_us_forward_takes_as_much_of_our_time_as_that_needs() -> None:
+    limits = Limits(peers_wanted=0, cpu_share=1e-3, cpu_burst_s=0.02)
+    async with peer(0, limits=limits) as one, peer(1, one) as two:
+        await until(lambda: one.peers() and two.peers())
+        heard = list[Message]()
+
+        def receive(sender: PublicKey, message: Message) -> Verdict:
+            end_s = time.perf_counter() + 0.04
+            while time.perf_counter() < end_s:
+                pass
+            heard.append(message)
+            return Verdict.PROGRESS
+
+        one.attach(receive)
+        for number in range(5):
+            two.send(MEMBERS[0], post(number))
+        await until(lambda: len(heard) == 5)  # of a thousandth of our time a second one would wait for 20 s
+
+
+@on_trio
 async def test_questions_beyond_what_answers_may_cost_are_dropped_and_not_held_against_anybody() -> None:
     limits = Limits(peers_wanted=0, answer_bytes_per_s=1.0, answer_bytes_burst=2.5 * CHUNK_SIZE)
     async with peer(0, limits=limits) as one, peer(1, one) as two:

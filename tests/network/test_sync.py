@@ -63,15 +63,50 @@ def test_of_who_is_far_ahead_only_the_last_block_is_wanted() -> None:
     assert set(catch_up.ask(0, 0, 8)) == {(HONEST, GetFinal(100, 1)), (OTHER, GetFinal(1, FINALS_MAX))}
 
 
-def test_who_delivers_a_whole_batch_is_asked_for_the_next_at_once() -> None:
-    catch_up = CatchUp()
-    catch_up.claim(HONEST, 40)
+def test_who_delivers_half_a_batch_is_asked_for_the_next_one_which_travels_meanwhile() -> None:
+    catch_up, half = CatchUp(), FINALS_MAX // 2
+    catch_up.claim(HONEST, 2 * FINALS_MAX + half)
     catch_up.ask(0, 0, 100)
-    for height in range(1, FINALS_MAX):
+    for height in range(1, half):
         catch_up.delivered(HONEST, height, height)
         assert catch_up.ask(height, height, 100) == []
-    catch_up.delivered(HONEST, FINALS_MAX, 20)
-    assert catch_up.ask(FINALS_MAX, 20, 100) == [(HONEST, GetFinal(FINALS_MAX + 1, FINALS_MAX))]
+    catch_up.delivered(HONEST, half, half)
+    assert catch_up.ask(half, half, 100) == [(HONEST, GetFinal(FINALS_MAX + 1, FINALS_MAX))]
+    assert catch_up.was_asked(HONEST, 2 * FINALS_MAX)
+    assert not catch_up.was_asked(HONEST, 2 * FINALS_MAX + 1)
+    for height in range(half + 1, FINALS_MAX + half):
+        catch_up.delivered(HONEST, height, height)
+        assert catch_up.ask(height, height, 100) == []
+    catch_up.delivered(HONEST, FINALS_MAX + half, 50)
+    assert catch_up.ask(FINALS_MAX + half, 50, 100) == [(HONEST, GetFinal(2 * FINALS_MAX + 1, FINALS_MAX))]
+    for height in range(FINALS_MAX + half + 1, 2 * FINALS_MAX + half + 1):
+        catch_up.delivered(HONEST, height, 60)
+        assert catch_up.ask(height, 60, 100) == [], "it has no more"
+
+
+def test_no_more_is_asked_for_than_fits_and_an_answer_that_was_cut_short_is_held_against_nobody() -> None:
+    catch_up = CatchUp()
+    catch_up.claim(HONEST, 40)
+    assert catch_up.ask(0, 0, 100, 3) == [(HONEST, GetFinal(1, 3))]
+    catch_up.delivered(HONEST, 1, 10)
+    assert catch_up.ask(1, 10, 100, 3) == [(HONEST, GetFinal(4, 3))]
+    catch_up.delivered(HONEST, 2, 10)
+    catch_up.delivered(HONEST, 4, 20)
+    assert catch_up.ask(4, 20 + STALL_MS, 100, 3) == [(HONEST, GetFinal(5, 3))]
+
+
+def test_who_does_not_deliver_is_not_asked_for_more_because_another_one_does() -> None:
+    catch_up, half = CatchUp(), FINALS_MAX // 2
+    catch_up.claim(LIAR, 100)
+    catch_up.claim(HONEST, 100)
+    assert {peer for peer, _ in catch_up.ask(0, 0, 1_000)} == {LIAR, HONEST}
+    for height in range(1, half + 1):
+        catch_up.delivered(HONEST, height, 10)
+    assert [peer for peer, _ in catch_up.ask(half, 10, 1_000)] == [HONEST]
+    assert catch_up.ask(half, STALL_MS, 1_000) == []
+    catch_up.delivered(HONEST, FINALS_MAX, STALL_MS + 10)
+    catch_up.delivered(HONEST, 2 * FINALS_MAX, STALL_MS + 10)
+    assert [peer for peer, _ in catch_up.ask(2 * FINALS_MAX, STALL_MS + 10, 1_000)] == [HONEST], "the other one rests"
 
 
 def test_a_claim_counts_with_as_many_as_make_it() -> None:

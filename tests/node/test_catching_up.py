@@ -3,7 +3,9 @@
 import pytest
 
 from fedchain.chain.storage.store import Content
-from fedchain.network.messages import FinalMessage, GetFinal, Message, Status
+from fedchain.network.messages import FINALS_MAX, FinalMessage, GetFinal, Message, Status
+from fedchain.network.sync import STALL_MS
+from fedchain.node.core import answers, backfill, catching_up
 from fedchain.node.core.catching_up import JOIN_GAP
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Persist
@@ -124,6 +126,32 @@ def test_older_blocks_follow_in_the_background_where_they_are_wanted() -> None:
         assert ours is not None
         assert theirs is not None
         assert ours[0] == theirs[0]
+
+
+@pytest.mark.parametrize("replays", [True, False], ids=["replay", "backfill"])
+@pytest.mark.parametrize("knows_the_limit", [True, False])
+def test_large_blocks_of_which_few_fit_an_answer_are_fetched_without_a_pause(
+    replays: bool, knows_the_limit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    height, fit = 16, 3
+    federation = away(height)
+    late = federation.peers[LATE]
+    monkeypatch.setattr(answers, "FINALS_SIZE_MAX", fit * answers.RECORD_SIZE * (4 + 2 * 4))
+    if not knows_the_limit:  # as if whoever answers had a lower one
+        for module in (catching_up, backfill):
+            monkeypatch.setattr(module, "finals_that_fit", lambda head: FINALS_MAX)
+    federation.restart(LATE)
+    checks = Checks(federation.genesis, SumRules())
+    late.node = Node(federation.genesis, late.key, checks, late.store, replays=replays, backfills=not replays)
+    for peer in federation.peers[:LATE]:
+        federation.feed(late, PeerConnected(peer.key.public_key))
+    begun_ms = federation.now_ms
+    federation.run(lambda: is_back(federation) and late.store.base() == 1, 100 * SECONDS_MAX)
+    answered = height // fit + 2
+    # Older blocks are asked for at the ticks. Who does not know how many fit waits for each answer in vain once.
+    allowed_ms = 1_500 * answered if knows_the_limit else (STALL_MS + 1_500) * answered
+    assert federation.now_ms - begun_ms <= allowed_ms
+    check_promises(late)
 
 
 def test_where_voters_are_drawn_several_peers_must_have_the_head() -> None:

@@ -260,6 +260,29 @@ async def test_who_replays_has_another_process_verify_signatures(monkeypatch: py
 
 
 @on_trio
+async def test_nobody_answers_for_the_time_in_which_a_message_brings_the_head_forward() -> None:
+    shell, chain = Shell(), ChainBuilder(genesis(4))
+    block, teacher = chain.extend(), OTHERS[0].public_key
+    final = FinalMessage(block, chain.certificate(block))
+    async with serving(shell, chain.genesis) as service:
+        assert shell.receiver(teacher, Status(1, block.hash, b"", (), (), None)) is Verdict.ACCEPT
+        assert shell.receiver(teacher, final) is Verdict.PROGRESS
+        assert service.node.head.block_hash == block.hash
+        assert shell.receiver(teacher, final) is Verdict.IGNORE, "once"
+
+
+@on_trio
+async def test_votes_are_passed_on_though_the_head_moves_with_them() -> None:
+    shell, chain = Shell(), ChainBuilder(genesis(4))
+    block = chain.extend()
+    async with serving(shell, chain.genesis) as service:
+        shell.receiver(OTHERS[0].public_key, CandidateMessage(block))
+        verdicts = [shell.receiver(vote.voter, VoteMessage(vote)) for vote in chain.certificate(block).votes]
+        assert service.node.head.block_hash == block.hash
+        assert Verdict.PROGRESS not in verdicts
+
+
+@on_trio
 async def test_nothing_is_sent_while_what_it_promises_is_being_stored() -> None:
     shell = Shell()
     shell.open.clear()
