@@ -118,6 +118,9 @@ class MemoryStore:
         """See :class:`Storage`."""
         for record in records:
             match record:
+                case Content():  # by far most
+                    if record.hash not in self._contents:
+                        self._contents[record.hash] = record.data
                 case Final():
                     self._finalize(record)
                 case Candidate(block):
@@ -127,9 +130,6 @@ class MemoryStore:
                     self._votes.setdefault(record.hash, record)
                 case Transaction():
                     self._posts.setdefault(record.key, record)
-                case Content():
-                    if record.hash not in self._contents:
-                        self._contents[record.hash] = record.data
 
     def _finalize(self, record: Final) -> None:
         height = record.block.header.height

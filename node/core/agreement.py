@@ -11,7 +11,7 @@ Pure: what is held and preferred is asked of ``Candidates``, votes leave as ``Ca
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedchain.chain.vote import NIL, VoteKind
+from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.ballot import Ballots
 
@@ -93,6 +93,11 @@ class Agreement:
             pass
         cast, self._cast = self._cast, []
         return cast
+
+    def heeds(self, vote: Vote) -> bool:
+        """Whether a vote that was counted may change anything: it is beyond our attempt, or as many as decide voted."""
+        ballot = self.ballots.ballot(vote.attempt, vote.kind)
+        return vote.attempt > self.attempt or len(ballot.first) + len(ballot.second) >= self._quorum
 
     def wakes_at_ms(self, now_ms: int) -> int | None:
         """When time alone will change something next; None: never. What is past waits for something else."""

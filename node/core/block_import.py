@@ -155,12 +155,13 @@ class BlockImport:
 
     def _contents(self, block: Block) -> list[Record]:
         """Contents of a block that are here and not in the store yet."""
-        context, records = self._context, list[Record]()
-        for item in sorted({block.header.knowledge_root, *(post.payload_hash for post in block.transactions)}):
-            if item not in self._stored and item != EMPTY_ROOT and (data := context.content(item)) is not None:
-                self._stored.add(item)
-                records.append(Content(item, data))
-        return records
+        held, root = self._context.contents.get, block.header.knowledge_root
+        hashes = dict.fromkeys(post.payload_hash for post in block.transactions)
+        if root != EMPTY_ROOT:
+            hashes[root] = None
+        fresh = {item: data for item in hashes if item not in self._stored and (data := held(item)) is not None}
+        self._stored |= fresh.keys()
+        return [Content(item, data) for item, data in fresh.items()]
 
     # final blocks
 

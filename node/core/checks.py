@@ -225,9 +225,14 @@ class Checks:
     def _known(self, state: State, block: Block) -> State | None:
         """The state after a block that was judged on this state before."""
         found = self._blocks.get(block.hash)
-        if found is not None and found[0] == block and block.header.parent_hash == state.block_hash:
-            return found[1]
-        return None
+        if found is None or block.header.parent_hash != state.block_hash:
+            return None
+        judged, after = found
+        if judged is not block:
+            if judged != block:
+                return None
+            self._blocks[block.hash] = block, after  # most that ask next hold this copy
+        return after
 
     def _check_post(
         self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes

@@ -328,7 +328,7 @@ class Node:
             case VoteMessage(vote):
                 if vote.voter == self._me:
                     self._twins.hears(vote)
-                self._voting.on_vote(vote)
+                return self._voting.on_vote(vote) or vote.voter == self._me
             case EvidenceMessage(evidence):
                 self._crimes.on_evidence(evidence)
             case CertificateMessage(certificate):

@@ -16,11 +16,11 @@ from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
-from fedchain.node.core.deadlines import opens_after_ms, patience_ms
+from fedchain.node.core.deadlines import opens_after_ms
 from fedchain.node.core.effects import Blame, Compute, Contribute, Mine, Persist, Publish
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.node.core.notices import TrainingFailed
-from fedchain.node.core.vote_policy import is_patience_over, is_time_to_close_empty
+from fedchain.node.core.vote_policy import is_patience_over, is_time_to_close_empty, patience_ends_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,15 @@ class Production:
         self._published: tuple[int, int] | None = None  # the phase whose own post was sent in this life
         self._missing: set[PublicKey] = set()
         self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when we looked at it last
+        self._quiet_below = 0  # so many changes of the mempool have to come before a post changes anything
+        self._quiet_until_ms: int | None = None  # or this moment, if there is one
         self._required: tuple[State | None, int] = None, 0  # posts of a quorum, and at which head
         self._sorted: tuple[int, tuple[Transaction, ...]] = -1, ()  # what a block would count, and as of which change
 
     @property
     def missing(self) -> frozenset[PublicKey]:
         """Expected contributors whose posts are not in."""
+        self._look_at_posts()
         return frozenset(self._missing)
 
     def is_mining(self, header: Header) -> bool:
@@ -72,15 +75,18 @@ class Production:
     def waits_for_more(self) -> bool:
         """Whether the post that came last changes nothing yet: no candidate is here, and others are waited for."""
         context, quorum_ms = self._context, self._context.clock.quorum_ms
-        self._look_at_posts()
-        if not self._missing or context.clock.quorum_ms != quorum_ms or context.ledger.entries:
+        if context.ledger.entries:
             return False
-        return quorum_ms is None or not is_patience_over(context)
+        if context.mempool.changes >= self._quiet_below:
+            self._look_at_posts()
+            if not self._missing or context.clock.quorum_ms != quorum_ms:
+                return False
+        return self._quiet_until_ms is None or context.now.ms < self._quiet_until_ms
 
     def on_head(self) -> None:
         """Another phase is open."""
         self._draft = self._computed = self._failed_ms = None
-        self._seen_changes = -1
+        self._seen_changes, self._quiet_below = -1, 0
         self._sorted = -1, ()
 
     def advance(self) -> None:
@@ -201,8 +207,7 @@ class Production:
             return context.now.ms + opens_in_ms
         if not self._missing or context.clock.quorum_ms is None or is_patience_over(context):
             return None
-        waited_ms = context.clock.quorum_ms - context.clock.since_ms
-        return context.clock.since_ms + patience_ms(context.genesis, context.head, waited_ms)
+        return patience_ends_ms(context)
 
     # mining
 
@@ -221,12 +226,17 @@ class Production:
         else:
             self._missing = set(expected_contributors(head)) - posts.keys()
         self._seen_changes, self._seen_posts = changes, len(posts)
+        lacking = len(self._missing)
         if context.clock.quorum_ms is None:
             if self._required[0] is not head:
                 self._required = head, posts_required(context.genesis, head)
             required = self._required[1]
             if len(posts) >= required and len(posts.keys() & head.contributors) >= required:  # counting them costs more
                 context.clock.quorum_ms = context.now.ms
+            else:
+                lacking = min(lacking, required - len(posts))
+        self._quiet_below = changes + lacking
+        self._quiet_until_ms = None if context.clock.quorum_ms is None else patience_ends_ms(context)
 
     def _mine(self) -> None:
         """Draft a block and have its nonce searched, unless a candidate counts all that it could."""

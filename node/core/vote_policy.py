@@ -59,9 +59,14 @@ def omits_posts(context: Context, entry: Entry) -> bool:
 
 def is_patience_over(context: Context) -> bool:
     """Whether the expected posts that are not in have been waited for long enough."""
-    quorum_ms = context.clock.quorum_ms
-    after_ms = None if quorum_ms is None else quorum_ms - context.clock.since_ms
-    return context.since_head_ms >= patience_ms(context.genesis, context.head, after_ms)
+    return context.now.ms >= patience_ends_ms(context)
+
+
+def patience_ends_ms(context: Context) -> int:
+    """Until when the expected posts that are not in are waited for, by the monotonic clock."""
+    clock = context.clock
+    after_ms = None if clock.quorum_ms is None else clock.quorum_ms - clock.since_ms
+    return clock.since_ms + patience_ms(context.genesis, context.head, after_ms)
 
 
 def is_time_to_close_empty(context: Context) -> bool:

@@ -47,8 +47,8 @@ class Voting:
 
     # what arrives
 
-    def on_vote(self, vote: Vote) -> None:
-        """A member's vote. Raises Refused if it is not counted."""
+    def on_vote(self, vote: Vote) -> bool:
+        """A member's vote; whether anything can follow from it now. Raises Refused if it is not counted."""
         context, height = self._context, self._context.head.height + 1
         if vote.height == height + 1 and not context.head.finished:
             self._keep_early(vote)
@@ -66,6 +66,7 @@ class Voting:
         if evidence is not None:
             self._crimes.take(evidence)
             raise Equivocation("one vote", evidence.crime)
+        return self.agreement.heeds(vote)
 
     def on_certificate(self, certificate: Certificate) -> None:
         """Prevotes of a quorum, handed out by who is locked on them. Raises Refused."""

@@ -34,8 +34,7 @@ class _Arrivals:
         posts = self.posts.get(phase)
         if posts is None:
             posts = self.posts[phase] = {}
-        if post.sender not in posts:
-            posts[post.sender] = now_ms
+        posts.setdefault(post.sender, now_ms)
 
     def forget_before(self, phase: PhaseKey) -> None:
         """Drop what closed phases were about."""
