@@ -3,6 +3,7 @@
 Nothing that decides what is valid lives anywhere else; two peers with the same genesis agree on every block.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -260,7 +261,8 @@ def _validate(genesis: Genesis) -> None:
     needs_aggregator = any(phase.by is Contributor.AGGREGATOR for phase in (*g.setup, *g.phases))
     _expect(g.version == GENESIS_VERSION, f"version is {g.version}, this program speaks {GENESIS_VERSION}")
     _expect(count >= 1, "members is empty, a federation has at least 1")
-    _expect(len(set(g.members)) == count, f"members holds {count} keys but {len(set(g.members))} different ones")
+    twice = next((member for member, times in Counter(g.members).items() if times > 1), b"")
+    _expect(not twice, f"members holds {twice.hex()} more than once")
     _expect(all(len(m) == PUBLIC_KEY_SIZE for m in g.members), f"members must be {PUBLIC_KEY_SIZE} bytes each")
     # A key of small order has signatures that anybody can make; one with two spellings is two members.
     bad = next((m.hex() for m in g.members if not is_valid_public_key(m)), None)

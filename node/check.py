@@ -300,7 +300,7 @@ def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Findin
         return Finding(Outcome.WARN, "bootstrap", f"{place}: {getattr(reason, 'strerror', None) or reason}")
     if answer[:1] != GREETING[:1]:
         return Finding(Outcome.WARN, "bootstrap", f"{place}: somebody answers who does not speak libp2p")
-    return f"{place} answers"
+    return f"{place} answers; whether it is of this federation shows when the node runs"
 
 
 def _check_data(config: NodeConfig, member: int, genesis: Genesis) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt
@@ -79,17 +79,21 @@ class Contents:
         (size,) = self._reader.execute(query).fetchone()
         return int(size)
 
-    def write_file(self, content: Content) -> None:
-        """Before its row: a crash between the two leaves a file without a row, which nobody asks for."""
-        if len(content.data) > ROW_SIZE_MAX:
-            write_content(self._folder, content, replace=content.hash in self._damaged)
+    def write_files(self, contents: Iterable[Content]) -> None:
+        """Before the rows: a crash between the two leaves files without rows, which nobody asks for."""
+        for content in contents:
+            if len(content.data) > ROW_SIZE_MAX:
+                write_content(self._folder, content, replace=content.hash in self._damaged)
 
-    def insert(self, content: Content) -> None:
-        """Write the row, within the caller's transaction; it takes the place of a damaged one."""
-        assert sha256(content.data) == content.hash, "content is kept under its own hash"
-        size, verb = len(content.data), "REPLACE" if content.hash in self._damaged else "IGNORE"
-        statement = f"INSERT OR {verb} INTO contents (hash, size, data) VALUES (?, ?, ?)"
-        self._writer.execute(statement, (content.hash, size, content.data if size <= ROW_SIZE_MAX else None))
+    def insert(self, contents: Iterable[Content]) -> None:
+        """Write the rows, within the caller's transaction; they take the places of damaged ones."""
+        rows: dict[str, list[tuple[Hash, int, bytes | None]]] = {"IGNORE": [], "REPLACE": []}
+        for content in contents:
+            assert sha256(content.data) == content.hash, "content is kept under its own hash"
+            size, verb = len(content.data), "REPLACE" if content.hash in self._damaged else "IGNORE"
+            rows[verb].append((content.hash, size, content.data if size <= ROW_SIZE_MAX else None))
+        for verb, written in rows.items():
+            self._writer.executemany(f"INSERT OR {verb} INTO contents (hash, size, data) VALUES (?, ?, ?)", written)
 
     def mend(self, content_hash: Hash) -> None:
         """It was written again, and committed."""

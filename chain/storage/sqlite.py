@@ -152,15 +152,15 @@ class Store:
 
     def append(self, records: Sequence[Record]) -> None:
         """See :class:`Storage`."""
+        contents = [record for record in records if isinstance(record, Content)]
         with disk_errors(self.folder):
-            for record in records:
-                if isinstance(record, Content):
-                    self._contents.write_file(record)
+            self._contents.write_files(contents)
             base, damaged = self._base, [key for key in tuple(self._damaged) if key[0] == FINALS.name]
             with transaction(self._writer):
                 for _, height in damaged:  # the next start sees the hole, and does not have to read the block for it
                     self._writer.execute("DELETE FROM finals WHERE height = ?", (height,))
                     base = max(base, height + 1)
+                self._contents.insert(contents)
                 for record in records:
                     base = self._insert(record, base)
                 if damaged or any(isinstance(record, Final) for record in records):
@@ -333,7 +333,7 @@ class Store:
             case Vote() | Transaction():
                 self._insert_row(record)
             case Content():
-                self._contents.insert(record)
+                pass  # written at once, with the others
             case _:
                 assert_never(record)
         return base

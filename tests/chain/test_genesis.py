@@ -96,7 +96,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"version": 1}, "version is 1, this program speaks 2"),
     ({"version": 3}, "version is 3, this program speaks 2"),
     ({"members": ()}, "members is empty, a federation has at least 1"),
-    ({"members": (bytes(32), bytes(32))}, "members holds 2 keys but 1 different ones"),
+    ({"members": (bytes(32), bytes(32))}, f"members holds {bytes(32).hex()} more than once"),
     ({"members": (bytes(32), bytes(31))}, "members must be 32 bytes each"),
     ({"learning": (("b", "1"), ("a", "1"))}, "learning must be sorted and without repetition"),
     ({"learning": (("a", "1"), ("a", "1"))}, "learning must be sorted and without repetition"),

@@ -224,7 +224,7 @@ def test_a_full_disk_is_a_store_error(folder: Path) -> None:
 def test_one_thread_reads_while_another_writes(folder: Path) -> None:
     with Store.open(folder) as store:
         store._writer.execute("BEGIN IMMEDIATE")
-        store._contents.insert(content(b"not yet"))
+        store._contents.insert([content(b"not yet")])
         assert store.content(sha256(b"not yet")) is None, "what is not committed may still be lost"
         store._writer.execute("COMMIT")
         assert store.content(sha256(b"not yet")) == b"not yet"

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
 from fedchain.network.messages import GetFinal, GetPayloads, decode_message, encode_message
 from fedchain.node.core.answers import ChainQuestion
-from fedchain.node.core.effects import Compute, Effect, Send
+from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, Event, PeerConnected, Tick
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
@@ -125,6 +126,9 @@ def replay(source: Path, target: Path) -> dict[str, Any]:
             pupil.store = empty  # type: ignore[assignment]
             pupil.node = pupil.new_node()
             figures = _exchange(pupil, teacher, answer, height)
+            stored = empty.head()
+            assert stored is not None
+            assert stored.block.hash == pupil.node.head.block_hash
     used = resource.getrusage(resource.RUSAGE_CHILDREN)  # one child, which has ended
     return figures | {"verified_per_s": height / (used.ru_utime + used.ru_stime)}
 
@@ -180,6 +184,7 @@ class Pupil(Peer):
     def __init__(self, key: PrivateKey, genesis: Genesis, verifier: Verifier) -> None:
         super().__init__(0, key, genesis, SumRules(), replays=True)
         self._verifier = verifier
+        self.disk = ThreadPoolExecutor(1)
         self.jobs: deque[VerifySignatures] = deque()
 
     def has_answer(self, timeout_s: float) -> bool:
@@ -194,6 +199,8 @@ class Pupil(Peer):
         if isinstance(effect, Compute) and isinstance(effect.job, VerifySignatures):
             self.jobs.append(effect.job)
             write_frame(self._verifier.orders, effect.job.signed)
+        elif isinstance(effect, Persist):  # a node's shell stores off its loop, too
+            self.disk.submit(self.store.append, effect.records)
         else:
             super()._carry_out(effect, events)
 
@@ -226,6 +233,7 @@ def _exchange(pupil: Pupil, teacher: Peer, answer: Answer, height: int) -> dict[
             peer.notices.clear()
         if not early_mib and pupil.node.head.height >= height // SHORT:
             early_mib = resident_mib(os.getpid())
+    pupil.disk.shutdown()
     return {
         "per_s": height / (time.monotonic() - begun_wall_s),
         "per_cpu_s": height / (time.process_time() - begun_s),
