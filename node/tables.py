@@ -55,7 +55,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
-    """What msgspec passes over, in a table and those in it: keys that no field is called by, and endless integers."""
+    """What msgspec does not refuse in a table, and in the tables in it: unknown keys, and integers of too many bits."""
     if not isinstance(table, Mapping):
         return
     known = {item.name: item for item in fields(kind)}
