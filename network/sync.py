@@ -115,7 +115,7 @@ class CatchUp:
 
     @staticmethod
     def _may_be_asked(source: _Source, height: int, now_ms: int) -> bool:
-        """Whether nothing is expected of a peer that does not rest, or little, and that is coming."""
+        """Whether a peer does not rest and owes nothing, or is delivering and owes little."""
         if source.asked_ms is None:
             return now_ms >= source.rest_until_ms
         return source.is_delivering and source.asked_to - height <= IN_HAND_MAX and source.asked_to < source.height

@@ -65,7 +65,8 @@ class Production:
     @property
     def missing(self) -> frozenset[PublicKey]:
         """Expected contributors whose posts are not in."""
-        self._look_at_posts()
+        if not self._context.head.finished:
+            self._look_at_posts()
         return frozenset(self._missing)
 
     def is_mining(self, header: Header) -> bool:

@@ -294,3 +294,17 @@ def test_knowledge_is_read_from_the_store_once_after_a_restart(monkeypatch: pyte
     stage.restart()
     stage.wait(20)
     assert reads.count(root) == 1
+
+
+def test_who_is_waited_for_is_known_after_every_post_and_nobody_is_once_all_is_over() -> None:
+    stage = Stage(genesis(7, rounds=1), contributes=False)
+    posts, missing = stage.chain.posts(), set(stage.genesis.members)
+    assert stage.node.waiting_for() == missing
+    for item in posts:
+        stage.post(item)
+        missing.discard(item.sender)
+        assert stage.node.waiting_for() == missing
+    stage.accept()
+    stage.tick(1)
+    assert stage.node.head.finished
+    assert stage.node.waiting_for() == set()
