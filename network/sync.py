@@ -11,7 +11,7 @@ STALL_MS = 2_000
 AT_ONCE = 2
 """Peers that are asked for the same blocks at a time: one that lies costs a copy, not time."""
 
-IN_HAND_MAX = FINALS_MAX // 2
+IN_HAND_MAX = 8
 """With at most so many blocks to come, a peer that delivers is asked for the next ones: they travel meanwhile."""
 
 PASSED_OVER_MS = 4_000
