@@ -100,10 +100,12 @@ class CatchUp:
         for source in self._sources.values():
             if source.asked_ms is not None and now_ms - source.asked_ms >= STALL_MS:
                 self._wait_no_more(source, now_ms)
-        able = [item for item in self._sources.items() if item[1].height > height]
-        free = [item for item in able if self._may_be_asked(item[1], height, now_ms)]
-        busy = sum(source.asked_ms is not None for _, source in able if not self._may_be_asked(source, height, now_ms))
-        requests = []
+        free, busy, requests = list[tuple[PublicKey, _Source]](), 0, list[Request]()
+        for peer, source in self._sources.items():
+            if source.height > height and self._may_be_asked(source, height, now_ms):
+                free.append((peer, source))
+            elif source.height > height and source.asked_ms is not None:
+                busy += 1
         for peer, source in sorted(free, key=_merit)[: max(0, AT_ONCE - busy)]:
             is_far = source.height - height > gap_max
             below = height if source.asked_ms is None else source.asked_to

@@ -1,4 +1,4 @@
-"""What to do with a gossip message once it was judged: pass it on, drop it for now, or drop it for ever."""
+"""What a message deserves once it was judged: gossip is passed on, dropped for now, or dropped for ever."""
 
 from enum import Enum
 
@@ -6,12 +6,12 @@ from fedchain.chain.exceptions import Invalid, Refused
 
 
 class Verdict(Enum):
-    """As in gossipsub's extended validators."""
+    """As in gossipsub's extended validators, and one more for what is no gossip."""
 
     ACCEPT = "accept"
     """It is new and good: pass it on."""
     PROGRESS = "progress"
-    """It was asked for and brought our head forward: nobody is to answer for the time that it took."""
+    """It is no gossip, and our head moved with it: the time that it took is not charged to who sent it."""
     IGNORE = "ignore"
     """It cannot be used now: drop it. Should it come again, it may be good then."""
     REJECT = "reject"

@@ -333,7 +333,7 @@ class Store:
             case Vote() | Transaction():
                 self._insert_row(record)
             case Content():
-                pass  # written at once, with the others
+                pass  # all of them were written before
             case _:
                 assert_never(record)
         return base

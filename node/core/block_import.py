@@ -28,6 +28,7 @@ from fedchain.node.core.effects import Blame, Compute, Persist
 from fedchain.node.core.jobs import Knowledge, Recompute
 from fedchain.node.core.ledger import Entry
 from fedchain.node.core.notices import Contradicted
+from fedchain.node.core.retention import contents_in_order
 
 
 class BlockImport:
@@ -155,11 +156,12 @@ class BlockImport:
 
     def _contents(self, block: Block) -> list[Record]:
         """Contents of a block that are here and not in the store yet."""
-        held, root = self._context.contents.get, block.header.knowledge_root
-        hashes = dict.fromkeys(post.payload_hash for post in block.transactions)
-        if root != EMPTY_ROOT:
-            hashes[root] = None
-        fresh = {item: data for item in hashes if item not in self._stored and (data := held(item)) is not None}
+        held, wanted = self._context.contents.get, contents_in_order([block])
+        fresh = {
+            item: data
+            for item in wanted
+            if item not in self._stored and item != EMPTY_ROOT and (data := held(item)) is not None
+        }
         self._stored |= fresh.keys()
         return [Content(item, data) for item, data in fresh.items()]
 

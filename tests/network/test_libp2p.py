@@ -18,6 +18,7 @@ from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.network import Libp2pNetwork, ListenError
 from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, PostMessage, Status
+from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 from fedchain.testing.networks import gossip
 from tests.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until, works
@@ -351,21 +352,26 @@ async def test_bytes_beyond_the_budget_come_later_and_none_is_lost() -> None:
         assert one.counters.dropped == 0
 
 
+def slow_receiver(heard: list[float], found: Verdict) -> Receiver:
+    """Takes 40 ms of processor time for each message, and notes when it is done."""
+
+    def receive(sender: PublicKey, message: Message) -> Verdict:
+        end_s = time.perf_counter() + 0.04
+        while time.perf_counter() < end_s:
+            pass
+        heard.append(trio.current_time())
+        return found
+
+    return receive
+
+
 @on_trio
 async def test_who_takes_too_much_of_our_time_is_read_later_and_not_blamed() -> None:
     limits = Limits(peers_wanted=0, cpu_share=0.5, cpu_burst_s=0.02)
     async with peer(0, limits=limits) as one, peer(1, one) as two:
         await until(lambda: one.peers() and two.peers())
         heard = list[float]()
-
-        def receive(sender: PublicKey, message: Message) -> Verdict:
-            end_s = time.perf_counter() + 0.04
-            while time.perf_counter() < end_s:
-                pass
-            heard.append(trio.current_time())
-            return Verdict.ACCEPT
-
-        one.attach(receive)
+        one.attach(slow_receiver(heard, Verdict.ACCEPT))
         for number in range(5):
             two.publish(post(number))
             two.send(MEMBERS[0], post(number))
@@ -379,16 +385,8 @@ async def test_who_brings_us_forward_takes_as_much_of_our_time_as_that_needs() -
     limits = Limits(peers_wanted=0, cpu_share=1e-3, cpu_burst_s=0.02)
     async with peer(0, limits=limits) as one, peer(1, one) as two:
         await until(lambda: one.peers() and two.peers())
-        heard = list[Message]()
-
-        def receive(sender: PublicKey, message: Message) -> Verdict:
-            end_s = time.perf_counter() + 0.04
-            while time.perf_counter() < end_s:
-                pass
-            heard.append(message)
-            return Verdict.PROGRESS
-
-        one.attach(receive)
+        heard = list[float]()
+        one.attach(slow_receiver(heard, Verdict.PROGRESS))
         for number in range(5):
             two.send(MEMBERS[0], post(number))
         await until(lambda: len(heard) == 5)  # of a thousandth of our time a second one would wait for 20 s

@@ -31,7 +31,6 @@ from fedchain.chain.storage.store import Content
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
 from fedchain.network.messages import GetFinal, GetPayloads, decode_message, encode_message
-from fedchain.node.core.answers import ChainQuestion
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, Event, PeerConnected, Tick
 from fedchain.node.core.jobs import Verified, VerifySignatures
@@ -140,21 +139,21 @@ Answer = Callable[[GetFinal | GetPayloads], Iterator[bytes]]
 @contextmanager
 def answers_of(teacher: Peer, height: int) -> Iterator[Answer]:
     """What a node says of its blocks, encoded before anybody asks: as if it ran on a machine of its own."""
-    places: dict[ChainQuestion, tuple[int, int]] = {}
+    places: dict[tuple[type, int], tuple[int, int]] = {}
     stranger = keys(1)[0].public_key
     with tempfile.TemporaryFile() as file:
         for question in (item for place in range(1, height + 1) for item in (GetFinal(place, 1), GetPayloads(place))):
             (effect,) = teacher.receive(stranger, question, CREATED_MS)
             assert isinstance(effect, Send)
             data = encode_message(effect.message)
-            places[question] = file.tell(), len(data)
+            places[type(question), question.height] = file.tell(), len(data)
             file.write(data)
             teacher.effects.clear()
 
         def answer(question: GetFinal | GetPayloads) -> Iterator[bytes]:
             count = question.count if isinstance(question, GetFinal) else 1
             for place in range(question.height, min(question.height + count, height + 1)):
-                start, size = places[GetFinal(place, 1) if isinstance(question, GetFinal) else question]
+                start, size = places[type(question), place]
                 file.seek(start)
                 yield file.read(size)
 
