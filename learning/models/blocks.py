@@ -1,4 +1,7 @@
-"""The residual blocks of He et al. (CVPR 2016), of which the larger networks are built. B batch."""
+"""The residual blocks of He et al. (CVPR 2016), of which the larger networks are built. B batch.
+
+A normalization's gradient needs its input, not its output: what comes after it overwrites that.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +24,9 @@ class BasicBlock(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the block's output."""
-        through = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(hidden)))))
-        return F.relu(through + self.around(hidden))
+        through = self.bn2(self.conv2(F.relu_(self.bn1(self.conv1(hidden)))))
+        through += self.around(hidden)
+        return F.relu_(through)
 
 
 class Bottleneck(nn.Module):
@@ -44,8 +48,10 @@ class Bottleneck(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the block's output."""
-        through = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(hidden))))))
-        return F.relu(self.bn3(self.conv3(through)) + self.around(hidden))
+        through = F.relu_(self.bn2(self.conv2(F.relu_(self.bn1(self.conv1(hidden))))))
+        through = self.bn3(self.conv3(through))
+        through += self.around(hidden)
+        return F.relu_(through)
 
 
 def way_around(before: int, after: int, stride: int) -> nn.Module:

@@ -78,12 +78,14 @@ class Trainer:
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         from fedchain.learning.learner import Learner
+        from fedchain.learning.memory import return_large_blocks
         from fedchain.learning.payload.part_folder import PARTS, PartFolder
         from fedchain.learning.registry import use_current_folder
         from fedchain.node.ledger_file import open_ledger
         from fedchain.node.secrets_file import open_secrets
         from fedchain.node.task import learning_from_genesis
 
+        return_large_blocks()
         use_current_folder()
         self._learner = Learner(
             learning_from_genesis(genesis, data_dir, task),
