@@ -68,7 +68,8 @@ class LocalSgdMethod(Method):
 
     covered_by_dp_sgd: ClassVar[bool] = False
     """Whether all that is posted follows from what `train` makes of the model, from knowledge and from counts, which
-    are public. A class that overrides `update` says so anew: without it, DP-SGD is refused."""
+    are public. A class that overrides what decides about a post, such as `update`, says so anew: without it, DP-SGD is
+    refused."""
 
     shares_model: ClassVar[bool] = False
     """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""
@@ -197,13 +198,17 @@ class LocalSgdMethod(Method):
         )
 
     def _is_covered(self) -> bool:
-        """Whether the class whose `update` it is says that DP-SGD covers it."""
+        """Whether the last class that decides what is posted says that DP-SGD covers it."""
         for kind in type(self).__mro__:
             if "covered_by_dp_sgd" in vars(kind):
                 return bool(vars(kind)["covered_by_dp_sgd"])
-            if "update" in vars(kind):
+            if not _DECIDES.isdisjoint(vars(kind)):
                 return False
         return False
+
+
+_DECIDES = frozenset({"update", "train", "receive", "correction", "post_model", "post_prototypes", "phases", "setup"})
+"""What a class may override so that other things of its data are posted, or in other phases."""
 
 
 def _class_of(method: Method, name: str) -> type:

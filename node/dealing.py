@@ -33,6 +33,10 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.task import learning_from_genesis
 
 
+class ShareMissing(NodeConfigError):
+    """A member's share of the decryption key is not beside its key."""
+
+
 def deal_keys(
     config: LearningConfig, members: Sequence[PublicKey], random_bytes: RandomBytes
 ) -> tuple[LearningConfig, Dealing | None]:
@@ -114,7 +118,7 @@ def read_share(key_path: Path, genesis: Genesis, member: PublicKey, passphrase: 
     """The secrets that a member was dealt, by the names under which methods ask for them; none if nothing is encrypted.
 
     Raises:
-        NodeConfigError: the file is missing; the message says which command writes it.
+        ShareMissing: the message says which command writes the file.
         ShareFileError: it cannot be used, or is another federation's or member's.
     """
     public_key = dealt_key(learning_from_genesis(genesis))
@@ -122,7 +126,7 @@ def read_share(key_path: Path, genesis: Genesis, member: PublicKey, passphrase: 
         return {}
     path = share_file_path(key_path, public_key)
     if not path.exists():
-        raise NodeConfigError(
+        raise ShareMissing(
             f"{path} is missing, the share of the decryption key that {address(member)} was dealt; "
             f"run: fedchain keys install-share {key_path} DEALING --genesis GENESIS"
         )

@@ -71,7 +71,7 @@ def new_genesis(
         sealed = dealing_path(path)
         genesis = found_federation(
             config,
-            Application(config),
+            Application(config, members),
             members,
             name=name,
             created_ms=time.time_ns() // 1_000_000,

@@ -43,11 +43,10 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     """
     from fedchain.crypto.address import address
     from fedchain.learning.local_sgd import LocalSgdMethod
-    from fedchain.learning.privacy.ledger import PrivacyLedger
     from fedchain.learning.privacy.releases import total_epsilon
     from fedchain.learning.registry import build_method
     from fedchain.node.config import NodeConfigError
-    from fedchain.node.ledger_file import LedgerFile, ledger_path
+    from fedchain.node.ledger_file import ledger_path, open_ledger
     from fedchain.node.run import read_genesis
     from fedchain.node.secrets_file import secrets_path
     from fedchain.node.task import learning_from_genesis
@@ -57,13 +56,13 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     method = build_method(config.method, dict(config.hyperparameters))
     if not (isinstance(method, LocalSgdMethod) and method.adds_noise):
         raise NodeConfigError(f"{genesis_path}: {config.method} adds no noise as it is set, so there is no ledger")
-    path = ledger_path(secrets_path(key, genesis.chain_id))
-    if not path.exists():
-        raise NodeConfigError(f"{path} is not there: this key has let nothing out in this federation")
+    secrets = secrets_path(key, genesis.chain_id)
+    if not ledger_path(secrets).exists() and not secrets.exists():
+        raise NodeConfigError(f"{ledger_path(secrets)} is not there: this key has let nothing out in this federation")
     owner = owner_of(key, genesis.chain_id)
     if owner not in genesis.index:
         raise NodeConfigError(f"{key} is the key of {address(owner)}, who is no member of {genesis_path}")
-    entries = PrivacyLedger(genesis.index[owner], LedgerFile(path)).entries()
+    entries = open_ledger(secrets, genesis.index[owner]).entries()
     releases = [entry.release for entry in entries]
     delta = method.privacy_delta
     totals = [total_epsilon(releases[: place + 1], delta) for place in range(len(releases))]

@@ -23,7 +23,7 @@ from fedchain.network.limits import BLAME_REJECTED, Limits
 from fedchain.node.allocator import return_large_blocks
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 from fedchain.node.core.checks import Checks
-from fedchain.node.dealing import read_share
+from fedchain.node.dealing import ShareMissing, read_share
 from fedchain.node.ending import Departure, Ending
 from fedchain.node.journal_file import JournalError, JournalFile, journal_path
 from fedchain.node.layout import CHAIN_FOLDER, TIMELINE_FILE
@@ -65,7 +65,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
 
     Raises:
         NodeConfigError: the genesis document does not fit the key, the address cannot be listened on, the journal
-            is in use, the key speaks elsewhere, or the federation encrypts and this member's share is missing.
+            is in use, or the key speaks elsewhere.
         ShareFileError: the share cannot be used.
         ChainError: the genesis document or the data folder cannot be used.
         ConfigurationError: the federation learns from own data and no task is named, or the other way round.
@@ -79,7 +79,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     if config.wait_for > len(genesis.members):
         raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
     checks = Checks(genesis, rules_of(genesis))
-    secrets = read_share(Path(config.key), genesis, key.public_key, passphrase)
+    secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)
     folder = Path(config.data)
     secure_folder(folder)
     path = journal_path(Path(config.key), genesis.chain_id)
@@ -89,6 +89,15 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     ):
         kept = Kept(checks, store, journal, folder)
         anyio.run(partial(_serve, config, genesis, key, kept, secrets, watch), backend="trio")
+
+
+def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, passphrase: str | None) -> dict[str, bytes]:
+    """What this member was dealt. Whose share is lost still takes part: others open the sums."""
+    try:
+        return read_share(Path(config.key), genesis, member, passphrase)
+    except ShareMissing as error:
+        log.warning("%s; until then this member posts, but helps to open nothing", error)
+        return {}
 
 
 def read_genesis(path: Path) -> Genesis:

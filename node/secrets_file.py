@@ -33,7 +33,7 @@ def open_secrets(path: Path, member: int, values: Mapping[str, bytes] = MappingP
         values: what else the member alone knows, by name; it stands in no file of this kind.
 
     Raises:
-        SecretMissing: the file cannot be read or written, or is damaged.
+        SecretMissing: the file cannot be read or written, others may read it, or it is damaged.
     """
     root = read_root(path, member)
     if root is None:
@@ -46,8 +46,13 @@ def read_root(path: Path, member: int) -> bytes | None:
     """Read a member's private randomness; None where none was drawn yet. Raises as `open_secrets`."""
     try:
         root = path.read_bytes() if path.exists() else None
+        mode = 0 if root is None else path.stat().st_mode & 0o777
     except OSError as error:
         raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
+    if mode & 0o077:
+        raise SecretMissing(
+            f"secrets of member {member}: {path} has mode {mode:04o}, others may read it; run: chmod 600 {path}"
+        )
     if root is not None and len(root) != ROOT_SIZE:
         raise SecretMissing(f"secrets of member {member}: {path} holds {len(root)} bytes, it must be {ROOT_SIZE}")
     return root

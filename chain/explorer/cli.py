@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.chain.exceptions import ChainError, NotFound, StoreError
+from fedchain.chain.exceptions import ChainError, NotFound, StoreCorrupt, StoreError
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain
@@ -54,8 +54,8 @@ def explorer_app(rules_of: RulesOf, serve_web: Serve, report_web: Report) -> typ
 
     @app.command()
     def verify(folder: Folder, as_json: AsJson = False) -> None:
-        """Judge every block again, from the first to the head. Exit code 1: something is invalid."""
-        with _open(folder) as explorer:
+        """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged."""
+        with _open(folder, code_of_damage=1) as explorer:
             report = explorer.verify(rules_of(explorer.genesis))
             _show(report, as_json, explorer)
         raise typer.Exit(0 if report.is_valid else 1)
@@ -189,9 +189,9 @@ def proof(
 
 
 @contextmanager
-def _open(folder: Path) -> Iterator[Explorer]:
+def _open(folder: Path, code_of_damage: int = 2) -> Iterator[Explorer]:
     """The chain in a folder, inside the boundary of every command."""
-    with _clear_errors():
+    with _clear_errors(code_of_damage):
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
         if several := _chains_in(folder):
@@ -201,8 +201,8 @@ def _open(folder: Path) -> Iterator[Explorer]:
 
 
 @contextmanager
-def _clear_errors() -> Iterator[None]:
-    """What is wrong with the request or the folder becomes one line and exit code 2."""
+def _clear_errors(code_of_damage: int = 2) -> Iterator[None]:
+    """What is wrong with the request or the folder becomes one line and exit code 2; damage, ``code_of_damage``."""
     try:
         yield
     except KeyboardInterrupt:
@@ -215,7 +215,7 @@ def _clear_errors() -> Iterator[None]:
         if isinstance(error, OSError) and error.filename is not None:
             text = f"{error.filename}: {error.strerror}"
         typer.echo(f"fedchain explorer: {' '.join(text.split())}", err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(code_of_damage if isinstance(error, StoreCorrupt) else 2) from None
 
 
 def _chains_in(folder: Path) -> list[Path]:

@@ -4,7 +4,10 @@ One round, from a founder's key to the sum::
 
     public_key, shares = deal(members=5, threshold=3, random_bytes=os.urandom)
     encryptor = Encryptor(public_key)
-    ciphertexts = encryptor.encrypt(packing.pack(integers), encryptor.randomizers(count, os.urandom))
+    plaintexts, randomizers = packing.pack(integers), encryptor.randomizers(count, os.urandom)
+    ciphertexts = encryptor.encrypt(plaintexts, randomizers)
+    statement = PlaintextStatement(public_key, chain_id, round, phase, sender, ciphertexts)
+    proof = prove_plaintexts(statement, plaintexts, randomizers, os.urandom)
     sums = add(public_key, [ciphertexts, *those_of_others])
     decryption = Decryption(public_key, chain_id, round, phase, sums)
     post = decryption.share(shares[0], sender, os.urandom)
@@ -23,6 +26,12 @@ from fedchain.crypto.threshold.encryption import decode_ciphertexts as decode_ci
 from fedchain.crypto.threshold.encryption import encode_ciphertexts as encode_ciphertexts
 from fedchain.crypto.threshold.packing import FixedPoint as FixedPoint
 from fedchain.crypto.threshold.packing import Packing as Packing
+from fedchain.crypto.threshold.plaintext_proof import PlaintextProof as PlaintextProof
+from fedchain.crypto.threshold.plaintext_proof import PlaintextStatement as PlaintextStatement
+from fedchain.crypto.threshold.plaintext_proof import are_plaintexts_known as are_plaintexts_known
+from fedchain.crypto.threshold.plaintext_proof import decode_plaintext_proof as decode_plaintext_proof
+from fedchain.crypto.threshold.plaintext_proof import plaintext_proof_size as plaintext_proof_size
+from fedchain.crypto.threshold.plaintext_proof import prove_plaintexts as prove_plaintexts
 from fedchain.crypto.threshold.public_key import KEY_BITS as KEY_BITS
 from fedchain.crypto.threshold.public_key import KeyShare as KeyShare
 from fedchain.crypto.threshold.public_key import ThresholdPublicKey as ThresholdPublicKey

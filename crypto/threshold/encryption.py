@@ -5,14 +5,15 @@ randomizer, is nearly all of the work and knows nothing of M, so it can be made 
 as well as long ones follows from the hardness of factoring (Goldreich, Rosen, "On the security of modular
 exponentiation with application to the construction of pseudorandom generators", Journal of Cryptology 2003).
 
-What it does not give: a ciphertext does not prove that its sender knows the plaintext. A member may post another's
-ciphertext again, or a multiple of it, and so weigh on the sum; what is released must bear that.
+What it does not give by itself: a ciphertext does not prove that its sender knows the plaintext, and anybody can make
+multiples and quotients of others' ciphertexts. :mod:`fedchain.crypto.threshold.plaintext_proof` proves it.
 
 Source: Damgård, Jurik, Nielsen 2010 (see :mod:`fedchain.crypto.threshold.public_key`), section 4.2.
 """
 
 from collections.abc import Sequence
 from math import factorial
+from typing import NamedTuple
 
 from gmpy2 import gcd, invert, mpz, powmod
 
@@ -21,19 +22,28 @@ from fedchain.crypto.randomness import RandomBytes, random_bits
 from fedchain.crypto.threshold.fixed_base import FixedBase
 from fedchain.crypto.threshold.public_key import ThresholdPublicKey
 
+CIPHERTEXTS_MAX = 1 << 16
+"""Most ciphertexts in a post."""
+
+
+class Randomizer(NamedTuple):
+    """What hides one plaintext; as secret as that."""
+
+    exponent: mpz
+    """r."""
+    power: mpz
+    """(h^(n^s))^r modulo n^(s+1)."""
+
 
 class Encryptor:
     """Encrypts under one public key. It costs 15 ms and 1 MiB to make, and is then used again and again."""
 
     def __init__(self, key: ThresholdPublicKey) -> None:
         self.key = key
-        self._plaintext_modulus, self._ciphertext_modulus = key.plaintext_modulus, key.ciphertext_modulus
-        self._exponent_bits = (key.key_bits + 1) // 2
-        base = powmod(key.randomizer_base, self._plaintext_modulus, self._ciphertext_modulus)
-        self._randomizer = FixedBase(base, self._ciphertext_modulus, self._exponent_bits)
-        self._inverse_factorials = [invert(factorial(k), self._ciphertext_modulus) for k in range(key.s + 1)]
+        self._exponent_bits = randomizer_bits(key.key_bits)
+        self._powers = randomizer_powers(key, self._exponent_bits)
 
-    def encrypt(self, plaintexts: Sequence[int], randomizers: Sequence[mpz]) -> list[mpz]:
+    def encrypt(self, plaintexts: Sequence[int], randomizers: Sequence[Randomizer]) -> list[mpz]:
         """Encrypt each plaintext with a randomizer of its own.
 
         Args:
@@ -45,26 +55,39 @@ class Encryptor:
         """
         if len(plaintexts) != len(randomizers):
             raise ValueError(f"{len(randomizers)} randomizers for {len(plaintexts)} plaintexts")
-        half = self._plaintext_modulus >> 1
+        key = self.key
+        half, modulus = key.plaintext_modulus >> 1, key.ciphertext_modulus
         for plaintext in plaintexts:
             if not -half <= plaintext <= half:
-                raise ValueError(f"a plaintext of {int(plaintext).bit_length()} bits is outside ± n^{self.key.s}/2")
-        modulus = self._ciphertext_modulus
-        return [self._power(m) * r % modulus for m, r in zip(plaintexts, randomizers, strict=True)]
+                raise ValueError(f"a plaintext of {int(plaintext).bit_length()} bits is outside ± n^{key.s}/2")
+        return [plaintext_power(key, m) * r.power % modulus for m, r in zip(plaintexts, randomizers, strict=True)]
 
-    def randomizers(self, count: int, random_bytes: RandomBytes) -> list[mpz]:
-        """Make ``count`` randomizers, each for one ciphertext. They are as secret as what they hide."""
-        return [self._randomizer.power(random_bits(self._exponent_bits, random_bytes)) for _ in range(count)]
+    def randomizers(self, count: int, random_bytes: RandomBytes) -> list[Randomizer]:
+        """Make ``count`` randomizers, each for one ciphertext."""
+        exponents = [random_bits(self._exponent_bits, random_bytes) for _ in range(count)]
+        return [Randomizer(exponent, self._powers.power(exponent)) for exponent in exponents]
 
-    def _power(self, plaintext: int) -> mpz:
-        """(1 + n)^M mod n^(s+1), by the binomial theorem: Σ over k ≤ s of C(M, k)·n^k."""
-        n, modulus = self.key.modulus, self._ciphertext_modulus
-        total, falling, power = mpz(1), mpz(1), mpz(1)
-        for k in range(1, self.key.s + 1):
-            falling = falling * (plaintext - k + 1) % modulus
-            power *= n
-            total += falling * self._inverse_factorials[k] * power
-        return total % modulus
+
+def randomizer_bits(key_bits: int) -> int:
+    """Bits of a randomizer's exponent: half of those of n."""
+    return (key_bits + 1) // 2
+
+
+def randomizer_powers(key: ThresholdPublicKey, exponent_bits: int) -> FixedBase:
+    """The powers of h^(n^s) modulo n^(s+1), with exponents of at most so many bits."""
+    base = powmod(key.randomizer_base, key.plaintext_modulus, key.ciphertext_modulus)
+    return FixedBase(base, key.ciphertext_modulus, exponent_bits)
+
+
+def plaintext_power(key: ThresholdPublicKey, plaintext: int) -> mpz:
+    """(1 + n)^M mod n^(s+1), by the binomial theorem: Σ over k ≤ s of C(M, k)·n^k."""
+    n, modulus = key.modulus, key.ciphertext_modulus
+    total, falling, power = mpz(1), mpz(1), mpz(1)
+    for k in range(1, key.s + 1):
+        falling = falling * (plaintext - k + 1) % modulus
+        power *= n
+        total += falling * invert(factorial(k), modulus) * power
+    return total % modulus
 
 
 def add(key: ThresholdPublicKey, summands: Sequence[Sequence[mpz]]) -> list[mpz]:

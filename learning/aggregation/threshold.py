@@ -1,10 +1,11 @@
 """Sums of class vectors that nobody can read before t members open them, and then only sums of k_min and more.
 
 Each class is encrypted by itself, so that a class can be left closed. What everybody sees is who holds which class, and
-the mean over the holders of each class that is opened. What nobody sees, unless t members conspire or the dealer kept
-the keys, is a single member's vector.
+the mean over the holders of each class that is opened. What nobody sees, unless t members conspire, all other holders
+do, or the dealer kept the keys, is a single member's vector.
 
-In the phase `update` members post ciphertexts, everybody multiplies those of each class, and the products stand beside
+In the phase `update` members post ciphertexts and prove that they know what is in them, so that nobody's post is made
+of others'; everybody multiplies those of each class, and the products stand beside
 the knowledge. In the phase `decryption_share` members post their shares of the products, all of them with one proof;
 t of them open the sums. Integers throughout, so that every machine finds the same.
 
@@ -22,18 +23,25 @@ from numpy.typing import NDArray
 
 from fedchain.crypto.exceptions import CryptoError, InvalidCiphertext, InvalidShare, InvalidThresholdKey
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.randomness import RandomBytes
+from fedchain.crypto.signatures import PublicKey
 from fedchain.crypto.threshold import (
     Decryption,
     Encryptor,
     FixedPoint,
     KeyShare,
     Packing,
+    PlaintextStatement,
     SharePost,
     ThresholdPublicKey,
     add,
+    are_plaintexts_known,
     decode_ciphertexts,
+    decode_plaintext_proof,
     decode_public_key,
     decode_share_post,
+    plaintext_proof_size,
+    prove_plaintexts,
 )
 from fedchain.crypto.threshold.public_key import MEMBERS_MAX
 from fedchain.crypto.threshold.sealing import validate_key_share
@@ -89,14 +97,18 @@ class Encryption:
     def phases(self) -> tuple[Phase, ...]:
         """Training and encrypting; then shares, of which t close the phase."""
         return (
-            Phase(UPDATE, lifetime=Lifetime.ROUND, trains=True),
+            Phase(UPDATE, lifetime=Lifetime.ROUND, trains=True, slow_to_check=True),
             Phase(OPENING, quorum=self.threshold, slow_to_check=True),
         )
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
-        """A post's classes and their ciphertexts; or a proof and shares, as one string of bytes."""
+        """A post's classes, their ciphertexts and a proof; or a proof and shares, as one string of bytes."""
         if phase.name == UPDATE:
-            return _labels(info), byte_strings("ciphertexts", self._size, -1, count_max=self._ciphertexts_max(info))
+            return (
+                _labels(info),
+                byte_strings("ciphertexts", self._size, -1, count_max=self._ciphertexts_max(info)),
+                byte_strings("proof", plaintext_proof_size(self.key_bits)),
+            )
         proof_max = 2 * self._size  # a challenge of 16 bytes, and a response of little more than a share
         return (TensorSpec("shares", (-1,), "uint8", free_max=proof_max + self._size * self._ciphertexts_max(info)),)
 
@@ -162,32 +174,44 @@ class RoundSums:
     def encrypt(self, labels: NDArray[np.int64], vectors: NDArray[np.float32], secrets: Secrets) -> Tensors:
         """Return the post of labels (n,) and vectors (n, D).
 
-        The randomness follows from what is encrypted, too: another vector in the same round has another. Raises
-        `NothingToPost` for a number beyond `magnitude_max`.
+        The randomness follows from what is encrypted, too: another vector in the same round has another, and so has
+        its proof. Raises `NothingToPost` for a number beyond `magnitude_max`.
         """
+        assert self.round.me is not None, "a member computes"
         try:
             numbers = self.point.encode(vectors)  # (n, D)
         except CryptoError as error:
             raise NothingToPost(f"member {secrets.member}, round {self.round.number}: {error}") from None
         plaintexts = [plaintext for row in numbers for plaintext in self.packing.pack(row)]
-        what = sha256(labels.astype("<i8").tobytes() + numbers.astype("<i8").tobytes()).hex()
-        random_bytes = secrets.stream("encryption", UPDATE, self.round.number, what)
+        random_bytes = self._random_bytes(
+            secrets, UPDATE, labels.astype("<i8").tobytes(), numbers.astype("<i8").tobytes()
+        )
         encryptor = _encryptor(self.key)
-        ciphertexts = encryptor.encrypt(plaintexts, encryptor.randomizers(len(plaintexts), random_bytes))
-        return {"labels": labels, "ciphertexts": self._write(ciphertexts)}  # (n,), (n m, size)
+        randomizers = encryptor.randomizers(len(plaintexts), random_bytes)
+        ciphertexts = encryptor.encrypt(plaintexts, randomizers)
+        proof = prove_plaintexts(self._known(self.round.me, ciphertexts), plaintexts, randomizers, random_bytes)
+        return {
+            "labels": labels,  # (n,)
+            "ciphertexts": self._write(ciphertexts),  # (n m, size)
+            "proof": np.frombuffer(proof.encode(self.key), dtype=np.uint8),
+        }
 
     def check_ciphertexts(self, post: Post) -> None:
-        """Raise `InvalidPayload`, which names the member, for ciphertexts that no encryption has made."""
+        """Raise `InvalidPayload`, which names the member, for ciphertexts whose contents it does not prove to know."""
         labels, rows = post.payload["labels"], post.payload["ciphertexts"]
         if (np.diff(labels) <= 0).any():
             raise InvalidPayload(f"labels: strictly ascending order expected, found {labels.tolist()}")
         expected = len(labels) * self._per_class
         if len(rows) != expected:
             raise InvalidPayload(f"ciphertexts: {expected} expected for {len(labels)} labels, found {len(rows)}")
+        member = self.round.place_of(post.sender)
         try:
-            decode_ciphertexts(self.key, rows.tobytes(), len(rows))
+            ciphertexts = decode_ciphertexts(self.key, rows.tobytes(), len(rows))
         except InvalidCiphertext as error:
-            raise InvalidPayload(f"member {self.round.place_of(post.sender)}: {error}") from None
+            raise InvalidPayload(f"member {member}: {error}") from None
+        proof = decode_plaintext_proof(self.key, post.payload["proof"].tobytes())
+        if proof is None or not are_plaintexts_known(self._known(post.sender, ciphertexts), proof):
+            raise InvalidPayload(f"member {member} does not prove that it knows what its ciphertexts hold")
 
     def add(self, posts: Sequence[Post]) -> Tensors:
         """Multiply the ciphertexts of each class: encryptions of the sums over its holders."""
@@ -222,7 +246,7 @@ class RoundSums:
             validate_key_share(self.key, share)
         except CryptoError as error:
             raise SecretMissing(f"secret '{SHARE}' of member {secrets.member}: {error}") from None
-        random_bytes = secrets.stream("encryption", OPENING, self.round.number, self.fingerprint.hex())
+        random_bytes = self._random_bytes(secrets, OPENING, self.fingerprint)
         post = self.decryption.share(share, self.round.me, random_bytes)
         return {"shares": np.frombuffer(post.encode(self.key), dtype=np.uint8)}
 
@@ -270,6 +294,18 @@ class RoundSums:
         """Hash of all that `update` left, for who must not open two things in a round."""
         sums = self.round.beside[UPDATE]
         return sha256(b"".join(sums[name].tobytes() for name in ("labels", "holders", "sums")))
+
+    def _random_bytes(self, secrets: Secrets, phase: str, *what: bytes) -> RandomBytes:
+        """The randomness of a phase. It follows from all that it is used for, so that no two statements have the same;
+        and from the member's share of the key, which is behind a passphrase where its root of randomness is not.
+        """
+        share = secrets.values.get(SHARE, b"")
+        used_for = sha256(b"".join(map(sha256, (self.key.key_id, self.round.chain_id, share, *what))))
+        return secrets.stream("encryption", phase, self.round.number, used_for.hex())
+
+    def _known(self, sender: PublicKey, ciphertexts: Sequence[mpz]) -> PlaintextStatement:
+        """What the proof in a post of `update` says."""
+        return PlaintextStatement(self.key, self.round.chain_id, self.round.number, UPDATE, sender, ciphertexts)
 
     @property
     def _may_open(self) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ K clients.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class FedAdam(FedAvg):
 
     tau: float = 1e-3
     """Degree of adaptivity: what is added to the root of the second moment."""
+
+    covered_by_dp_sgd: ClassVar[bool] = True
 
     @property
     def setup(self) -> tuple[Phase, ...]:

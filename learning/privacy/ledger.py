@@ -10,8 +10,9 @@ The records lie one after another, `RECORD_SIZE` bytes each, in two copies that 
 
     copy    4,096   check (64 hexadecimal digits), space, JSON, spaces, newline
 
-A record counts if either copy is whole. The last one may be torn, by a crash in the middle of a write that nobody was
-told to have succeeded; any other damaged one stops all releases.
+A record counts if either copy is whole. The second copy is written when the first one is durable: where there is
+nothing of it, the first may have been torn by a crash in the middle of a write that nobody was told to have succeeded.
+Any other record without a whole copy is damaged, and stops all releases.
 """
 
 from __future__ import annotations
@@ -127,8 +128,7 @@ class PrivacyLedger:
             if entry in entries:
                 return
             self._validate([*entries, entry], entry.round, budget)
-            copy = _to_copy(len(entries), entry)
-            self._disk.write(copy + copy, len(entries) * RECORD_SIZE)
+            self._append(len(entries), entry)
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all releases, in the order in which they were made. Raises `LedgerDamaged`."""
@@ -148,8 +148,7 @@ class PrivacyLedger:
         with self._locked():
             known = self._validate_adoption(entries)
             for number, entry in enumerate(entries[len(known) :], len(known)):
-                copy = _to_copy(number, entry)
-                self._disk.write(copy + copy, number * RECORD_SIZE)
+                self._append(number, entry)
 
     def epsilon(self, delta: float) -> float:
         """Return the total epsilon of all releases so far at a delta. Raises `LedgerDamaged`."""
@@ -191,18 +190,23 @@ class PrivacyLedger:
         for number, record in enumerate(_cut(data)):
             copies = [_read_copy(number, record[:COPY_SIZE]), _read_copy(number, record[COPY_SIZE:])]
             found = copies[0] or copies[1]
-            if found is None and len(data) > (number + 1) * RECORD_SIZE:
+            if found is None and len(record) > COPY_SIZE:
                 raise LedgerDamaged(
-                    f"privacy ledger of member {self._member} is damaged: record {number} is not whole and is not the "
-                    "last one; nothing noised is posted before it is put back"
+                    f"privacy ledger of member {self._member} is damaged: record {number} was written, and is not "
+                    "whole; nothing noised is posted before it is put back"
                 )
             if found is None:
                 break  # it was never finished, so nothing was sent
-            if copies[0] != copies[1]:
-                whole = _to_copy(number, found)
-                self._disk.write(whole + whole, number * RECORD_SIZE)
+            for place, copy in enumerate(copies):
+                if copy is None:
+                    self._disk.write(_to_copy(number, found), number * RECORD_SIZE + place * COPY_SIZE)
             entries.append(found)
         return entries
+
+    def _append(self, number: int, entry: Entry) -> None:
+        copy = _to_copy(number, entry)
+        for place in (0, COPY_SIZE):
+            self._disk.write(copy, number * RECORD_SIZE + place)
 
 
 def no_ledger() -> PrivacyLedger:

@@ -32,6 +32,7 @@ from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.signatures import count_valid
 from fedchain.crypto.durable import sync_folder
 from fedchain.learning.exceptions import LearningError
+from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
@@ -78,14 +79,13 @@ class Trainer:
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         from fedchain.learning.learner import Learner
-        from fedchain.learning.memory import return_large_blocks
         from fedchain.learning.payload.part_folder import PARTS, PartFolder
         from fedchain.learning.registry import use_current_folder
         from fedchain.node.ledger_file import open_ledger
         from fedchain.node.secrets_file import open_secrets
         from fedchain.node.task import learning_from_genesis
 
-        return_large_blocks()
+        return_large_blocks(TRAINING_MAPPED_SIZE)
         use_current_folder()
         self._learner = Learner(
             learning_from_genesis(genesis, data_dir, task),

@@ -23,8 +23,8 @@ import torch
 from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.learner import Contribution, Learner
-from fedchain.learning.memory import return_large_blocks
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
+from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.simulator.engine.client_state import restore_client, save_client
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, hand_over, take_over
 
@@ -261,7 +261,7 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    return_large_blocks()
+    return_large_blocks(TRAINING_MAPPED_SIZE)
     made, incoming = LastContributions(folder, PAYLOADS_SIZE_MAX), Incoming()
     while True:
         given = [_taken(call, incoming) for call in calls.get()]

@@ -4,9 +4,10 @@ FedPH's Table 3 gives 0.039 s for 384 numbers, its embeddings, and 3.37 s for 33
 ciphertext; that fits a key of 128 bits. Here 68 numbers lie in a ciphertext, with 24 bits behind the point and room for
 five summands of magnitude 4.
 
-A round: each of 5 members encrypts prototypes of 10 classes × 512 numbers, everybody multiplies the ciphertexts, each
-makes its decryption shares with a proof, each checks all five posts, and each combines three of them. Nobody takes
-another's word for anything. Each member is a process, as it is in a federation; all of them have the same two cores.
+A round: each of 5 members encrypts prototypes of 10 classes × 512 numbers and proves that it knows them, everybody
+checks all five posts and multiplies the ciphertexts, each makes its decryption shares with a proof, each checks all
+five posts, and each combines three of them. Nobody takes another's word for anything. Each member is a process, as it
+is in a federation; all of them have the same two cores.
 """
 
 import os
@@ -29,11 +30,16 @@ from fedchain.crypto.threshold import (
     FixedPoint,
     KeyShare,
     Packing,
+    PlaintextProof,
+    PlaintextStatement,
     SharePost,
     ThresholdPublicKey,
     add,
+    are_plaintexts_known,
     deal,
+    prove_plaintexts,
 )
+from fedchain.crypto.threshold.encryption import Randomizer
 from fedchain.learning.aggregation.threshold import FRACTION_BITS
 
 MEMBERS, THRESHOLD = 5, 3
@@ -65,7 +71,7 @@ def operations(dealt: Dealt, repetitions: int) -> dict[str, float]:
     packing = Packing(key.plaintext_bits, POINT.integer_max, MEMBERS)
     encryptor = Encryptor(key)
 
-    def encrypt(numbers: NDArray[np.float64], ready: list[mpz] | None = None) -> list[mpz]:
+    def encrypt(numbers: NDArray[np.float64], ready: list[Randomizer] | None = None) -> list[mpz]:
         plaintexts = packing.pack(POINT.encode(numbers))
         return encryptor.encrypt(plaintexts, ready or encryptor.randomizers(len(plaintexts), os.urandom))
 
@@ -103,8 +109,9 @@ def whole_round(dealt: Dealt) -> dict[str, float]:
             seconds[f"round: {name}, CPU"] = sum(spent for _, spent in answers)
             return [result for result, _ in answers]
 
-        posted = part("encrypt", _encrypt, everybody)
-        sums = part("add", _add, [posted] * MEMBERS)
+        posted = part("encrypt and prove", _encrypt, everybody)
+        part("verify what was encrypted", _verify_encrypted, [posted] * MEMBERS)
+        sums = part("add", _add, [[ciphertexts for ciphertexts, _ in posted]] * MEMBERS)
         posts = part("shares and proofs", _share, everybody, sums)
         part("verify", _verify, sums, [posts] * MEMBERS)
         found = part("combine", _combine, sums, [posts[:THRESHOLD]] * MEMBERS)
@@ -157,9 +164,20 @@ def _packing() -> Packing:
     return Packing(_DEALT[0].plaintext_bits, POINT.integer_max, MEMBERS)
 
 
-def _encrypt(member: int) -> list[mpz]:
+def _encrypt(member: int) -> tuple[list[mpz], PlaintextProof]:
     plaintexts = _packing().pack(POINT.encode(unit_numbers(member, CLASSES * D)))
-    return _encryptor().encrypt(plaintexts, _encryptor().randomizers(len(plaintexts), os.urandom))
+    randomizers = _encryptor().randomizers(len(plaintexts), os.urandom)
+    ciphertexts = _encryptor().encrypt(plaintexts, randomizers)
+    return ciphertexts, prove_plaintexts(_statement(member, ciphertexts), plaintexts, randomizers, os.urandom)
+
+
+def _statement(member: int, ciphertexts: list[mpz]) -> PlaintextStatement:
+    return PlaintextStatement(_DEALT[0], bytes(32), 1, "update", SENDERS[member], ciphertexts)
+
+
+def _verify_encrypted(posted: list[tuple[list[mpz], PlaintextProof]]) -> None:
+    for member, (ciphertexts, proof) in enumerate(posted):
+        assert are_plaintexts_known(_statement(member, ciphertexts), proof)
 
 
 def _add(posted: list[list[mpz]]) -> Decryption:

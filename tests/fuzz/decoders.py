@@ -332,14 +332,14 @@ def _open_threshold_key() -> Session:
 
 def _open_ciphertexts() -> Session:
     key = small_key()[0]
-    data = encode_ciphertexts(key, Encryptor(key).randomizers(3, random_source("fuzz")))
+    data = encode_ciphertexts(key, [each.power for each in Encryptor(key).randomizers(3, random_source("fuzz"))])
     return _decoder([data], lambda found: decode_ciphertexts(key, found, 3), partial(encode_ciphertexts, key))
 
 
 def _open_share_post() -> Session:
     """A post that can be read holds the right shares, or is refused."""
     key, shares = small_key()
-    ciphertexts = Encryptor(key).randomizers(3, random_source("fuzz"))
+    ciphertexts = [each.power for each in Encryptor(key).randomizers(3, random_source("fuzz"))]
     decryption = Decryption(key, bytes(32), 1, "decryption_share", ciphertexts)
     post = decryption.share(shares[0], SENDERS[0], random_source("share"))
 

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedchain.crypto.threshold import Dealing, FixedPoint, KeyShare, ThresholdPublicKey, open_share
+from fedchain.crypto.threshold import (
+    Dealing,
+    Encryptor,
+    FixedPoint,
+    KeyShare,
+    PlaintextStatement,
+    ThresholdPublicKey,
+    open_share,
+    prove_plaintexts,
+)
 from fedchain.learning.aggregation.threshold import FRACTION_BITS, PUBLIC_KEY, SHARE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
@@ -201,8 +210,9 @@ def test_fewer_shares_than_the_threshold_open_nothing() -> None:
 
 def test_shares_for_other_sums_are_refused_by_the_name_of_their_member() -> None:
     game, other = Game(task()), Game(task(), b"\x08" * 32)
+    posts = game.posts("update", 1)
     for each in (game, other):
-        each.close("update", 1, each.posts("update", 1))
+        each.close("update", 1, posts)
     assert game.known == other.known
     elsewhere = other.posts("decryption_share", 1, [2])[0][1]
     good = game.posts("decryption_share", 1, [2])[0][1]
@@ -244,49 +254,69 @@ def test_a_number_too_large_to_be_encrypted_names_its_member() -> None:
         game.learner.contribute(1, "update", 1, b"")
 
 
-def test_a_liar_beyond_the_bounds_moves_a_sum_to_its_bound_and_the_federation_goes_on() -> None:
-    game, liar = Game(task("Dfpl", contributors_min=1)), Game(task("Dfpl", contributors_min=1, magnitude_max=2.0**16))
-    posts = dict(game.posts("update", 1))
-    honest = game.read("update", posts[SENDERS[0]])
-    sums = liar.rules.method._encryption.of(liar.rules._round(1, b""))  # type: ignore[attr-defined]
-    huge = np.full((len(honest["labels"]), liar.rules.info.embedding_size), 2.0**16, np.float32)
-    lie = dict(sums.encrypt(honest["labels"], huge, secrets_of(0)))
-    wanted = len(honest["ciphertexts"])
-    rows = np.concatenate([lie["ciphertexts"]] * (1 + wanted // len(lie["ciphertexts"])))[:wanted]
-    posts[SENDERS[0]] = encode({"labels": honest["labels"], "ciphertexts": rows.copy()})
-    game.rules.check("update", SENDERS[0], 1, b"", posts[SENDERS[0]])
-    game.close("update", 1, sorted(posts.items()))
-    game.close("decryption_share", 1, game.posts("decryption_share", 1))
-    known = game.rules.read_knowledge(game.known)
-    assert known is not None
-    assert np.isfinite(known["prototypes"]).all()
-    assert (np.abs(known["prototypes"]) <= 1024.0).all()
-    assert game.play(2)
+def proven(game: Game, member: int, labels: np.ndarray, plaintexts: Sequence[int]) -> bytes:
+    """A post of any plaintexts by somebody who knows them."""
+    key, source = dealing().public_key, random_source(f"liar {member}")
+    encryptor = Encryptor(key)
+    randomizers = encryptor.randomizers(len(plaintexts), source)
+    ciphertexts = encryptor.encrypt(plaintexts, randomizers)
+    statement = PlaintextStatement(key, game.chain_id, 1, "update", SENDERS[member], ciphertexts)
+    proof = prove_plaintexts(statement, plaintexts, randomizers, source).encode(key)
+    rows = write_integers(map(int, ciphertexts), key.ciphertext_size)
+    return encode({"labels": labels, "ciphertexts": rows, "proof": np.frombuffer(proof, dtype=np.uint8)})
 
 
-@pytest.mark.parametrize("kind", ["any unit", "one", "minus one", "inverse", "copy"])
-def test_whatever_units_a_member_posts_no_mean_is_beyond_its_bound(kind: str) -> None:
-    game, modulus = Game(task(contributors_min=1)), int(dealing().public_key.ciphertext_modulus)
+@pytest.mark.parametrize("kind", ["beyond all digits", "zero", "largest", "smallest", "powers"])
+def test_whatever_a_member_encrypts_no_mean_is_beyond_its_bound_and_the_federation_goes_on(kind: str) -> None:
+    game, half = Game(task(contributors_min=1)), int(dealing().public_key.plaintext_modulus) // 2
     posts = dict(game.posts("update", 1))
-    honest = game.read("update", posts[SENDERS[0]])
-    copied = read_integers(honest["ciphertexts"])
-    made = {
-        "any unit": [pow(3, 7 + place, modulus) * 5 % modulus for place in range(len(copied))],  # beyond all digits
-        "one": [1] * len(copied),
-        "minus one": [modulus - 1] * len(copied),
-        "inverse": [pow(number, -1, modulus) for number in copied],
-        "copy": copied,
-    }
-    rows = write_integers(made[kind], dealing().public_key.ciphertext_size)
-    posts[SENDERS[1]] = encode({"labels": honest["labels"], "ciphertexts": rows})
+    honest = game.read("update", posts[SENDERS[1]])
+    places = range(len(honest["ciphertexts"]))
+    lie = {
+        "beyond all digits": [half - 3**place for place in places],
+        "zero": [0 for _ in places],
+        "largest": [half for _ in places],
+        "smallest": [-half for _ in places],
+        "powers": [2 ** (7 * place) for place in places],
+    }[kind]
+    posts[SENDERS[1]] = proven(game, 1, honest["labels"], lie)
     game.rules.check("update", SENDERS[1], 1, b"", posts[SENDERS[1]])
     game.close("update", 1, sorted(posts.items()))
     game.close("decryption_share", 1, game.posts("decryption_share", 1))
     known = game.rules.read_knowledge(game.known)
     assert known is not None
     bound, largest = 16.0, np.abs(known["prototypes"]).max()
-    assert largest == bound if kind == "any unit" else largest <= 1.0
+    assert largest <= 1.0 if kind == "zero" else largest <= bound
+    assert largest == bound or kind != "beyond all digits"
     assert game.play(2)
+
+
+def test_nobody_posts_what_is_made_of_others_ciphertexts() -> None:
+    """Who could post A over the product of all others' would have the sum opened as twice A's vector."""
+    game, key = Game(task()), dealing().public_key
+    modulus = int(key.ciphertext_modulus)
+    posts = dict(game.posts("update", 1))
+    victim, own = game.read("update", posts[SENDERS[0]]), game.read("update", posts[SENDERS[4]])
+    theirs = read_integers(victim["ciphertexts"])
+    blinded = [
+        number * int(each.power) % modulus
+        for number, each in zip(theirs, Encryptor(key).randomizers(len(theirs), random_source("blind")), strict=True)
+    ]
+    for made in (
+        theirs,
+        blinded,
+        [pow(number, -1, modulus) for number in theirs],
+        [pow(n, 2, modulus) for n in blinded],
+    ):
+        for proof in (victim["proof"], own["proof"]):
+            rows = write_integers(made, key.ciphertext_size)
+            lie = encode({"labels": victim["labels"], "ciphertexts": rows, "proof": proof})
+            found = game.refused("update", 4, lie)
+            assert found == "member 4 does not prove that it knows what its ciphertexts hold"
+    assert game.refused("update", 4, posts[SENDERS[0]]).startswith("member 4 does not prove"), "as it is"
+    assert game.refused("update", 0, posts[SENDERS[0]], number=2).startswith("member 0 does not prove"), "a round later"
+    other = Game(task(), b"\x08" * 32)
+    assert other.refused("update", 0, posts[SENDERS[0]]).startswith("member 0 does not prove"), "in another federation"
 
 
 def test_a_member_opens_nothing_that_was_not_added_up_or_by_too_few() -> None:
@@ -327,7 +357,8 @@ def test_what_is_encrypted_again_after_a_crash_is_the_same_and_other_numbers_hav
     game = Game(task())
     first = game.learner.contribute(1, "update", 1, b"").payload
     assert game.start().contribute(1, "update", 1, b"").payload == first
-    sums = game.rules.method._encryption.of(game.rules._round(1, b""))  # type: ignore[attr-defined]
+    round_of_1 = replace(game.rules._round(1, b""), me=SENDERS[1])
+    sums = game.rules.method._encryption.of(round_of_1)  # type: ignore[attr-defined]
     labels, vectors = np.array([0]), np.zeros((1, 32), np.float32)
     moved = vectors.copy()
     moved[0, 0] = 0.5
@@ -357,6 +388,16 @@ def test_a_share_that_is_missing_or_another_s_is_said_to_be() -> None:
         with pytest.raises(SecretMissing, match=message):
             learner.contribute(2, "decryption_share", 1, game.known)
         assert learner.checkpoint(2) == before, "it has opened nothing"
+
+
+def test_who_reads_the_root_of_randomness_alone_cannot_repeat_what_was_drawn_from_it() -> None:
+    """It is stored without a passphrase; the nonce of a proof would give the member's share of the key away."""
+    game = Game(task())
+    sums = game.rules.method._encryption.of(game.rules._round(1, b""))  # type: ignore[attr-defined]
+    whole, root = secrets_of(1), Secrets(1, secrets_of(1).root)
+    drawn = {sums._random_bytes(secrets, phase, b"what")(32) for secrets in (whole, root) for phase in ("a", "b")}
+    assert len(drawn) == 4
+    assert sums._random_bytes(whole, "a", b"what")(32) in drawn, "the same for the same"
 
 
 def test_shares_are_in_no_post_and_no_checkpoint() -> None:

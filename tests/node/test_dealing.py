@@ -97,18 +97,22 @@ def test_a_share_is_protected_as_its_key_is_also_after_the_passphrase_changed(
         read_share(own, genesis, member, "first")
 
 
-def test_a_node_without_its_share_says_which_file_and_which_command(tmp_path: Path, genesis: Genesis) -> None:
+def test_a_node_without_its_share_says_which_file_and_which_command_and_starts(
+    tmp_path: Path, genesis: Genesis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     own = tmp_path / "key.pem"
     MEMBERS[0].save(own, None)
     config = NodeConfig(genesis=str(tmp_path / "genesis"), key=str(own), data=str(tmp_path / "data"))
-    with pytest.raises(NodeConfigError) as caught:
-        run_node(config, MEMBERS[0])
+    started = list[object]()
+    monkeypatch.setattr("anyio.run", lambda serve, **_: started.append(serve))
+    run_node(config, MEMBERS[0])
+    assert len(started) == 1
     missing = share_file_path(own, public_key_of(genesis))
-    assert str(caught.value) == (
+    said = (
         f"{missing} is missing, the share of the decryption key that {address(MEMBERS[0].public_key)} was dealt; "
         f"run: fedchain keys install-share {own} DEALING --genesis GENESIS"
     )
-    assert not (tmp_path / "data" / "chain").exists()
+    assert caplog.messages == [f"{said}; until then this member posts, but helps to open nothing"]
 
 
 def test_another_federation_s_shares_are_refused(tmp_path: Path, genesis: Genesis) -> None:
@@ -150,9 +154,17 @@ def test_a_federation_that_encrypts_nothing_has_no_dealing(tmp_path: Path) -> No
         read_dealing(dealing_path(tmp_path / "genesis"), plain)
 
 
-def test_a_threshold_beyond_the_members_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("decryption_threshold=4", "decryption_threshold is 4 of 3 members, of at most 256"),
+        ("contributors_min=4", "contributors_min is 4, of 3 members"),
+    ],
+)
+def test_more_than_there_are_members_is_refused_before_anything_is_written(
+    tmp_path: Path, setting: str, said: str
+) -> None:
     members = [word for key in MEMBERS for word in ("--member", address(key.public_key))]
-    settings = ("--method", METHOD, "--set", "encryption=threshold", "--set", "decryption_threshold=4")
-    said = refused("genesis", "new", tmp_path / "genesis", *members, *settings)
-    assert said == "decryption_threshold is 4 of 3 members, of at most 256"
+    settings = ("--method", METHOD, "--set", "encryption=threshold", "--set", setting)
+    assert refused("genesis", "new", tmp_path / "genesis", *members, *settings) == said
     assert list(tmp_path.iterdir()) == []

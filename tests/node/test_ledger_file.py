@@ -113,6 +113,11 @@ def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
     assert (run.exit_code, "this key has let nothing out" in run.stderr) == (2, True)
     keys(2)[1].save(key)
+    secrets.write_bytes(bytes(32))
+    secrets.chmod(0o600)
+    run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
+    assert (run.exit_code, "privacy is gone; put it back" in run.stderr) == (2, True)
+    secrets.unlink()
     for number in (1, 2):
         open_ledger(secrets, 1).charge(Entry(number, "update", "ab", Release("prototypes", 8.0, 2.0)), FREE)
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
@@ -126,7 +131,10 @@ def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
     ledger = ledger_path(secrets)
     ledger.write_bytes(bytes(COPY_SIZE) * 2 + ledger.read_bytes()[RECORD_SIZE:])
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
-    assert (run.exit_code, "ledger of member 1 is damaged: record 0 is not whole" in run.stderr) == (2, True)
+    assert (run.exit_code, "ledger of member 1 is damaged: record 0 was written, and is not whole" in run.stderr) == (
+        2,
+        True,
+    )
     key.unlink()
     JournalFile.open(journal_path(key, chain_id), chain_id, keys(2)[0].public_key).close()
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])

@@ -23,12 +23,16 @@ def test_it_is_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "key.secrets"
     open_secrets(path, 0)
     assert path.stat().st_mode & 0o077 == 0
+    path.chmod(0o640)
+    with pytest.raises(SecretMissing, match=f"secrets of member 0: .* has mode 0640, .*; run: chmod 600 {path}"):
+        open_secrets(path, 0)
 
 
 @pytest.mark.parametrize("data", [b"", bytes(ROOT_SIZE - 1), bytes(ROOT_SIZE + 1)])
 def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "key.secrets"
     path.write_bytes(data)
+    path.chmod(0o600)
     with pytest.raises(SecretMissing, match=f"secrets of member 2: .* holds {len(data)} bytes, it must be 32"):
         open_secrets(path, 2)
     assert path.read_bytes() == data

@@ -1,19 +1,22 @@
-"""``python -m tests.soak forgeries``: decryption shares forged in every way are refused, and their authors blamed."""
+"""``python -m tests.soak forgeries``: decryption shares, and posts made of others' ciphertexts, forged in every way."""
 
 import argparse
 
+from tests.crypto.threshold import test_plaintext_proof, test_share_proof
 from tests.crypto.threshold.dealt import full_key, small_key
-from tests.crypto.threshold.test_share_proof import refusals
 
 
 def main() -> None:
-    """Forge shares of short keys, and of the default length; the first one that is taken ends it with an error."""
+    """Forge with short keys and with those of 2048 bits. The first share that is taken ends it with an error."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak forgeries", description=__doc__)
-    parser.add_argument("--short", type=int, default=10_000, help="shares of short keys")
-    parser.add_argument("--full", type=int, default=200, help="shares of 2048 bits")
+    parser.add_argument("--short", type=int, default=10_000, help="of each kind, with short keys")
+    parser.add_argument("--full", type=int, default=200, help="of each kind, with 2048 bits")
     given = parser.parse_args()
-    print(f"{refusals(small_key(), given.short):,} forged shares of short keys refused and blamed", flush=True)
-    print(f"{refusals(full_key(), given.full):,} of 2048 bits", flush=True)
+    for length, dealt, count in (("short keys", small_key(), given.short), ("2048 bits", full_key(), given.full)):
+        print(f"{length}: {test_share_proof.refusals(dealt, count):,} forged shares refused and blamed", flush=True)
+        print(
+            f"{length}: {test_plaintext_proof.refusals(dealt, count):,} of {count:,} forged posts refused", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -18,12 +18,17 @@ from fedchain.crypto.threshold import (
     Encryptor,
     KeyShare,
     Packing,
+    PlaintextStatement,
+    ThresholdPublicKey,
     add,
+    are_plaintexts_known,
     decode_ciphertexts,
+    decode_plaintext_proof,
     decode_public_key,
     decode_share_post,
     encode_ciphertexts,
     open_share,
+    prove_plaintexts,
 )
 from fedchain.crypto.threshold.sealing import seal_shares
 from tests.crypto.threshold.dealt import SENDERS, SIGNING_KEYS, random_source, small_key
@@ -39,8 +44,10 @@ def vector(s: int) -> dict[str, Any]:
     """One of everything under one key, in hexadecimal where it is bytes or long."""
     key, shares = small_key(s)
     encryptor = Encryptor(key)
-    lists = [
-        encryptor.encrypt(row, encryptor.randomizers(len(row), random_source(f"vector/{i}")))
+    randomizers = [encryptor.randomizers(len(row), random_source(f"vector/{i}")) for i, row in enumerate(PLAINTEXTS)]
+    lists = [encryptor.encrypt(row, each) for row, each in zip(PLAINTEXTS, randomizers, strict=True)]
+    proofs = [
+        prove_plaintexts(_statement(key, i, lists[i]), row, randomizers[i], random_source(f"vector proof/{i}"))
         for i, row in enumerate(PLAINTEXTS)
     ]
     decryption = Decryption(key, CHAIN_ID, ROUND, PHASE, add(key, lists))
@@ -54,6 +61,7 @@ def vector(s: int) -> dict[str, Any]:
         "plaintexts": [[str(number) for number in row] for row in PLAINTEXTS],
         "randomness": [random_source(f"vector/{i}")(4 * key.key_bits // 16).hex() for i in range(2)],
         "ciphertexts": [encode_ciphertexts(key, each).hex() for each in lists],
+        "proofs": [proof.encode(key).hex() for proof in proofs],
         "chain_id": CHAIN_ID.hex(),
         "round": ROUND,
         "phase": PHASE,
@@ -79,12 +87,42 @@ def test_everything_is_read_as_the_vectors_say(case: dict[str, Any]) -> None:
     ):
         opened = open_share(key, bytes.fromhex(sealed), index, PrivateKey(bytes.fromhex(seed)))
         assert opened == KeyShare(index, mpz(int(secret, 16)))
+    for place, (encoded, encoded_proof) in enumerate(zip(case["ciphertexts"], case["proofs"], strict=True)):
+        proof = decode_plaintext_proof(key, bytes.fromhex(encoded_proof))
+        assert proof is not None
+        assert are_plaintexts_known(_statement(key, place, decode_ciphertexts(key, bytes.fromhex(encoded), 4)), proof)
     sums = decode_ciphertexts(key, bytes.fromhex(case["sums"]), 4)
     decryption = Decryption(key, bytes.fromhex(case["chain_id"]), case["round"], case["phase"], sums)
     posts = [
         decode_share_post(key, bytes.fromhex(data), 4, i, SENDERS[i - 1]) for i, data in enumerate(case["posts"], 1)
     ]
     assert [str(number) for number in decryption.decrypt(posts).plaintexts] == case["decrypted"]
+
+
+@pytest.mark.parametrize("case", VECTORS)
+def test_a_second_implementation_takes_the_same_proofs_of_known_plaintexts(case: dict[str, Any]) -> None:
+    data = bytes.fromhex(case["public_key"])
+    bits, s = int.from_bytes(data[:2]), data[2]
+    n, h = numbers(data[7 : 7 + bits // 4], bits // 8)
+    modulus, size = n ** (s + 1), ((n ** (s + 1)).bit_length() + 7) // 8
+    for place, (encoded, proof) in enumerate(
+        zip(map(bytes.fromhex, case["ciphertexts"]), map(bytes.fromhex, case["proofs"]), strict=True)
+    ):
+        occasion = case["round"].to_bytes(8) + len(b"update").to_bytes(2) + (4).to_bytes(4) + b"update"
+        sender = PrivateKey(bytes.fromhex(case["seeds"][place])).public_key
+        known = bytes.fromhex(case["key_id"] + case["chain_id"])
+        digest = hashlib.sha256(b"fedchain/2/known-plaintexts/" + known + occasion + sender + encoded).digest()
+        e, y, z = (
+            proof[:16],
+            int.from_bytes(proof[16 : 16 + bits * s // 8]),
+            int.from_bytes(proof[16 + bits * s // 8 :]),
+        )
+        assert z.bit_length() <= bits // 2 + 128 + 17 + 128 + 1
+        a = pow(1 + n, y, modulus) * pow(h, n**s * z, modulus) % modulus
+        stream = hashlib.shake_256(b"fedchain/2/plaintext-coefficients/" + e).digest(16 * 4)
+        for weight, c in zip(numbers(stream, 16), numbers(encoded, size), strict=True):
+            a = a * pow(c, -weight, modulus) % modulus
+        assert hashlib.sha256(b"fedchain/2/plaintext-challenge/" + digest + a.to_bytes(size)).digest()[:16] == e
 
 
 @pytest.mark.parametrize("case", VECTORS)
@@ -121,6 +159,10 @@ def test_packed_numbers_look_as_the_vectors_say() -> None:
     assert (packing.digit_bits, packing.numbers_per_plaintext) == (10, 31)
     row = np.array([100, -100, 0, 1, -1], dtype=np.int64)
     assert packing.pack(row) == [100 - 100 * 2**10 + 2**30 - 2**40]
+
+
+def _statement(key: ThresholdPublicKey, place: int, ciphertexts: list[mpz]) -> PlaintextStatement:
+    return PlaintextStatement(key, CHAIN_ID, ROUND, "update", SENDERS[place], ciphertexts)
 
 
 def numbers(data: bytes, size: int) -> list[int]:

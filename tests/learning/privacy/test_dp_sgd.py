@@ -172,16 +172,30 @@ def test_methods_that_post_more_than_it_covers_refuse_it(method: str) -> None:
         config(method, **NOISE).validate()
 
 
-def test_a_method_that_overrides_update_must_say_that_it_is_covered() -> None:
-    class Other(FedAvg):
-        def update(self, client: Client, round: Any) -> Any:
-            return self.post_model(client)
+class Updates(FedAvg):
+    def update(self, client: Client, round: Any) -> Any:
+        return self.post_model(client)
 
-    class Renamed(FedAvg):
-        pass
 
-    with pytest.raises(ConfigurationError, match="DP-SGD does not cover all that Other posts"):
-        Other(gradient_noise=1.0)
+class Posts(FedAvg):
+    def post_model(self, client: Client) -> Any:
+        return super().post_model(client) | {"fc.bias": client.train_images.mean(0).numpy()}
+
+
+class Corrects(FedAvg):
+    def correction(self, client: Client) -> Any:
+        return lambda gradient, parameters: gradient + client.train_images.mean()
+
+
+class Renamed(FedAvg):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Updates, Posts, Corrects])
+def test_a_method_that_decides_anew_what_is_posted_must_say_that_it_is_covered(kind: type[FedAvg]) -> None:
+    with pytest.raises(ConfigurationError, match=f"DP-SGD does not cover all that {kind.__name__} posts"):
+        kind(gradient_noise=1.0)
+    assert kind().gradient_noise == 0
     assert Renamed(gradient_noise=1.0).adds_noise
 
 

@@ -71,18 +71,30 @@ def test_one_copy_is_enough_and_the_other_is_written_again(copy: int) -> None:
     assert disk.read() == whole
 
 
-def test_a_damaged_record_before_the_last_stops_everything() -> None:
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_damaged_record_stops_everything_also_the_last_one(number: int) -> None:
     disk = filled(3)
     for copy in (0, 1):
-        disk.write(b"\0", 1 * RECORD_SIZE + copy * COPY_SIZE + 70)
-    with pytest.raises(LedgerDamaged, match="member 3 is damaged: record 1 is not whole and is not the last one"):
+        disk.write(b"\0", number * RECORD_SIZE + copy * COPY_SIZE + 70)
+    with pytest.raises(LedgerDamaged, match=f"member 3 is damaged: record {number} was written, and is not whole"):
         PrivacyLedger(3, disk).charge(entry(9), UNLIMITED)
 
 
-def test_a_record_in_anothers_place_is_none() -> None:
+def test_a_record_in_anothers_place_is_damage() -> None:
     disk = filled(2)
     disk.write(disk.read()[:RECORD_SIZE], RECORD_SIZE)
-    assert len(PrivacyLedger(3, disk).entries()) == 1
+    with pytest.raises(LedgerDamaged, match="record 1"):
+        PrivacyLedger(3, disk).entries()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, COPY_SIZE - 1])
+def test_a_first_copy_that_was_never_finished_counts_nothing(size: int) -> None:
+    disk, torn = filled(2), filled(3).read()[2 * RECORD_SIZE :][:size]
+    disk.write(torn, 2 * RECORD_SIZE)
+    ledger = PrivacyLedger(3, disk)
+    assert len(ledger.entries()) == 2
+    ledger.charge(entry(3), UNLIMITED)
+    assert disk.read() == filled(3).read()
 
 
 def test_a_client_without_one_lets_nothing_out() -> None:
