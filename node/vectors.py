@@ -81,7 +81,7 @@ def _encrypted_round() -> dict[str, Any]:
     )
     holds = (([0, 1, 3], 0.25), ([0, 1], -0.5), ([0], 1 / 3))
     updates = [
-        encryption.of(begun).encrypt(
+        encryption.of(replace(begun, me=members[member])).encrypt(
             np.array(labels), np.outer(np.array(labels) - 1.5, first * np.arange(9)).astype(np.float32), drawn[member]
         )
         for member, (labels, first) in enumerate(holds)
