@@ -21,7 +21,7 @@ from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
-from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as
+from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import NO_CHAIN, Post, Round, Tensors
@@ -120,8 +120,15 @@ class Application:
         """
         which, round = self._phases[phase], self._round(round_number, knowledge)
         post = self._read(which, sender, payload, round_number)
-        check_manifest(post.payload, self._kinds.get(phase, {}), self.method.parts_bytes_max)
+        self._check_parts(post.payload, phase)
         self.method.check(which, post, round)
+
+    def _check_parts(self, payload: Tensors, phase: str) -> None:
+        kinds = self._kinds.get(phase, {})
+        check_manifest(payload, kinds, self.method.parts_bytes_max)
+        for place, ref in enumerate(listed(payload, kinds)):
+            if not self.method.may_read(ref.kind, ref.reader):
+                raise InvalidPayload(f"parts[{place}]: kind {ref.kind} is not for reader {ref.reader}")
 
     def lists_parts(self, phase: str) -> bool:
         """Whether posts of the phase list parts."""
@@ -149,6 +156,8 @@ class Application:
         for ref in listed_as(decode(payload, self._payload_specs[phase]), kinds, part_hash):
             if len(data) != ref.size:
                 raise InvalidPayload(f"part: {ref.size} bytes listed, found {len(data)}")
+            if (found := unpacked_size(data)) != ref.unpacked:
+                raise InvalidPayload(f"part: {ref.unpacked} bytes listed when unpacked, it says {found}")
             decode_part(data, kinds[ref.kind])
 
     def is_slow_to_check(self, phase: str) -> bool:

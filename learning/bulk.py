@@ -82,7 +82,7 @@ class PartAccess:
             self._store.write(part_hash, data)
         except OSError as error:
             raise ConfigurationError(f"part {part_hash.hex()} of {len(data)} bytes cannot be kept: {error}") from error
-        self.written.append(PartRef(part_hash, len(data), kind, reader))
+        self.written.append(PartRef(part_hash, len(data), kind, reader, unpacked=len(document)))
         return self.written[-1]
 
     def read(self, ref: PartRef) -> Tensors:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS, POOLED_MODELS, DatasetInfo
+from fedchain.learning.datasets.catalogue import DATASETS, FROZEN_MODELS, POOLED_MODELS, SPLIT_MODELS, DatasetInfo
 from fedchain.learning.exceptions import ConfigurationError, unknown_name
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method, load_method, locate_method
 
@@ -76,8 +76,8 @@ class LearningConfig:
     """Where members have different models: the shapes of the others, in the order in which clients take them."""
 
     model: str = "auto"
-    """Model: one that takes the data set's examples (`fedchain data` lists them), auto for the usual one, or several
-    joined by +, which clients take in turn, for methods that exchange no parameters."""
+    """Model: one that takes the data set's examples (`fedchain data` lists them), auto for the first of them that the
+    method takes, or several joined by +, which clients take in turn, for methods that exchange no parameters."""
 
     classes: int = 0
     """Classes that take part: the data set's first so many; 0: all of them."""
@@ -174,16 +174,17 @@ class LearningConfig:
         info = self.dataset_info
         for name in self.model.split("+"):
             _validate_choice("model", name, _MODELS)
-        for name in self.model_names:
+        named = [name for name in self.model.split("+") if name != "auto"]
+        for name in named:
             if name not in info.models:
                 fitting = ", ".join(info.models)
                 raise ConfigurationError(f"model '{name}' does not fit {self.dataset} images; use {fitting}")
-        if len(self.model_names) > 1 and not load_method(self.method).mixes_models:
+        if "+" in self.model and not load_method(self.method).mixes_models:
             raise ConfigurationError(f"{self.method} averages parameters, which {self.model} do not have in common")
         if self.partition == "by-source" and not info.sources:
             known = ", ".join(name for name, other in DATASETS.items() if other.sources)
             raise ConfigurationError(f"{self.dataset} does not say where its examples come from, as {known} do")
-        if self.augmentation != "none" and not FROZEN_MODELS.isdisjoint(self.model_names):
+        if self.augmentation != "none" and not FROZEN_MODELS.isdisjoint(named):
             raise ConfigurationError(
                 f"augmentation {self.augmentation} is not for {self.model}: its backbone looks once"
             )
@@ -202,7 +203,7 @@ class LearningConfig:
             if (shapes.classes, shapes.input_shape) != (info.classes, None):
                 found = f"{shapes.classes} classes and examples of shape {shapes.input_shape}"
                 raise ConfigurationError(f"shapes are of {found}, but {self.dataset} has {info.classes} and its own")
-        stated, models = 1 + len(self.more_shapes), len(self.model_names)
+        stated, models = 1 + len(self.more_shapes), len(self.model.split("+"))
         if self.more_shapes and (self.shapes is None or stated != models):
             raise ConfigurationError(f"more_shapes are of {stated - 1} models beside the first, but there are {models}")
 
@@ -261,7 +262,14 @@ class LearningConfig:
     @property
     def model_names(self) -> tuple[str, ...]:
         """The models in use, with 'auto' resolved; `architecture_of` says who takes which."""
-        return tuple(DATASETS[self.dataset].models[0] if name == "auto" else name for name in self.model.split("+"))
+        return tuple(self._usual_model() if name == "auto" else name for name in self.model.split("+"))
+
+    def _usual_model(self) -> str:
+        method, models = load_method(self.method), DATASETS[self.dataset].models
+        if method.needs_split or method.needs_pooling:
+            fitting = SPLIT_MODELS if method.needs_split else POOLED_MODELS
+            return next((name for name in models if name in fitting), models[0])
+        return models[0]
 
     def model_of(self, member: int) -> str:
         """Return the name of a member's model."""

@@ -119,6 +119,7 @@ class DistillationMethod(LocalSgdMethod):
     cross-entropy alone, as FedGKT's published code in round 1) or zeros (a uniform teacher)."""
 
     mixes_models: ClassVar[bool] = True
+    needs_split: ClassVar[bool] = True
 
     aggregator: ClassVar[str] = "dedicated"
     """How the aggregator is chosen, unless the federation says otherwise."""
@@ -198,6 +199,12 @@ class DistillationMethod(LocalSgdMethod):
             features = TensorSpec("features", (-1, *info.feature_shape), self.precision, rows)
             return {"examples": (features, logits), "late labels": (labels,)}
         return {"answers": (logits,), "server": _SERVER_SPEC}
+
+    def may_read(self, kind: str, reader: int) -> bool:
+        """What clients send is for the aggregator, its answers are for one client each."""
+        if kind == "server":
+            return reader == NEXT_AGGREGATOR
+        return reader >= 0 if kind == "answers" else reader == AGGREGATOR
 
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """Nothing but lists of parts."""

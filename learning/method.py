@@ -99,6 +99,9 @@ class Method(ABC):
     asked for each model, and `Post.info` says which), and what a phase leaves behind, or lists by reference, must be of
     one form for all. What the models must have in common all the same, `validate_together` says."""
 
+    needs_split: ClassVar[bool] = False
+    """Whether it works on models alone that are cut behind their first layers."""
+
     needs_pooling: ClassVar[bool] = False
     """Whether a model must end with a mean over the pixels, and let something else take that mean's place."""
 
@@ -145,7 +148,11 @@ class Method(ABC):
         return {}
 
     parts_bytes_max: ClassVar[int] = 2**30
-    """Bytes of all parts that one post lists, at most: whoever reads them has to fetch and keep them."""
+    """Bytes of all parts that one post lists, unpacked, at most: who reads them has to fetch, keep and hold them."""
+
+    def may_read(self, kind: str, reader: int) -> bool:
+        """Whether a part of a kind may be for this reader: the place of a member, or one of `payload/bulk.py`."""
+        return True
 
     @abstractmethod
     def aggregate(self, phase: Phase, round: Round) -> Tensors:

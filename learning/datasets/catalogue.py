@@ -49,7 +49,7 @@ class DatasetInfo:
     """Test examples."""
 
     models: tuple[str, ...]
-    """Built-in models that take such examples; 'auto' means the first one."""
+    """Built-in models that take such examples; 'auto' means the first one that the method can work with."""
 
     reader: str
     """What reads the files: 'module:function'."""
@@ -108,6 +108,9 @@ _SPLIT = ("resnet2-56", "resnet4-56", "resnet8-56", "resnet10-56", "resnet12-56"
 
 _SPLIT_MLPS = ("split-mlp-1", "split-mlp-2", "split-mlp-3")
 """Networks for 64 numbers, cut behind their first layer."""
+
+SPLIT_MODELS = frozenset((*_SPLIT, *_SPLIT_MLPS))
+"""Models that are cut behind their first layer."""
 
 _FOR_32X32 = ("resnet18", "resnet18-200", "fixup-resnet9", "logistic", *_POOLED, *_SPLIT, *_FROZEN)
 """Networks of the papers for small colour images, and the model that takes all there is."""

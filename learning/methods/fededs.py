@@ -187,19 +187,26 @@ class FedEds(FedAvg):
         return round.bulk.manifest()
 
     def update(self, client: Client, round: Round) -> Tensors:
-        """Algorithm 2: take E_t times the base's steps from the common model, and post what the base posts."""
+        """Algorithm 2: take E_t times the base's steps from the common model, and post what the base posts.
+
+        Where the steps diverge with others' encrypted data, which anybody can make up, they are taken again without.
+        """
+        from fedchain.learning.models.vectors import read_state, write_state
         from fedchain.learning.training import train
 
         correct = self.rule.correction(client)
         times = self.epochs_in(round.number)
-        train(
-            client,
-            self.loss,
-            _longer(self.schedule, times),
-            round.number,
-            correct=correct,
-            given=self._others(client, round),
-        )
+        schedule, others = _longer(self.schedule, times), self._others(client, round)
+        before, drawn, steps = read_state(client.model), client.generator.get_state(), client.steps
+        try:
+            train(client, self.loss, schedule, round.number, correct=correct, given=others)
+        except TrainingDiverged:
+            if others is None:
+                raise
+            write_state(client.model, before)
+            client.generator.set_state(drawn)
+            client.steps = steps
+            train(client, self.loss, schedule, round.number, correct=correct)
         posted = self.rule.post_model(client)
         if self.nova_step == "printed":
             assert isinstance(self.rule, FedNova)
@@ -240,6 +247,10 @@ class FedEds(FedAvg):
         if phase != ENCRYPT:
             return {}
         return {"encrypted": encrypted_spec(info.classes, self.pixel_type)}
+
+    def may_read(self, kind: str, reader: int) -> bool:
+        """Encrypted data are for everybody."""
+        return reader == EVERYBODY
 
     def epochs_in(self, number: int) -> int:
         """Return E_t of a round."""

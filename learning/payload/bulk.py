@@ -34,7 +34,10 @@ COMPRESSED_MAX = 0.9
 """A part is sent compressed if that takes at most this share of its bytes; noise does not shrink."""
 
 _PLAIN, _COMPRESSED = b"\0", b"\1"
-_HASHES, _SIZES, _KINDS, _READERS, _SENDERS = (f"parts.{name}" for name in ("hash", "size", "kind", "reader", "sender"))
+_HASHES, _SIZES, _UNPACKED, _KINDS, _READERS, _SENDERS = (
+    f"parts.{name}" for name in ("hash", "size", "unpacked", "kind", "reader", "sender")
+)
+_COLUMNS = (_HASHES, _SIZES, _UNPACKED, _KINDS, _READERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class PartRef:
 
     sender: int = -1
     """Place of the member that posted it; -1 in a post itself, which has one sender."""
+
+    unpacked: int = 0
+    """Bytes of its document, which compression may have made short."""
 
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -85,6 +91,7 @@ def manifest(refs: Sequence[PartRef], kinds: Kinds) -> Tensors:
     return {
         _HASHES: np.frombuffer(b"".join(ref.hash for ref in refs), np.uint8).reshape(-1, HASH_SIZE),
         _SIZES: np.array([ref.size for ref in refs], np.int64),
+        _UNPACKED: np.array([ref.unpacked for ref in refs], np.int64),
         _KINDS: np.array([order.index(ref.kind) for ref in refs], np.int64),
         _READERS: np.array([ref.reader for ref in refs], np.int64),
     }
@@ -96,40 +103,45 @@ def listed(tensors: Tensors, kinds: Kinds) -> tuple[PartRef, ...]:
         return ()
     order, count = list(kinds), len(tensors[_SIZES])
     senders = tensors[_SENDERS].tolist() if _SENDERS in tensors else [-1] * count
-    columns = (tensors[_SIZES].tolist(), tensors[_KINDS].tolist(), tensors[_READERS].tolist(), senders)
+    columns = (tensors[name].tolist() for name in (_SIZES, _KINDS, _READERS, _UNPACKED))
     return tuple(
-        PartRef(row.tobytes(), size, order[kind], reader, sender)
-        for row, size, kind, reader, sender in zip(tensors[_HASHES], *columns, strict=True)
+        PartRef(row.tobytes(), size, order[kind], reader, sender, unpacked)
+        for row, size, kind, reader, unpacked, sender in zip(tensors[_HASHES], *columns, senders, strict=True)
     )
 
 
 def listed_as(tensors: Tensors, kinds: Kinds, part_hash: bytes) -> tuple[PartRef, ...]:
     """Return what a post lists under one hash: the same bytes may have several readers."""
     rows = (tensors[_HASHES] == np.frombuffer(part_hash, np.uint8)).all(axis=1)  # (n,)
-    return listed({name: tensors[name][rows] for name in (_HASHES, _SIZES, _KINDS, _READERS)}, kinds)
+    return listed({name: tensors[name][rows] for name in _COLUMNS}, kinds)
 
 
 def check_manifest(tensors: Tensors, kinds: Kinds, bytes_max: int) -> None:
-    """Raise `InvalidPayload` unless the tensors, which fit their specs, list parts that a reader could fetch."""
+    """Raise `InvalidPayload` unless the tensors, which fit their specs, list parts that a reader could fetch and hold.
+
+    All together have at most `bytes_max` bytes when they are unpacked, one that is listed twice counted twice: it takes
+    no more than a few hundred bytes to say zero a million times.
+    """
     if not kinds:
         return
-    counts = {name: len(tensors[name]) for name in (_HASHES, _SIZES, _KINDS, _READERS)}
+    counts = {name: len(tensors[name]) for name in _COLUMNS}
     if len(set(counts.values())) > 1:
         raise InvalidPayload(f"parts: as many hashes as sizes, kinds and readers expected, found {counts}")
     refs = listed(tensors, kinds)
     for place, ref in enumerate(refs):
-        if ref.size > part_size_max(kinds[ref.kind]):
-            most = part_size_max(kinds[ref.kind])
-            raise InvalidPayload(f"parts[{place}]: at most {most} bytes expected of kind {ref.kind}, found {ref.size}")
-    if (total := sum(ref.size for ref in refs)) > bytes_max:
+        most = part_size_max(kinds[ref.kind])
+        if ref.unpacked >= most:
+            found = f"found {ref.unpacked}"
+            raise InvalidPayload(f"parts[{place}]: fewer than {most} bytes expected of kind {ref.kind}, {found}")
+        if ref.size > ref.unpacked + len(_PLAIN):
+            raise InvalidPayload(f"parts[{place}]: {ref.size} bytes of a document that has {ref.unpacked}")
+    if (total := sum(ref.unpacked for ref in refs)) > bytes_max:
         raise InvalidPayload(f"parts: at most {bytes_max} bytes expected together, found {total}")
 
 
 def join_lists(lists: Sequence[tuple[int, Tensors]]) -> Tensors:
     """Return the lists of several posts, each with its sender's place, one after the other and with the senders."""
-    columns = {
-        name: np.concatenate([tensors[name] for _, tensors in lists]) for name in (_HASHES, _SIZES, _KINDS, _READERS)
-    }
+    columns = {name: np.concatenate([tensors[name] for _, tensors in lists]) for name in _COLUMNS}
     places = np.array([place for place, _ in lists], np.int64)
     return columns | {_SENDERS: np.repeat(places, [len(tensors[_SIZES]) for _, tensors in lists])}
 
@@ -151,6 +163,19 @@ def pack_part(document: bytes) -> bytes:
     if len(compressed) <= COMPRESSED_MAX * len(document):
         return _COMPRESSED + compressed
     return _PLAIN + document
+
+
+def unpacked_size(data: bytes) -> int:
+    """Return the bytes that a part has when it is unpacked, as it says itself: none is unpacked to more, or fewer.
+
+    -1 where it does not say so.
+    """
+    if data[:1] == _PLAIN:
+        return len(data) - len(_PLAIN)
+    try:
+        return zstandard.frame_content_size(memoryview(data)[len(_COMPRESSED) :])
+    except zstandard.ZstdError:
+        return -1
 
 
 def decode_part(data: bytes, specs: Sequence[TensorSpec]) -> Tensors:
@@ -176,6 +201,7 @@ def _listing_spec(kinds: Kinds, members: int, parts_max: int) -> tuple[TensorSpe
     return (
         byte_strings(_HASHES, HASH_SIZE, -1, count_max=parts_max),
         TensorSpec(_SIZES, (-1,), "int64", parts_max, minimum=1, maximum=PART_SIZE_MAX + len(_PLAIN)),
+        TensorSpec(_UNPACKED, (-1,), "int64", parts_max, minimum=1, maximum=PART_SIZE_MAX),
         TensorSpec(_KINDS, (-1,), "int64", parts_max, minimum=0, maximum=len(kinds) - 1),
         TensorSpec(_READERS, (-1,), "int64", parts_max, minimum=NEXT_AGGREGATOR, maximum=members - 1),
     )

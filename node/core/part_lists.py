@@ -7,6 +7,7 @@ from typing import Protocol
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.signatures import PublicKey
 from fedchain.node.core.context import Context
 
 LISTS_MAX = 256
@@ -64,5 +65,19 @@ class PartLists:
             return context.me == context.genesis.aggregator_of(max(posted_in, open_round))
         if reader == NEXT_AGGREGATOR:  # where that one is silent, the next one after it takes over
             return context.me == context.genesis.aggregator_of(max(posted_in + 1, open_round))
-        members = context.genesis.members
-        return reader < len(members) and members[reader] == context.me
+        return self._is_place_of(reader, context.me)
+
+    def may_have(self, peer: PublicKey, reader: int, posted_in: int) -> bool:
+        """Whether a peer, whose head may be a round before or behind ours, reads parts for ``reader``."""
+        genesis, open_round = self._context.genesis, self._context.head.round
+        if reader == EVERYBODY:
+            return True
+        if reader in (AGGREGATOR, NEXT_AGGREGATOR):
+            first = posted_in + (reader == NEXT_AGGREGATOR)
+            rounds = (max(first, open_round + apart) for apart in (-1, 0, 1))
+            return any(genesis.aggregator_of(number) == peer for number in rounds)
+        return self._is_place_of(reader, peer)
+
+    def _is_place_of(self, place: int, member: PublicKey) -> bool:
+        members = self._context.genesis.members
+        return place < len(members) and members[place] == member

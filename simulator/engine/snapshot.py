@@ -34,7 +34,7 @@ COST_SHARE = 0.03
 """Of the processor time, at most so much goes into snapshots."""
 
 SIZE_MAX = 256 * 2**20
-"""A run whose snapshots are larger takes no more of them: its models are large, and so its training is the work."""
+"""A run whose snapshots would be larger takes none: its models are large, and so its training is the work."""
 
 KEY_SIZE = 32
 """Bytes of the secret."""
@@ -52,6 +52,10 @@ class Memory(Protocol):
 
     def adopt(self, memory: Any) -> bool:
         """Go on from there; False: it cannot, and stays as it is."""
+
+
+class SnapshotTooLarge(Exception):
+    """A snapshot would have more than `SIZE_MAX` bytes."""
 
 
 class Snapshots:
@@ -81,7 +85,7 @@ class Snapshots:
         begun_s = time.process_time()
         try:
             data = write_state((self._beside.memory(), state), given)
-        except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        except (SnapshotTooLarge, pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
             log.warning("no snapshots are taken of this run: %s", error)
             self._due_s = _NEVER
             return
@@ -91,7 +95,7 @@ class Snapshots:
             file.write(data)
         temporary.replace(self._path)
         now_s = time.process_time()
-        self._due_s = _NEVER if len(data) > SIZE_MAX else now_s + (now_s - begun_s) / COST_SHARE
+        self._due_s = now_s + (now_s - begun_s) / COST_SHARE
 
     def read(self, given: Mapping[str, object], is_usable: Callable[[Any], bool]) -> Any:
         """Return the state in the newest snapshot.
@@ -118,8 +122,8 @@ class Snapshots:
 
 
 def write_state(state: object, given: Mapping[str, object]) -> bytes:
-    """A state as bytes; see :meth:`Snapshots.take`."""
-    buffer = io.BytesIO()
+    """A state as bytes; see :meth:`Snapshots.take`. Raises SnapshotTooLarge, with no more in memory than is allowed."""
+    buffer = _BoundedBuffer()
     buffer.write(program())
     _Pickler(buffer, given).dump(state)
     return buffer.getvalue()
@@ -169,6 +173,14 @@ def _own_key() -> bytes | None:
 
 def _signature(key: bytes, data: bytes) -> bytes:
     return hmac.digest(key, data, "sha256")
+
+
+class _BoundedBuffer(io.BytesIO):
+    def write(self, data: Any, /) -> int:
+        """As any buffer, up to `SIZE_MAX` bytes."""
+        if self.tell() + memoryview(data).nbytes > SIZE_MAX:
+            raise SnapshotTooLarge(f"they would have more than {SIZE_MAX // 2**20} MiB; --resume repeats it instead")
+        return super().write(data)
 
 
 class _Pickler(pickle.Pickler):

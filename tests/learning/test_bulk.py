@@ -29,6 +29,7 @@ from fedchain.learning.payload.bulk import (
     manifest,
     part_size_max,
 )
+from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.part_folder import PartFolder, PartMemory
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Tensors
@@ -138,7 +139,8 @@ def test_tensors_of_a_part_follow_its_kind(wrong: NDArray[Any]) -> None:
     ("change", "message"),
     [
         ({"parts.size": np.array([10], np.int64)}, "as many hashes as sizes"),
-        ({"parts.size": np.array([10, PART_SIZE_MAX], np.int64)}, "bytes expected of kind rows"),
+        ({"parts.unpacked": np.array([2100, PART_SIZE_MAX], np.int64)}, "bytes expected of kind rows"),
+        ({"parts.size": np.array([10, PART_SIZE_MAX], np.int64)}, f"{PART_SIZE_MAX} bytes of a document that has"),
     ],
 )
 def test_a_list_that_contradicts_itself_is_refused(change: Tensors, message: str) -> None:
@@ -157,6 +159,27 @@ def test_parts_are_compressed_where_that_pays() -> None:
     assert len(zeros) < 100 < 2048 < len(noise)
     assert np.array_equal(decode_part(noise, SPECS)["rows"], NOISE)
     assert not decode_part(zeros, SPECS)["rows"].any()
+
+
+def test_a_small_part_that_is_large_inside_is_not_listed_a_thousand_times() -> None:
+    data = encode_part({"rows": np.zeros((8, 64), np.float32)})
+    inside, kinds = bulk.unpacked_size(data), {"rows": SPECS}
+    assert inside > 20 * len(data)
+    refs = [PartRef(sha256(data), len(data), "rows", AGGREGATOR, unpacked=inside)] * 101
+    check_manifest(manifest(refs[:100], kinds), kinds, 100 * inside)
+    with pytest.raises(InvalidPayload, match="bytes expected together"):
+        check_manifest(manifest(refs, kinds), kinds, 100 * inside)
+
+
+def test_a_part_has_the_size_inside_that_its_post_lists(config: LearningConfig) -> None:
+    players = Players(config)
+    payload = players.learner.contribute(0, "show", 0, b"").payload
+    ((part_hash, _, _),) = players.rules.parts("show", payload)
+    tensors = dict(decode(payload, players.rules._payload_specs["show"]))
+    lie = encode(tensors | {"parts.unpacked": tensors["parts.unpacked"] + 1})
+    data = players.store.read(part_hash)
+    with pytest.raises(InvalidPayload, match="bytes listed when unpacked, it says"):
+        players.rules.check_part("show", lie, part_hash, data)
 
 
 def test_a_bomb_is_not_unpacked() -> None:
@@ -244,7 +267,7 @@ def test_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
 
 def _ref() -> PartRef:
     data = encode_part({"rows": NOISE})
-    return PartRef(sha256(data), len(data), "rows", AGGREGATOR)
+    return PartRef(sha256(data), len(data), "rows", AGGREGATOR, unpacked=bulk.unpacked_size(data))
 
 
 def test_a_file_that_cannot_be_read_is_missing_and_a_damaged_one_is_written_again(tmp_path: Path) -> None:

@@ -318,7 +318,8 @@ def test_models_must_have_features_of_one_shape() -> None:
     ):
         info_of(replace(small(), model="split-mlp-1+resnet2-56"))
     with pytest.raises(ConfigurationError, match="take a model that can be split"):
-        Application(replace(small(), model="auto"))
+        Application(replace(small(), model="digits-mlp"))
+    assert replace(small(), model="auto").model_names == ("resnet2-56",)
 
 
 def test_a_round_leaves_answers_and_labels_and_drops_what_was_sent() -> None:

@@ -399,5 +399,6 @@ def test_settings_that_make_no_sense_are_refused(values: dict[str, Hyperparamete
 
 def test_a_model_without_pooling_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="ends with a pooling: plain-cnn or"):
-        Application(LearningConfig(method="fededs"))
-    Application(LearningConfig(method="fededs", model="plain-cnn"))
+        Application(LearningConfig(method="fededs", model="digits-mlp"))
+    assert LearningConfig(method="fededs").model_names == ("plain-cnn",)
+    Application(LearningConfig(method="fededs"))
