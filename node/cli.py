@@ -93,6 +93,9 @@ def run_local(
     round_interval_s: Annotated[
         float, typer.Option(min=0, help=ROUND_INTERVAL_HELP, rich_help_panel="Consensus")
     ] = 0.0,
+    phase_timeout_s: Annotated[
+        float, typer.Option(help="Seconds that a phase waits at most.", rich_help_panel="Consensus")
+    ] = 60.0,
     timeout_s: Annotated[
         float, typer.Option(help="The run fails if it has not ended by then.", rich_help_panel="Output")
     ] = 600.0,
@@ -119,6 +122,7 @@ def run_local(
             timeout_s=timeout_s,
             aggregator=rule,
             round_interval_ms=milliseconds("round_interval_s", round_interval_s) if round_interval_s else 0,
+            phase_timeout_ms=milliseconds("phase_timeout_s", phase_timeout_s),
             centralized=centralized,
         )
         if not is_one_chain:
