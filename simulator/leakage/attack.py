@@ -25,14 +25,14 @@ from fedchain.learning.leakage.gradient_inversion import (
 from fedchain.learning.leakage.prototype_inversion import invert_prototype
 from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Method
-from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedreg import FedReg
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.prototypes import forward_all
+from fedchain.learning.prototype_method import PrototypeMethod
 from fedchain.learning.registry import build_method
 from fedchain.learning.seeding import derive
 from fedchain.learning.task.data_source import load_examples
-from fedchain.simulator.leakage.federation import Federation, Handful, Seen, common_model, own_model
+from fedchain.simulator.leakage.federation import Federation, Handful, Seen, common_model, own_encoder
 from fedchain.simulator.leakage.scores import Scores, join, mean_images, score_prototype, score_update
 from fedchain.simulator.scenario import Scenario
 
@@ -73,6 +73,7 @@ SETTINGS = (
     Setting(
         name="FedReg with MG, informed", method="fedreg", hyperparameters={"modified_gradient": True}, informed=True
     ),
+    Setting(name="FedAvg, DP-SGD", method="fedavg", hyperparameters={"gradient_noise": 1.0, "gradient_clip": 1.0}),
     Setting(name="prototypes", method="dfpl"),
 )
 """What is attacked unless something else is asked for."""
@@ -162,7 +163,7 @@ def attack_methods(
 def posts_prototypes(scenario: Scenario) -> bool:
     """Whether prototypes are what the scenario's clients post, and no parameters."""
     method = build_method(scenario.method, dict(scenario.hyperparameters))
-    return isinstance(method, Dfpl)
+    return isinstance(method, PrototypeMethod)
 
 
 def attack_updates(
@@ -249,12 +250,12 @@ def attack_prototypes(
         (*_, (number, knowledge)) = federation.play(rounds - 1)
         post = federation.watch(0, number + 1, knowledge)
         federation.watch(1, number + 1, knowledge)
-        sender = own_model(federation.learner, 0)
+        sender = own_encoder(federation.learner, 0)
         norm = float(forward_all(sender, post.images)[0].norm(dim=1).max())  # C
         generator = torch.Generator().manual_seed(derive(scenario.seed, "noise", count))
         exact = torch.from_numpy(post.posted["prototypes"].copy())  # (n, D)
         noised = exact + torch.randn(exact.shape, generator=generator) * (noise * 2 * norm / count)
-        for encoder, whose in ((sender, "known model"), (own_model(federation.learner, 1), "own model")):
+        for encoder, whose in ((sender, "known model"), (own_encoder(federation.learner, 1), "own model")):
             for prototypes, words in ((exact, ""), (noised, f", noise {noise:g}")):
                 scores = attack_prototype_post(prototypes, post, encoder, view, search)
                 yield Finding(f"prototype of {count}{words}", whose, scores, count)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from fedchain.chain.genesis import AggregatorRule, Contributor
@@ -13,6 +14,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
 from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.base import Model
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.round import Round, Tensors
@@ -113,10 +115,22 @@ def common_model(learner: Learner, rules: Application, member: int, number: int,
         return copy.deepcopy(client.model)
 
 
-def own_model(learner: Learner, client: int) -> Model:
-    """A copy of the model that a client has now."""
+def own_encoder(learner: Learner, client: int) -> Model:
+    """A copy of the model that a client has now; its embeddings are those that prototypes are means of."""
     with learner.lend(client, 1) as own:
-        return copy.deepcopy(own.model)
+        model = copy.deepcopy(own.model)
+    return _UnitEmbeddings(model) if isinstance(learner.method, FedPh) else model
+
+
+class _UnitEmbeddings(Model):
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Embeddings of length 1, and logits."""
+        embedding, logits = self.model(images)
+        return F.normalize(embedding, dim=1), logits
 
 
 class Handful:

@@ -1,5 +1,6 @@
 """What a member of a federation could read in the posts of a stored chain, a simulation's or a node's."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from fedchain.learning.leakage.gradient_inversion import Objective, has_closed_f
 from fedchain.learning.learner import Learner
 from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.models.base import Model
+from fedchain.learning.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.seeding import derive
 from fedchain.learning.training import draw_batches
 from fedchain.node.task import learning_from_genesis
 from fedchain.simulator.leakage.attack import Finding, attack_prototype_post, attack_update, view_of
-from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_model, read_post
+from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_encoder, read_post
 
 
 def attack_stored(
@@ -56,7 +58,9 @@ def attack_stored(
         explorer = Explorer(store)
         members = explorer.genesis.members
         config = learning_from_genesis(explorer.genesis, data_dir)
-        view, rules, learner = view_of(config), Application(config, members), Learner(config, members=members)
+        view, rules = view_of(config), Application(config, members)
+        # Who trains anew for the attack adds noise of its own, which nobody sees.
+        learner = Learner(config, members=members, secrets_of=lambda member: Secrets(member, os.urandom(ROOT_SIZE)))
         victim = members.index(find_member(sender, members))
         reader = members.index(find_member(attacker, members)) if attacker else int(victim == 0)
         payload = explorer.payload(round_number, PHASE, members[victim])
@@ -104,4 +108,4 @@ def _train(explorer: Explorer, learner: Learner, reader: int, number: int) -> Mo
     for past in range(1, number + 1):
         if any(post.sender == who and post.phase == PHASE for post in explorer.round(past).transactions):
             learner.contribute(reader, PHASE, past, explorer.known_before(past, PHASE))
-    return own_model(learner, reader)
+    return own_encoder(learner, reader)

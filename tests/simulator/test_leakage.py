@@ -20,7 +20,7 @@ from fedchain.learning.leakage.descent import Search
 from fedchain.simulator.engine.simulation import simulation_keys
 from fedchain.simulator.leakage.attack import Setting, Victims, attack_methods, attack_prototypes
 from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
-from fedchain.simulator.leakage.federation import Federation, Handful
+from fedchain.simulator.leakage.federation import Federation, Handful, own_encoder
 from fedchain.simulator.leakage.report import row_of
 from fedchain.simulator.leakage.scores import mean_images, score_prototype, score_update
 from fedchain.simulator.run import load_learner, simulate
@@ -88,6 +88,15 @@ def test_noise_spoils_a_prototype_of_one_and_no_attack_needs_it_for_the_class_me
     assert exact.psnr > exact.psnr_class_mean > noised.psnr
 
 
+def test_fedph_s_prototypes_are_inverted_as_the_means_of_unit_vectors_that_they_are() -> None:
+    scenario = replace(SCENARIO, method="fedph")
+    rows = [row_of(item) for item in attack_prototypes(scenario, (1,), noise=1.0, rounds=1, search=QUICK)]
+    assert rows[0].attack == "known model"
+    encoder = own_encoder(Federation(scenario).learner, 0)
+    lengths = encoder(torch.rand(5, 1, 8, 8))[0].norm(dim=1)
+    assert torch.allclose(lengths, torch.ones(5))
+
+
 ENCRYPTED = replace(
     SCENARIO,
     method="fededs",
@@ -132,12 +141,13 @@ def test_what_cannot_be_attacked_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[bytes]]]:
-    """Stored chains: parameters after one step, after two, and prototypes."""
+    """Stored chains: parameters after one step, after two, and prototypes with and without noise."""
     made = {}
     for name, method, settings in (
         ("one", "fedavg", {"local_steps": 1, "batch_size": 1}),
         ("two", "fedavg", {"local_steps": 2, "batch_size": 1}),
         ("prototypes", "dfpl", {"local_steps": 2}),
+        ("noised prototypes", "fedph", {"local_epochs": 0, "local_steps": 2, "noise": "local"}),
     ):
         scenario = replace(SCENARIO, peers=3, method=method, hyperparameters=settings)
         folder = tmp_path_factory.mktemp(name)
@@ -164,10 +174,11 @@ def test_a_stored_post_of_one_step_is_read(chains: dict[str, tuple[Path, list[by
         assert len(picture.convert("L").getcolors(1 << 20) or ()) > 10
 
 
+@pytest.mark.parametrize("name", ["prototypes", "noised prototypes"])
 def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
-    chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path
+    name: str, chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path
 ) -> None:
-    folder, members = chains["prototypes"]
+    folder, members = chains[name]
     who = ("--sender", address(members[0]), "--attacker", address(members[2]))
     result = invert("--store", folder, "--round", 2, *who, "--iterations", 2, "--out", tmp_path / "out", "--json")
     assert result.exit_code == 0, result.output
@@ -214,7 +225,7 @@ def test_the_explorer_gives_payloads_and_what_was_known(chains: dict[str, tuple[
         (("--informed", "--method", "fedavg", "--images", "1"), "an informed attack is one on FedReg, not on FedAvg"),
         (("--method", "fedavgg"), "did you mean 'fedavg'"),
         (("--known-pairs", "3", "--method", "fedavg"), "--known-pairs are of encrypted images"),
-        (("--method", "fededs"), "ends with a pooling"),
+        (("--method", "fededs", "--model", "digits-mlp"), "ends with a pooling"),
         (("--dataset", "tmd", "--data-dir", "nowhere"), "tmd"),
     ],
 )
