@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client, Forward
     from fedchain.learning.models.model_info import ModelInfo
     from fedchain.learning.privacy.ledger import Budget
+    from fedchain.learning.privacy.releases import Release
     from fedchain.learning.round import Round, Tensors
 
 Auxiliary = Callable[["torch.Tensor", "torch.Tensor"], tuple[float, "torch.Tensor"]]
@@ -173,6 +174,26 @@ class LocalSgdMethod(Method):
     def adds_noise(self) -> bool:
         """Whether posts carry noise, and a ledger says what they cost."""
         return self.gradient_noise > 0
+
+    def round_release(self) -> Release | None:
+        """What each member lets out in a round, where that is known beforehand and the same for all; None elsewhere."""
+        return None
+
+    def describe_budget(self, rounds: int) -> str:
+        """See `Method.describe_budget`."""
+        release = self.round_release()
+        if release is None or self.epsilon_budget <= 0:
+            return ""
+        from fedchain.learning.privacy.releases import rounds_within
+
+        lasting = rounds_within(release, self.budget, rounds)
+        if lasting == rounds and rounds > 0:
+            return ""
+        of_all = f"{lasting} of {rounds} rounds" if rounds else f"{lasting} rounds"
+        return (
+            f"the privacy budget of epsilon {self.epsilon_budget:g} lasts for {of_all}: then nobody posts any more, "
+            "and the federation stands still; lower rounds, or raise epsilon_budget"
+        )
 
     @property
     def budget(self) -> Budget:

@@ -165,6 +165,10 @@ class Method(ABC):
         posts that are of no use while others are missing.
         """
 
+    def describe_budget(self, rounds: int) -> str:
+        """Say if a privacy budget ends before so many rounds (0: without end), in each of which all post; '' if not."""
+        return ""
+
     def deal(self, members: Sequence[PublicKey], random_bytes: RandomBytes) -> Dealing | None:
         """Make the keys of a federation that encrypts, sealed to its members; None if it does not.
 

@@ -47,7 +47,7 @@ def new_genesis(
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
         from fedchain.learning.config import LearningConfig
-        from fedchain.learning.registry import use_current_folder
+        from fedchain.learning.registry import build_method, use_current_folder
         from fedchain.node.config import NodeConfigError
         from fedchain.node.consensus_options import consensus_fields
         from fedchain.node.dealing import deal_keys, dealing_path
@@ -83,6 +83,9 @@ def new_genesis(
             _write_new(sealed, dealing.encode())
         _write_new(path, genesis.encode())
         typer.echo(genesis.chain_id.hex())
+        method = build_method(config.method, dict(config.hyperparameters))
+        if warning := "" if genesis.contributors_per_round else method.describe_budget(genesis.rounds):
+            typer.echo(warning, err=True)
         if dealing is not None:
             typer.echo(f"each member runs: fedchain keys install-share KEY {sealed} --genesis {path}", err=True)
 

@@ -81,8 +81,9 @@ def run_scenario(
         learner = load_learner(scenario)
     if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
-    if warning := late_phase(scenario, learner):
-        console.print(warning, soft_wrap=True)
+    for warning in (late_phase(scenario, learner), early_end(learner, scenario)):
+        if warning:
+            console.print(warning, soft_wrap=True)
     display = Display(console, scenario)
     folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
     record = folder.open_record(identity(scenario), is_resumed=is_resumed) if is_resumed or keeps_record else None
@@ -181,6 +182,11 @@ def run_in_folder(
     if record is not None:
         record.delete()
     return outcome
+
+
+def early_end(learner: Learner, scenario: Scenario) -> str:
+    """Say whether the peers' privacy budgets end before the run does; nothing where they last, or not all post."""
+    return "" if scenario.contributors_per_round else learner.method.describe_budget(scenario.rounds)
 
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:

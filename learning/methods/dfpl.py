@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client, Forward
     from fedchain.learning.models.prototypes import ClassMeans
     from fedchain.learning.privacy.prototypes import PrototypeNoise
+    from fedchain.learning.privacy.releases import Release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +107,10 @@ class Dfpl(PrototypeMethod):
     def adds_noise(self) -> bool:
         """Whether posts carry noise, and a ledger says what they cost."""
         return self.prototype_noise > 0
+
+    def round_release(self) -> Release | None:
+        """What the noise of a round lets out, where there is any."""
+        return self._noise().release if self.adds_noise else None
 
     def _class_means(self, client: Client, round: Round) -> ClassMeans:
         """Average the embeddings of all the client's data under its model, in evaluation mode (Eq. 1)."""

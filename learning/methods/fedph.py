@@ -157,6 +157,10 @@ class FedPh(PrototypeMethod):
         whole = noise_scale(self.epsilon, self.delta, self._sensitivity(self.class_examples_min))
         return whole / math.sqrt(self.honest_min - 1)
 
+    def round_release(self) -> Release | None:
+        """What the noise of a round lets out, where there is any."""
+        return self.release() if self.adds_noise else None
+
     def release(self) -> Release:
         """What the noise of a round lets out."""
         from fedchain.learning.privacy.gaussian import noise_scale

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import enum
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedchain.learning.privacy.gaussian import compose, epsilon_of
 from fedchain.learning.privacy.rdp import ORDERS, epsilon_of_curve, sampled_gaussian
+
+if TYPE_CHECKING:
+    from fedchain.learning.privacy.ledger import Budget
 
 
 class Sampling(enum.Enum):
@@ -56,6 +61,19 @@ class Release:
     def multiplier(self) -> float:
         """Sigma over sensitivity."""
         return self.sigma / self.sensitivity
+
+
+def rounds_within(release: Release, budget: Budget, rounds: int) -> int:
+    """Return how many times a release can be made within a budget, at most so many; 0 rounds: until it is spent."""
+
+    def fits(count: int) -> bool:
+        return total_epsilon([replace(release, count=count * release.count)], budget.delta) <= budget.epsilon
+
+    most = 1
+    while fits(most) and not 0 < rounds <= most:
+        most *= 2
+    most = min(most, rounds) if rounds else most
+    return bisect_left(range(1, most + 1), True, key=lambda count: not fits(count))
 
 
 def total_epsilon(releases: Iterable[Release], delta: float) -> float:

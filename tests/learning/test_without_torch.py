@@ -32,7 +32,10 @@ def judge(documents: dict[str, str]) -> list[str]:
         rules, knowledge = rules_of(founded), b""
         for number, phase in [(0, phase) for phase in founded.setup] + [(1, phase) for phase in founded.phases]:
             specs = payload_specs(rules.method, rules.info, 2)[phase.name]
-            payload = encode({spec.name: fill(spec) for spec in specs})
+            (own,) = (item for item in (*rules.method.setup, *rules.method.phases) if item.name == phase.name)
+            kinds = list(rules.method.parts(own, rules.info))
+            reader = next((place for place in range(-3, 2) if kinds and rules.method.may_read(kinds[0], place)), 0)
+            payload = encode({spec.name: fill(spec, reader) for spec in specs})
             senders = sorted(founded.members)
             for sender in senders:
                 rules.check(phase.name, sender, number, knowledge, payload)
@@ -41,10 +44,11 @@ def judge(documents: dict[str, str]) -> list[str]:
     return sorted(documents)
 
 
-def fill(spec: TensorSpec) -> Any:
-    """Numbers that the spec allows; of what may be any number of rows, one."""
+def fill(spec: TensorSpec, reader: int) -> Any:
+    """Numbers that the spec allows, and a reader that the method does; of what may be any number of rows, one."""
     shape = tuple(1 if size == -1 else size for size in spec.shape)
-    return np.full(shape, spec.minimum or 0, dtype=spec.dtype)
+    number = reader if spec.name == "parts.reader" else spec.minimum or 0
+    return np.full(shape, number, dtype=spec.dtype)
 
 
 def test_all_methods_are_judged_without_torch() -> None:

@@ -143,12 +143,13 @@ def test_what_cannot_be_attacked_is_refused() -> None:
 def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[bytes]]]:
     """Stored chains: parameters after one step, after two, and prototypes with and without noise."""
     made = {}
-    for name, method, settings in (
+    kinds: tuple[tuple[str, str, dict[str, int | str]], ...] = (
         ("one", "fedavg", {"local_steps": 1, "batch_size": 1}),
         ("two", "fedavg", {"local_steps": 2, "batch_size": 1}),
         ("prototypes", "dfpl", {"local_steps": 2}),
         ("noised prototypes", "fedph", {"local_epochs": 0, "local_steps": 2, "noise": "local"}),
-    ):
+    )
+    for name, method, settings in kinds:
         scenario = replace(SCENARIO, peers=3, method=method, hyperparameters=settings)
         folder = tmp_path_factory.mktemp(name)
         simulate(scenario, load_learner(scenario), chain_folder=folder / "chain")
