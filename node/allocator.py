@@ -10,7 +10,7 @@ import ctypes
 MAPPED_SIZE = 2**20
 """Bytes from which on a block is mapped for itself."""
 
-TRAINING_MAPPED_SIZE = 2**24
+TRAINING_MAPPED_SIZE = 2**23
 """The same where networks learn, which take and free blocks all the time: each that is mapped costs time."""
 
 _M_MMAP_THRESHOLD = -3
