@@ -11,7 +11,7 @@ import typer
 from fedchain.chain.exceptions import ChainError, NotFound, StoreCorrupt, StoreError
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
-from fedchain.chain.explorer.plain import numbers_of, plain
+from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
 from fedchain.chain.explorer.views import is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE, chain_folder
@@ -183,9 +183,11 @@ def proof(
     """Prove that a block counts a post, to somebody who holds nothing but headers."""
     with _open(folder) as explorer:
         answer = explorer.proof(name)
+        if as_json:
+            typer.echo(json.dumps(plain_proof(answer), indent=2))
+            return
         _show(answer, as_json, explorer)
-        if not as_json:
-            typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")
+        typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")
 
 
 @contextmanager

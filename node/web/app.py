@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fedchain
 from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.chain.explorer.plain import plain_proof
 from fedchain.chain.explorer.views import Recomputation
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.crypto.hashing import Hash, sha256
@@ -223,7 +224,7 @@ class Site:
         with self._chain(request).reading() as reading:
             found = pages.find_proof(reading, request.path_params["name"])
         name = f"proof-{found.merkle.leaf.hex()[:16]}.json"
-        return JSONResponse(pages.proof_document(found), headers=_as_file(name))
+        return JSONResponse(plain_proof(found), headers=_as_file(name))
 
     def _genesis_file(self, request: Request) -> Response:
         chain = self._chain(request)

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
-from fedchain.chain.explorer.plain import numbers_of, plain
+from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
 from fedchain.node.web import pages
 from fedchain.node.web.chains import Chain, Reading
 from fedchain.node.web.open_round import open_round
@@ -88,7 +88,7 @@ def _knowledge(chain: Chain, reading: Reading, request: Request) -> Any:
 
 
 def _proof(chain: Chain, reading: Reading, request: Request) -> Any:
-    return pages.proof_document(pages.find_proof(reading, request.path_params["name"]))
+    return plain_proof(pages.find_proof(reading, request.path_params["name"]))
 
 
 def _search(chain: Chain, reading: Reading, request: Request) -> Any:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.explorer import Explorer
@@ -317,11 +316,6 @@ def find_transaction(reading: Reading, name: str) -> TransactionView:
 def find_proof(reading: Reading, name: str) -> TransactionProof:
     """The proof of a post by its hash or the beginning of it. Raises NotFound."""
     return reading.explorer.proof(name, _heights_of(reading, name))
-
-
-def proof_document(found: TransactionProof) -> dict[str, Any]:
-    """A proof as a file that can be checked with nothing but SHA-256: the header comes as the bytes that are hashed."""
-    return {**plain(found), "header_bytes": encode(found.header.to_record()).hex()}
 
 
 def recompute(chain: Chain, height: int) -> Recomputation:

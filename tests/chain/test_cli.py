@@ -82,6 +82,7 @@ def test_every_command_speaks_json(run_folder: Path, chain: ChainBuilder) -> Non
     assert explore_json("knowledge", run_folder, 1)["round"] == 1
     proof = explore_json("proof", run_folder, post.hash.hex()[:16])
     assert (proof["block_hash"], proof["merkle"]["leaf"]) == (head.hash.hex(), post.hash.hex())
+    assert sha256(bytes.fromhex(proof["header_bytes"])) == head.hash
     assert [check["verdict"] for check in explore_json("verify", run_folder)["blocks"]] == ["ok"] * 3
     members = explore_json("members", run_folder)
     assert [(row["number"], row["address"]) for row in members] == [*enumerate(map(address, GENESIS.members))]
