@@ -147,11 +147,30 @@ def test_the_quorum_table_is_computed() -> None:
 def test_the_short_quorum_table_is_computed() -> None:
     page = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
     text = page.split("| members | liars")[1].split("\n\n")[0]
-    rows = [tuple(map(int, row)) for row in re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)]
+    rows = [[int(cell) for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
     byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
-    assert len(rows) == 5
-    for n, liars, votes, of_crashed in rows:
-        assert (byzantine.faulty(n), byzantine.quorum(n), crash.quorum(n)) == (liars, votes, of_crashed)
+    assert [row[0] for row in rows] == [3, 4, 5, 6, 7, 10, 20]
+    for n, *stated in rows:
+        votes, of_crashed = byzantine.quorum(n), crash.quorum(n)
+        assert stated == [byzantine.faulty(n), votes, n - votes, of_crashed, n - of_crashed]
+
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def test_quorums_in_words_are_computed() -> None:
+    byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
+    guide = (ROOT / "docs" / "guides" / "network.md").read_text(encoding="utf-8")
+    quorums = ", ".join(f"{NUMBERS[byzantine.quorum(n)]} of {NUMBERS[n]}" for n in (3, 6, 10))
+    assert f"of them up: {quorums}." in guide
+    assert f"more than half, {NUMBERS[crash.quorum(10)]} of ten," in guide
+    operating = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    liars = [NUMBERS[byzantine.faulty(n)] for n in (3, 4)]
+    assert f"three members bear {liars[0]} liar, four bear {liars[1]}; of both one may be down." in operating
+    assert [n - byzantine.quorum(n) for n in (3, 4)] == [1, 1]
+    assert f"With `crash` {NUMBERS[5 - crash.quorum(5)]} of five may be down" in operating
+    lost = ", ".join(f"{NUMBERS[byzantine.quorum(n)]} of {NUMBERS[n]}" for n in (3, 4))
+    assert lost in operating.replace("\n", " ")
 
 
 def test_times_and_budgets_of_neighbours_are_those_of_the_code() -> None:
