@@ -1,6 +1,7 @@
 """What an operator wants to know before a node starts: every preparation, tried one by one, with what came of it.
 
-Nothing is stopped by the first failure, nothing is written, and nothing is signed.
+Nothing is stopped by the first failure, nothing is written, and nothing is signed. Beside a node that runs, as before
+an upgrade, what that node holds is left out: its journal, its port and its place for metrics.
 """
 
 import ctypes
@@ -85,20 +86,22 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
         timeout_s: how long one other peer may take to answer.
     """
     folder = Path(config.data)
-    if running := ask_status(folder):
-        text = f"a node runs in {folder} already, at height {running['height']}; `fedchain node status` asks it"
-        yield Finding(Outcome.FAIL, "running", text)
-        return
+    status = ask_status(folder)
+    is_running = status is not None
+    if status is not None:
+        held = "its journal, port and metrics are not tried; `fedchain node status` asks it"
+        yield Finding(Outcome.WARN, "running", f"a node runs in {folder} already, at height {status['height']}: {held}")
     yield _try("libraries", _check_libraries)
     yield _try("clock", _check_clock)
     genesis, finding = _read_genesis(Path(config.genesis))
     yield finding
     keys: list[PrivateKey] = []
-    yield from _check_key(config, unlock, genesis, keys)
-    yield _try("folder", partial(_check_folder, folder, Path(config.genesis), genesis))
+    yield from _check_key(config, unlock, genesis, keys, is_running)
+    yield _try("folder", partial(_check_folder, folder, Path(config.genesis), genesis, is_running))
     yield _try("disk", partial(_check_space, folder, genesis))
-    yield _try("port", partial(_check_port, config.listen))
-    if config.metrics:
+    if not is_running:
+        yield _try("port", partial(_check_port, config.listen))
+    if config.metrics and not is_running:
         yield _try("metrics", partial(_check_metrics, config.metrics, config.listen))
     yield from _check_bootstrap(config, genesis, timeout_s)
     if genesis is not None and keys and keys[0].public_key in genesis.index:
@@ -168,7 +171,7 @@ def _read_genesis(path: Path) -> tuple[Genesis | None, Finding]:
 
 
 def _check_key(
-    config: NodeConfig, unlock: Unlock, genesis: Genesis | None, keys: "list[PrivateKey]"
+    config: NodeConfig, unlock: Unlock, genesis: Genesis | None, keys: "list[PrivateKey]", is_running: bool
 ) -> Iterator[Finding]:
     """Key, membership, journal and the share that this member may have been dealt. A key that opens joins ``keys``."""
     passphrases: list[str | None] = []
@@ -184,7 +187,8 @@ def _check_key(
     yield _try("key", look)
     if keys and genesis is not None:
         yield _try("member", partial(_check_membership, config, keys[0], genesis))
-        yield _try("journal", partial(_check_journal, config, keys[0], genesis))
+        if not is_running:
+            yield _try("journal", partial(_check_journal, config, keys[0], genesis))
         yield from _check_share(config, keys[0], passphrases[0], genesis)
 
 
@@ -223,13 +227,14 @@ def _check_share(config: NodeConfig, key: "PrivateKey", passphrase: str | None, 
     yield _try("share", look)
 
 
-def _check_folder(folder: Path, genesis_path: Path, genesis: Genesis | None) -> Finding | str:
+def _check_folder(folder: Path, genesis_path: Path, genesis: Genesis | None, is_running: bool) -> Finding | str:
     from fedchain.chain.storage.sqlite import Store
 
     check_folder(folder)
     if genesis is None:
         return Finding(Outcome.WARN, "folder", f"{folder}; without the genesis document its chain cannot be judged")
-    check_chain(folder / CHAIN_FOLDER, genesis_path)
+    if not is_running:  # a node that runs writes to its chain
+        check_chain(folder / CHAIN_FOLDER, genesis_path)
     try:
         with Store.open(folder / CHAIN_FOLDER, genesis, read_only=True) as store:
             head = store.head()

@@ -176,6 +176,37 @@ def test_a_folder_of_another_federation_and_one_with_a_chain(config: NodeConfig,
     assert (outcome, document.chain_id.hex()[:8] in text) == ("fail", True)
 
 
+def test_beside_a_running_node_all_is_tried_but_what_that_node_holds(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = Genesis.decode(Path(config.genesis).read_bytes())
+    monkeypatch.setattr(check_module, "ask_status", lambda folder: {"height": 43})
+    journal = JournalFile.open(journal_path(Path(config.key), document.chain_id), document.chain_id, ME.public_key)
+    with Store.create(Path(config.data) / CHAIN_FOLDER, document), journal, socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        place = f"127.0.0.1:{port.getsockname()[1]}"
+        held = replace(config, listen=f"/ip4/127.0.0.1/tcp/{port.getsockname()[1]}", metrics=place)
+        said = findings(held)
+        assert [(item.name, item.outcome.value) for item in said] == [
+            ("running", "warn"),
+            ("libraries", "ok"),
+            ("clock", "ok"),
+            ("genesis", "ok"),
+            ("key", "ok"),
+            ("member", "ok"),
+            ("folder", "ok"),
+            ("disk", "ok"),
+            ("bootstrap", "warn"),
+            ("data", "ok"),
+        ]
+        assert "at height 43: its journal, port and metrics are not tried" in said[0].text
+        other = write_genesis(Path(config.genesis).with_name("other"), rounds=9)
+        outcome, text = found(replace(held, genesis=str(other)), "folder")
+        assert (outcome, document.chain_id.hex()[:8] in text) == ("fail", True)
+        assert run(held).exit_code == 0
+
+
 @pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize(("free", "outcome"), [(2**40, "ok"), (2**29, "warn"), (2**20, "fail")])
 def test_a_disk_that_is_nearly_full(
