@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import ChainError, InvalidGenesis
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.database import modified_s
 from fedchain.chain.storage.sqlite import Store
 from fedchain.node.layout import (
     CHAIN_FOLDER,
@@ -146,7 +147,7 @@ def _read_testnet(place: Path) -> RunRow:
             of=genesis.rounds,
             accuracy=None,
             state="finished" if genesis.rounds and rounds >= genesis.rounds else "open",
-            modified_s=max(chain.stat().st_mtime for chain in chains),
+            modified_s=max(map(modified_s, chains)),
         )
     except (OSError, ValueError, ChainError, AttributeError) as error:
         return _unreadable(place, "testnet", error)

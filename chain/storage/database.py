@@ -32,6 +32,17 @@ def chain_folder(folder: Path) -> Path:
     return inner if is_inner else folder
 
 
+def modified_s(chain: Path) -> float:
+    """When a chain last changed, in Unix seconds. Raises OSError.
+
+    Who reads one leaves an empty log and shared memory beside it, and so changes the folder, but nothing in the chain.
+    """
+    path = chain / DATABASE
+    log = path.with_name(f"{path.name}-wal")
+    files = [path, log] if log.exists() and log.stat().st_size else [path]
+    return max(file.stat().st_mtime for file in files)
+
+
 def repair_hint(folder: Path) -> str:
     """What the operator of a damaged folder does next."""
     return f"run: fedchain node repair {folder}"

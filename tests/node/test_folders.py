@@ -108,6 +108,31 @@ def test_a_test_network_is_a_run_with_the_rounds_of_its_chain(
     assert (row.rounds, row.of, row.state) == (rounds, 2, state)
 
 
+def test_to_look_at_a_test_network_is_no_change_of_it(tmp_path: Path) -> None:
+    document = genesis(4, learning=LEARNING)
+    for age, name in enumerate(("new", "old")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / GENESIS_FILE).write_bytes(document.encode())
+        chained(tmp_path / name / "node-0", document, 1)
+        os.utime(tmp_path / name / "node-0" / CHAIN_FOLDER / DATABASE, (1_000_000 - age, 1_000_000 - age))
+    for _ in range(2):
+        rows = find_runs(tmp_path)
+        assert [(Path(row.folder).name, row.modified_s) for row in rows] == [("new", 1_000_000), ("old", 999_999)]
+
+
+def test_what_only_the_log_of_a_chain_has_is_a_change(tmp_path: Path) -> None:
+    document = genesis(4, learning=LEARNING)
+    (tmp_path / GENESIS_FILE).write_bytes(document.encode())
+    builder = ChainBuilder(document)
+    database = chained(tmp_path / "node-0", document, 0) / CHAIN_FOLDER / DATABASE
+    with Store.open(database.parent) as store:
+        store.append([builder.final(builder.extend())])
+        os.utime(database, (1_000_000, 1_000_000))
+        os.utime(database.with_name(f"{DATABASE}-wal"), (2_000_000, 2_000_000))
+        (row,) = find_runs(tmp_path)
+        assert row.modified_s == 2_000_000
+
+
 def test_the_command_lists_runs_in_words_and_for_programs(tmp_path: Path) -> None:
     simulated(tmp_path / "one")
     answer = json.loads(run("runs", tmp_path, "--json").stdout)
