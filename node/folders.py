@@ -25,7 +25,7 @@ from fedchain.node.layout import (
     node_folders,
     read_metrics,
 )
-from fedchain.node.status import ask_status
+from fedchain.node.status import FINISHED, ask_status
 
 DEPTH_MAX = 4
 """Levels of folders below the one that is named."""
@@ -70,9 +70,11 @@ class NodeRow:
     """Its own, where it runs."""
     height: int
     round: int
+    """That is open; the last one of a federation that is finished."""
     peers: int | None
     """Connected members, where it runs."""
     waiting_for: str
+    """What it waits for, where it runs; of one that has stopped, whether its federation is finished."""
 
 
 def find_runs(folder: Path) -> list[RunRow]:
@@ -196,12 +198,23 @@ def _read_node(place: Path) -> NodeRow:
         )
     try:
         with Store.open(place / CHAIN_FOLDER, read_only=True) as store:
-            chain_id = store.genesis.chain_id.hex()
+            chain_id, rounds = store.genesis.chain_id.hex(), store.genesis.rounds
         height, closed = _head_of(place / CHAIN_FOLDER)
     except (ChainError, InvalidGenesis, OSError) as error:
         reason = " ".join(str(error).split())
         return NodeRow(str(place), f"cannot be read: {reason}", None, "", "", 0, 0, None, "")
-    return NodeRow(str(place), "stopped", None, chain_id, "", height, closed + 1, None, "")
+    is_finished = 0 < rounds <= closed
+    return NodeRow(
+        folder=str(place),
+        state="stopped",
+        pid=None,
+        chain_id=chain_id,
+        address="",
+        height=height,
+        round=rounds if is_finished else closed + 1,
+        peers=None,
+        waiting_for=FINISHED if is_finished else "",
+    )
 
 
 def short_address(text: str) -> str:

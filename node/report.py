@@ -22,6 +22,7 @@ from fedchain.node.core.notices import (
     TwinHeard,
 )
 from fedchain.node.core.observations import CLOCK_OFF_MS
+from fedchain.node.status import FINISHED
 
 if TYPE_CHECKING:
     from fedchain.node.core.node import Node
@@ -130,7 +131,7 @@ def waiting_for(service: "Service", missing: list[str]) -> str:
     node, activity = service.node, service.activity
     head = node.head
     if head.finished:
-        return "nothing, it is finished"
+        return FINISHED
     if wanted := node.gathers():
         return f"members: {len(service.peers) + 1} of {wanted} are here"
     if target := node.catching_up_to():

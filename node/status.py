@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedchain.node")
 
+FINISHED = "nothing, it is finished"
+"""What a node waits for once the last round is closed."""
+
 NEW_SOCKET = "status.next"
 """What the socket is called until somebody listens to it."""
 

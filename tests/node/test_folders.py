@@ -184,6 +184,15 @@ def test_nodes_that_run_have_stopped_or_cannot_be_read(tmp_path: Path) -> None:
     assert by_name["damaged"].state.startswith("cannot be read: ")
 
 
+def test_a_stopped_node_of_a_finished_federation_is_in_its_last_round_and_says_so(tmp_path: Path) -> None:
+    for name, blocks in (("finished", 2), ("before", 1)):
+        chained(tmp_path / name, genesis(4, rounds=2), blocks)
+    before, finished = find_nodes(tmp_path)
+    assert (before.state, before.height, before.round, before.waiting_for) == ("stopped", 1, 2, "")
+    assert (finished.state, finished.height, finished.round) == ("stopped", 2, 2)
+    assert finished.waiting_for == "nothing, it is finished"
+
+
 def test_the_command_lists_nodes_in_words_and_for_programs(tmp_path: Path) -> None:
     chained(tmp_path / "node", genesis(4), 1)
     (answer,) = json.loads(run("node", "list", tmp_path, "--json").stdout)
