@@ -109,6 +109,7 @@ class Site:
             Route("/compare", self._compare),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
             Mount("/api/v1", routes=interface_routes(self.chains)),
+            Route("/{chain}/block/0", self._to_genesis),
             *(
                 Route(
                     paths.get(name, f"/{{chain}}/{name}" + ("/{name}" if name in named else "")), self._page(name, make)
@@ -192,6 +193,9 @@ class Site:
 
     def _to_home(self, request: Request) -> Response:
         return RedirectResponse(f"/{self._chain(request).key}/", 303)
+
+    def _to_genesis(self, request: Request) -> Response:
+        return RedirectResponse(f"/{self._chain(request).key}/genesis", 303)
 
     def _search(self, request: Request) -> Response:
         chain = self._chain(request)

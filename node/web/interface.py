@@ -27,6 +27,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
     asked: dict[str, Ask] = {
         "status": lambda chain, reading, request: reading.explorer.status(),
         "blocks": _blocks,
+        "block/0": _genesis,
         "block/{name}": lambda chain, reading, request: reading.explorer.block(request.path_params["name"]),
         "tx/{name}": lambda chain, reading, request: pages.find_transaction(reading, request.path_params["name"]),
         "members": _members,
@@ -35,7 +36,7 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "knowledge": lambda chain, reading, request: reading.explorer.knowledge(chain.rules()),
         "knowledge/{number:int}": _knowledge,
         "proof/{name}": _proof,
-        "genesis": lambda chain, reading, request: plain_genesis(chain.genesis),
+        "genesis": _genesis,
         "open": lambda chain, reading, request: open_round(chain, reading),
         "search": _search,
     }
@@ -72,6 +73,10 @@ def _blocks(chain: Chain, reading: Reading, request: Request) -> Any:
     last = min(held.stop - 1, pages.number_in(request.query_params, "to", held.stop - 1))
     lines = reading.columns.lines(max(held.start, last - limit + 1), last)
     return [reading.columns.summary(line) for line in lines][::-1]
+
+
+def _genesis(chain: Chain, reading: Reading, request: Request) -> Any:
+    return plain_genesis(chain.genesis)
 
 
 def _members(chain: Chain, reading: Reading, request: Request) -> Any:

@@ -105,8 +105,6 @@ def blocks(chain: Chain, reading: Reading, question: Question) -> Context:
 
 def block(chain: Chain, reading: Reading, name: str) -> Context:
     """One block in full. Raises NotFound."""
-    if name == "0":
-        raise NotFound("height 0 is the genesis document")
     view = reading.explorer.block(name)
     height, held = view.summary.height, reading.explorer.held
     shown = timed_blocks(chain, reading, height, height) if view.is_final else ()

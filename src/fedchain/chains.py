@@ -67,7 +67,12 @@ class Chain:
         return self._explorer.blocks(limit)
 
     def block(self, name: int | str) -> BlockView:
-        """One block, by its height or the beginning of its hash in hexadecimal. Raises NotFound."""
+        """One block, by its height or the beginning of its hash in hexadecimal; height 0 is :attr:`genesis`.
+
+        Raises NotFound.
+        """
+        if str(name) == "0":
+            raise NotFound("height 0 is the genesis document, which is no block: see Chain.genesis")
         return self._explorer.block(str(name))
 
     def transaction(self, name: str) -> TransactionView:

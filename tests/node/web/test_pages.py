@@ -20,6 +20,7 @@ from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
+from fedchain.chains import Chain
 from fedchain.crypto.address import address
 from fedchain.node.task import rules_of
 from fedchain.node.web import proof_check
@@ -267,6 +268,15 @@ def test_the_proof_checker_wants_one_file_that_is_there(tmp_path: Path, capsys: 
     ]
 
 
+def test_height_0_is_the_genesis_document(client: TestClient, run: Path) -> None:
+    answer = client.get("/run/block/0", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/run/genesis")
+    assert client.get("/nowhere/block/0").status_code == 404
+    assert client.get("/api/v1/run/block/0").json() == plain_genesis(document())
+    with Chain(run) as chain, pytest.raises(NotFound, match=r"which is no block: see Chain\.genesis"):
+        chain.block(0)
+
+
 def test_the_genesis_document_can_be_had(client: TestClient) -> None:
     answer = client.get("/run/genesis.fedchain")
     assert answer.content == document().encode()
@@ -299,7 +309,6 @@ def test_search_leads_to_the_one_that_is_meant(client: TestClient, chain: ChainB
     ("path", "status", "text"),
     [
         ("/run/block/99", 404, "no block at height 99: the chain has heights 1 to 5"),
-        ("/run/block/0", 404, "height 0 is the genesis document"),
         ("/run/round/99", 404, "no block of round 99"),
         ("/run/round/x", 404, "round &#39;x&#39; is not a number"),
         ("/run/member/77", 404, "no peer 77: the peers are 0 to 3"),
