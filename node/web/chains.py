@@ -24,7 +24,7 @@ from fedchain.node.config import NodeConfigError
 from fedchain.node.layout import SCENARIO_FILE, SOCKET
 from fedchain.node.status import ask_status
 from fedchain.node.web.measured import MeasuredFile
-from fedchain.node.web.places import Place, slugs
+from fedchain.node.web.places import Place, distinct_titles, slugs
 from fedchain.node.web.seen import SeenFile
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
@@ -129,7 +129,7 @@ class Chain:
     key: str
     """Its name in the addresses of pages."""
     title: str
-    """Name of what was given: the run's folder, or the test network's."""
+    """Name of what was given: the run's folder, or the test network's; with its place where others have this name."""
     genesis: Genesis
     holders: tuple[Holder, ...]
     rules_of: RulesOf
@@ -235,10 +235,11 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
             genesis = store.genesis
         parent = place.folder.resolve().parent if place.group != place.label else place.folder.resolve()
         groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(Holder(place))
-    keys = slugs(group for group, _, _ in groups)
+    # The folder of a chain is named as the run's above it.
+    titles = distinct_titles([folder if folder.name == group else folder.parent for group, folder, _ in groups])
     return tuple(
-        Chain(key, group, genesis, tuple(holders), rules_of, is_simulated=_is_simulated(holders))
-        for key, ((group, _, _), (genesis, holders)) in zip(keys, groups.items(), strict=True)
+        Chain(key, title, genesis, tuple(holders), rules_of, is_simulated=_is_simulated(holders))
+        for key, title, (genesis, holders) in zip(slugs(titles), titles, groups.values(), strict=True)
     )
 
 

@@ -67,6 +67,18 @@ def _in_order(path: Path) -> tuple[Sequence[object], str]:
     return [int(part) if part.isdecimal() else 0 for part in re.split(r"(\d+)", path.name)], path.name
 
 
+def distinct_titles(folders: Sequence[Path]) -> list[str]:
+    """The name of each folder, with as much of the path to it as tells it from the others of that name."""
+    made = list[str]()
+    for folder in folders:
+        others = [other for other in folders if other.name == folder.name and other != folder]
+        depths = range(1, len(folder.parts))
+        ends = (folder.parts[-depth:] for depth in depths)
+        end = next((end for end in ends if all(other.parts[-len(end) :] != end for other in others)), folder.parts)
+        made.append(str(Path(*end)))
+    return made
+
+
 def slugs(names: Iterable[str]) -> list[str]:
     """A short name for each in addresses of pages; no two are the same."""
     made = list[str]()

@@ -432,6 +432,21 @@ def test_a_folder_of_runs_and_a_test_network_are_found(tmp_path: Path, chain: Ch
     assert "All 3 folders stand at height 5." in shown
 
 
+def test_folders_of_one_name_are_told_apart_by_the_path_to_them(tmp_path: Path, chain: ChainBuilder) -> None:
+    accuracies = {"b/data": 0.1, "c/data": 0.2, "d/c/data": 0.3, "e/data": 0.4}
+    b, c, d, e = (write_run(tmp_path / name, chain, (0.0, accuracy)) for name, accuracy in accuracies.items())
+    shown = site(b, c, d, e / "chain")
+    titles = [found.title for found in shown.chains.values()]
+    assert titles == ["b/data", f"{tmp_path.name}/c/data", "d/c/data", "e/data"]
+    assert list(shown.chains) == slugs(titles)
+    client = TestClient(shown.app, base_url=HOME)
+    front, compared = client.get("/").text, client.get("/compare").text
+    for key, title in zip(shown.chains, titles, strict=True):
+        assert f'<a href="/{key}/">{title}</a>' in front
+    for title, accuracy in zip(titles[:3], ("10.0", "20.0", "30.0"), strict=True):
+        assert f"{title} <b>{accuracy} %</b>" in compared
+
+
 def test_what_a_stopped_network_measured_is_in_its_logs(tmp_path: Path, chain: ChainBuilder) -> None:
     for number in range(2):
         folder = write_run(tmp_path / "net" / f"node-{number}", chain)
