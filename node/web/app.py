@@ -207,7 +207,7 @@ class Site:
             return _html(self._render("search.html", request, context, chain, reading))
 
     def _recompute(self, request: Request) -> Response:
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        if is_of_another_site(request.headers):
             raise HTTPException(403, "another site may not ask for this")
         chain, name = self._chain(request), request.path_params["name"]
         with chain.reading() as reading:
@@ -370,6 +370,14 @@ class Guard:
             await Response(text, 421, media_type="text/plain")(scope, receive, send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
+
+
+def is_of_another_site(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that another site's page asks: new ones by Sec-Fetch-Site, all by Origin."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return True
+    own = headers["host"].lower()
+    return headers.get("origin", f"//{own}").lower().partition("//")[2] != own
 
 
 def is_own_host(host: str, hosts: frozenset[str]) -> bool:

@@ -178,7 +178,23 @@ def _first_root(chain: ChainBuilder, block: Any) -> bytes:
 
 
 def test_another_site_cannot_have_blocks_recomputed(client: TestClient) -> None:
-    assert client.post("/run/block/1/recompute", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    refused: tuple[dict[str, str], ...] = (
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site", "origin": HOME},
+        {"origin": "http://evil"},
+        {"origin": f"{HOME}:8080"},
+        {"origin": f"{HOME}.evil"},
+        {"origin": "null"},
+    )
+    taken: tuple[dict[str, str], ...] = (
+        {},
+        {"origin": HOME},
+        {"sec-fetch-site": "same-origin", "origin": "http://LOCALHOST"},
+    )
+    for code, given in ((403, refused), (303, taken)):
+        for headers in given:
+            answer = client.post("/run/block/1/recompute", headers=headers, follow_redirects=False)
+            assert answer.status_code == code, headers
     assert client.get("/run/block/1/recompute").status_code == 405
 
 
