@@ -130,6 +130,7 @@ def cross_site(
             chosen.append(models.aggregate())
         except (ConfigurationError, NotFound):
             if not chosen:  # then it says why there is nothing at all
+                _validate_any(models)
                 models.member(0)
         matrix = measure_cross_site(models.learner(), chosen, models.sites)
         if as_json:
@@ -148,18 +149,42 @@ def choose(models: "ModelFolder", member: str, round_number: int | None, *, aggr
     """The model that was asked for; where neither is said and one local model is here, that one.
 
     Raises:
-        ScenarioError: it is not said whose.
+        ScenarioError: it is not said whose, or there is none at all.
         ConfigurationError, NotFound: it is not here.
     """
+    from fedchain.learning.exceptions import ConfigurationError
+
     if aggregate and member:
         raise ScenarioError("--member and --aggregate name two models; give one of them")
-    if aggregate:
-        return models.aggregate(round_number)
-    if member:
-        return models.member(models.find(member), round_number)
-    if len(models.kept) == 1:
-        return models.member(models.kept[0], round_number)
+    try:
+        if aggregate:
+            return models.aggregate(round_number)
+        if member:
+            return models.member(models.find(member), round_number)
+        if len(models.kept) == 1:
+            return models.member(models.kept[0], round_number)
+    except ConfigurationError:
+        _validate_any(models)
+        raise
+    _validate_any(models)
     raise ScenarioError(f"whose model? --member 0 to {models.config.clients - 1}, or --aggregate")
+
+
+def _validate_any(models: "ModelFolder") -> None:
+    """Raise ScenarioError for a run that holds no model at all, where each kind's own error sends to the other."""
+    from fedchain.chain.exceptions import NotFound
+    from fedchain.learning.exceptions import ConfigurationError
+    from fedchain.simulator.trained.folders import RunFolderModels
+
+    if models.kept or not isinstance(models, RunFolderModels):
+        return
+    try:
+        models.aggregate()
+    except ConfigurationError:
+        text = f"{models.folder} holds no model: members of {models.config.method} share none, and theirs were not kept"
+        raise ScenarioError(f"{text}; simulate again with --keep-models") from None
+    except NotFound:
+        return
 
 
 def describe(model: "TrainedModel") -> str:

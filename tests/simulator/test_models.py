@@ -17,7 +17,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.learner import Learner
 from fedchain.learning.model_file import write_model
-from fedchain.node.layout import GENESIS_FILE, TRAINING_FILE, read_metrics
+from fedchain.node.layout import GENESIS_FILE, MODELS_FOLDER, TRAINING_FILE, read_metrics
 from fedchain.node.workers.process import Trainer
 from fedchain.simulator.run import load_learner, run_scenario
 from fedchain.simulator.scenario import Scenario
@@ -169,6 +169,12 @@ def _header(path: Path) -> dict[str, str]:
     return found
 
 
+BARE = (
+    "fedchain: bare holds no model: members of dfpl share none, and theirs were not kept; "
+    "simulate again with --keep-models"
+)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -185,6 +191,8 @@ def _header(path: Path) -> dict[str, str]:
         (("export", "dfpl", "--member", "1", "--out", "dfpl/scenario.toml"), "exists already; nothing is overwritten"),
         (("export", "nowhere", "--aggregate", "--out", "z"), "is not a folder"),
         (("export", ".", "--aggregate", "--out", "z"), "is no folder of a run, a node or a test network"),
+        *((("export", "bare", *whose, "--out", "z"), BARE) for whose in ((), ("--member", "1"), ("--aggregate",))),
+        (("cross-site", "bare"), BARE),
         (("evaluate", "dfpl", "--file", "dfpl/metrics.jsonl"), "dfpl/metrics.jsonl is no safetensors file"),
         (("evaluate", "dfpl", "--file", "none"), "none cannot be read: No such file or directory"),
         (("evaluate", "dfpl", "--file", "odd"), "fc1.weight of the model: (64, 64) expected, as member 0's model has"),
@@ -201,6 +209,7 @@ def test_what_cannot_be_had_is_one_line(
     for name in ("empty", "damaged"):
         shutil.copytree(runs / "net" / "node-0" / "chain", Path(name, "chain"), dirs_exist_ok=True)
     Path("damaged", TRAINING_FILE).write_bytes(b"\0\0\0\3abc")
+    shutil.copytree("dfpl", "bare", ignore=shutil.ignore_patterns(MODELS_FOLDER), dirs_exist_ok=True)
     result = CliRunner().invoke(app, ["model", *words])
     assert result.exit_code == 2, result.output
     (line,) = result.stderr.strip().splitlines()
