@@ -287,6 +287,17 @@ def test_the_guide_s_commands_are_commands() -> None:
         parsed(words)
 
 
+def test_the_guide_makes_the_wheel_that_it_installs() -> None:
+    section = OPERATING.split("## Under systemd")[1].split("\n## ")[0]
+    assert 0 < section.index("pip wheel . --no-deps\n") < section.index("pip install fedchain-*.whl\n")
+
+
+def test_the_passphrase_lies_where_the_commands_of_the_compose_file_look_for_it() -> None:
+    (named,) = re.findall(r"passphrase into a file\s+`(\w+)`.*the commands of `compose.yaml` name it", OPERATING)
+    services = [service for service in compose()["services"].values() if "build" in service]
+    assert {settings_of(parsed(shlex.split(service["command"]))).passphrase_file for service in services} == {named}
+
+
 def test_every_file_that_the_guide_names_is_there() -> None:
     named = set(re.findall(r"`?(deploy/[\w/@.-]+\w)", OPERATING))
     assert len(named) >= 6
