@@ -13,7 +13,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.distillation import divergence
-from fedchain.learning.exceptions import ConfigurationError, PartMissing
+from fedchain.learning.exceptions import ConfigurationError, PartMissing, TrainingDiverged
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.fededs import (
@@ -286,6 +286,22 @@ def test_without_any_others_data_steps_are_those_of_the_base() -> None:
     method.update(ours, round_of(1, parts))
     alone.update(theirs, round_of(1))
     assert torch.equal(read_state(ours.model), read_state(theirs.model))
+
+
+def test_who_diverges_with_others_data_takes_its_steps_without() -> None:
+    method = FedEds(batch_size=2, learning_rate=0.3)
+    alone = replace(method, sharing=False)
+    parts, draw = Parts(), np.random.default_rng(1)
+    glaring = draw.choice([-1000.0, 1000.0], (40, 1, 8, 8)).astype(np.float32)
+    parts.show(1, pack_images(glaring, "uint8") | {"teacher": np.eye(10, dtype=np.float32)[draw.integers(0, 10, 40)]})
+    ours, theirs = client_of(), client_of()
+    method.update(ours, round_of(1, parts))
+    alone.update(theirs, round_of(1))
+    assert 1 in parts.read_from
+    assert torch.equal(read_state(ours.model), read_state(theirs.model))
+    assert ours.steps == theirs.steps
+    with pytest.raises(TrainingDiverged):
+        replace(alone, learning_rate=900.0).update(client_of(), round_of(1))
 
 
 @pytest.mark.parametrize("pixel_type", ["uint8", "float16"])
