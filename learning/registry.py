@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import math
 import os
+import re
 import sys
 import typing
 from collections.abc import Mapping
@@ -102,6 +103,11 @@ def load_method(name: str) -> "type[Method]":
     from fedchain.learning.method import Method
 
     found = getattr(module, class_name, None)
+    if found is None and module_name == "__main__":
+        raise ConfigurationError(
+            f"method {name} was defined in a notebook or a shell, and is found nowhere else: go on there, with "
+            f"fedchain.simulate({class_name}, …), or put the class in a file and name it FILE.py:{class_name}"
+        )
     if not (isinstance(found, type) and issubclass(found, Method)):
         methods = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Method)]
         raise unknown_name(f"method class in {module_name}", class_name, methods)
@@ -110,7 +116,9 @@ def load_method(name: str) -> "type[Method]":
 
 def name_method(method: "str | type[Method] | Method") -> tuple[str, dict[str, HyperparameterValue]]:
     """Return the name under which a method is found again, and the hyper-parameters of an instance that differ from the
-    defaults. Raises `ConfigurationError` for a class that no import path leads to.
+    defaults. Of a script that runs, the name is 'FILE.py:Class', with the file's whole path.
+
+    Raises `ConfigurationError` for a class that no import path leads to.
     """
     if isinstance(method, str):
         return method, {}
@@ -123,10 +131,30 @@ def name_method(method: "str | type[Method] | Method") -> tuple[str, dict[str, H
     if not is_import_path(place) or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
         raise ConfigurationError(f"method {place} must stand at the top level of a module, or of a notebook")
     name = next((known for known, where in METHODS.items() if where == place), place)
+    if kind.__module__ == "__main__" and (script := running_script()) is not None:
+        name = f"{script}:{kind.__qualname__}"
     if isinstance(method, type):
         return name, {}
     values = {field.name: getattr(method, field.name) for field in fields(method)}
     return name, {field.name: values[field.name] for field in fields(method) if values[field.name] != field.default}
+
+
+def agreed_name(name: str) -> str:
+    """Return a method's name as a genesis document holds it: the class of a file, 'FILE.py:Class', is 'module:Class'.
+
+    The file is imported, and the module is called as it would be if its folder were the current one: no path of this
+    machine gets into a document, and no document makes anybody run a file of its choice. Raises `ConfigurationError`.
+    """
+    if not is_file_path(name):
+        return name
+    file_name, _, class_name = name.rpartition(":")
+    path = Path(file_name)
+    module = import_file(f"method {name}", path)
+    module_name = re.sub(r"^(?=\d)|\W", "_", path.stem)
+    if sys.modules.setdefault(module_name, module) is not module:
+        module_name = f"{module_name}_"
+        sys.modules[module_name] = module
+    return f"{module_name}:{class_name}"
 
 
 def locate_method(name: str) -> str:
@@ -172,6 +200,8 @@ def import_file(what: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigurationError(f"{what}: there is no file {path}")
     path = path.resolve()
+    if path == running_script():
+        return sys.modules["__main__"]
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(path):
             return module
@@ -190,6 +220,12 @@ def import_file(what: str, path: Path) -> ModuleType:
             raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
         raise
     return module
+
+
+def running_script() -> Path | None:
+    """Return the whole path of the script that runs; None in a notebook or a shell, which is no file."""
+    file = getattr(sys.modules["__main__"], "__file__", None) or ""
+    return Path(file).resolve() if file.endswith(FILE_SUFFIX) else None
 
 
 def use_current_folder() -> None:

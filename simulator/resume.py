@@ -10,7 +10,7 @@ from typing import Any
 
 import fedchain
 from fedchain.crypto.hashing import sha256
-from fedchain.learning.registry import is_file_path
+from fedchain.learning.registry import is_file_path, load_method
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import RUNS_FOLDER
 from fedchain.node.layout import RECORD_FOLDER, RESULT_FILE, SCENARIO_FILE
@@ -109,6 +109,10 @@ def _source(name: str) -> bytes | None:
         return None
     if is_file_path(name):
         return Path(module_name).read_bytes()
+    if module_name == "__main__":  # a notebook's or a shell's: a script's class is named by its file
+        with suppress(OSError, TypeError):  # as above
+            return inspect.getsource(load_method(name)).encode()
+        return None
     found = find_spec(module_name)
     return Path(found.origin).read_bytes() if found is not None and found.origin is not None else None
 

@@ -20,7 +20,6 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import LearningError, NothingToPost
 from fedchain.learning.learner import Learner
-from fedchain.learning.registry import build_method
 from fedchain.learning.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import free_folder
@@ -191,7 +190,7 @@ def early_end(learner: Learner, scenario: Scenario) -> str:
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:
     """Say which phase trains beyond the time that it waits for posts, the worst of all; nothing where all fit."""
-    method, worst_s, text = build_method(scenario.method, scenario.hyperparameters), scenario.phase_timeout_s, ""
+    method, worst_s, text = learner.method, scenario.phase_timeout_s, ""
     for phase in (*method.setup, *method.phases):
         first = 1 if phase in method.phases else 0
         steps = [learner.planned_steps(client, phase.name, first) for client in range(scenario.peers)]

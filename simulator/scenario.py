@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.registry import FILE_SUFFIX
+from fedchain.learning.registry import FILE_SUFFIX, agreed_name
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
 from fedchain.node.config import field_texts
@@ -251,7 +251,7 @@ class Scenario:
         """The part that the learning package needs; of own data, before the task's function was called."""
         shared = {item.name for item in fields(LearningConfig)} & {item.name for item in fields(self)}
         values = {name: getattr(self, name) for name in shared}
-        return LearningConfig(clients=self.peers, **values)
+        return LearningConfig(clients=self.peers, **(values | {"method": agreed_name(self.method)}))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a scenario file holds them."""

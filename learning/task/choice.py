@@ -2,12 +2,11 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.registry import FILE_SUFFIX, is_file_path, is_import_path
+from fedchain.learning.registry import is_file_path, is_import_path, running_script
 
 TaskFunction = Callable[..., Any]
 """The user's function. It is given `member` (place among the members, from 0), `members` (how many have data) and
@@ -26,8 +25,8 @@ def name_task(task: TaskFunction) -> str:
         return ""
     if module_name != "__main__":
         return f"{module_name}:{name}"
-    file = getattr(module, "__file__", None) or ""
-    return f"{Path(file).resolve()}:{name}" if file.endswith(FILE_SUFFIX) else ""
+    script = running_script()
+    return "" if script is None else f"{script}:{name}"
 
 
 def validate_choice(config: LearningConfig, task: TaskFunction | str) -> None:

@@ -162,7 +162,7 @@ def attack_methods(
 
 def posts_prototypes(scenario: Scenario) -> bool:
     """Whether prototypes are what the scenario's clients post, and no parameters."""
-    method = build_method(scenario.method, dict(scenario.hyperparameters))
+    method = build_method(scenario.learning_config().method, dict(scenario.hyperparameters))
     return isinstance(method, PrototypeMethod)
 
 

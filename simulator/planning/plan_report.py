@@ -194,7 +194,7 @@ def _apply_theory(
     """Show the constants and the bounds, where there are any."""
     if not options.bounds:
         return None
-    method = build_method(scenario.method, scenario.hyperparameters)
+    method = build_method(scenario.learning_config().method, scenario.hyperparameters)
     if not isinstance(method, Dfpl):
         console.print(f"no bounds: the corollaries are about dfpl's loss, not {scenario.method}'s")
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import tomli_w
 
-from fedchain.learning.registry import hyperparameter_names, load_method
+from fedchain.learning.registry import agreed_name, hyperparameter_names, load_method
 from fedchain.node.config import field_texts
 from fedchain.node.tables import nearest
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -35,7 +35,7 @@ def build_comparison(
     """Build the experiment that compares methods on the same data, from the same seeds.
 
     Args:
-        methods: names, at least one, or module:Class.
+        methods: names, at least one, or FILE.py:Class, or module:Class.
         seeds: how many, from the scenario's on.
         scenario: values that all runs share.
         settings: hyper-parameters by name, for every method that has one of this name, or by METHOD.NAME.
@@ -54,7 +54,7 @@ def build_comparison(
     for metric in metrics:
         if metric not in METRICS:
             raise ScenarioError(f"metric is {metric!r}{nearest(metric, METRICS)}")
-    known = {method: hyperparameter_names(load_method(method)) for method in methods}
+    known = {method: hyperparameter_names(load_method(agreed_name(method))) for method in methods}
     first = scenario.get("seed", Scenario().seed)
     swept = dict(_read_sweep(text, known) for text in sweeps)
     if len(swept) < len(sweeps):

@@ -26,7 +26,13 @@ from fedchain.learning.method import Method
 from fedchain.learning.model_file import ModelState, read_model, state_of_knowledge
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
-from fedchain.learning.registry import load_method, name_method, use_current_folder
+from fedchain.learning.registry import (
+    agreed_name,
+    hyperparameter_names,
+    load_method,
+    name_method,
+    use_current_folder,
+)
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
@@ -168,7 +174,7 @@ def simulate(
     "interrupt kernel", ends all of them, and so does what ``on_round`` raises.
 
     Args:
-        method: name of a learning method, or a class or an instance of one. Default: ``"dfpl"``.
+        method: name of a learning method, ``"FILE.py:Class"``, or a class or an instance of one. Default: ``"dfpl"``.
         task: for own data, a function that returns (model, train set, test set), or ``"FILE.py:function"``.
         scenario: what the other arguments change; a scenario file, or one that was built. Default: the defaults.
         peers: members with data. Default: 20.
@@ -316,8 +322,8 @@ def _validate_names(values: Mapping[str, Any]) -> None:
     """Raise ScenarioError for a hyper-parameter among the fields of a scenario, which is easily said so."""
     known = {item.name for item in fields(Scenario)}
     name = values.get("method", Scenario().method)
-    for key in values:
-        if key not in known and isinstance(name, str) and key in {item.name for item in fields(load_method(name))}:
+    for key in {*values} - known if isinstance(name, str) else ():
+        if key in hyperparameter_names(load_method(agreed_name(name))):
             raise ScenarioError(f"{key} is a hyper-parameter of {name}: hyperparameters={{{key!r}: {values[key]!r}}}")
 
 

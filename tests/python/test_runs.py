@@ -143,6 +143,55 @@ def test_an_interrupted_run_goes_on_with_its_models_and_names_its_task(run: fedc
         fedchain.simulate(**given)
 
 
+OWN_METHOD = """
+import sys
+from dataclasses import dataclass
+import fedchain
+from fedchain.learning.methods.fedavg import FedAvg
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(FedAvg):
+    pass
+
+def interrupt(row):
+    raise KeyboardInterrupt
+
+if __name__ == "__main__":
+    given = {"peers": 3, "rounds": 2, "mining_attempts": 8, "hyperparameters": {"local_steps": 3}, "out": "run"}
+    try:
+        fedchain.simulate(Mine, on_round=interrupt, **given)
+    except KeyboardInterrupt:
+        print("interrupted")
+    if sys.argv[1:] == ["resume"]:
+        run = fedchain.simulate(Mine, resume=True, **given)
+        print(run.trace_hash, run.chain.verify().is_valid)
+"""
+
+
+def _printed(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_a_script_s_own_method_is_named_by_its_file_and_goes_on_from_its_folder(tmp_path: Path) -> None:
+    script = tmp_path / "01-mine.py"
+    script.write_text(OWN_METHOD)
+    assert _printed(tmp_path, script.name) == "interrupted\n"
+    assert read_toml(tmp_path / "run" / "scenario.toml", ScenarioError)["method"] == f"{script}:Mine"
+    assert "checks     all hold" in _printed(tmp_path, "-m", "fedchain", "simulate", "--resume", "--out", "run")
+    resumed = fedchain.open_chain(tmp_path / "run")
+    whole = fedchain.simulate(f"{script}:Mine", rounds=2, **QUICK)
+    assert resumed.status().head.hex() == whole.tip
+    assert dict(whole.chain.genesis.learning)["method"] == '"_01_mine:Mine"', "no path of this machine"
+
+
+def test_a_notebook_s_own_method_goes_on_there_and_nowhere_else(tmp_path: Path) -> None:
+    _, last = _printed(tmp_path, "-c", OWN_METHOD, "resume").splitlines()
+    assert last.endswith(" True")
+    with pytest.raises(ConfigurationError, match="__main__:Mine was defined in a notebook or a shell, and"):
+        fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml")
+
+
 def test_a_function_is_named_as_far_as_a_name_leads_to_it() -> None:
     assert name_task(load) == "tests.python.tasks:load"
     assert name_task(lambda: load) == name_task(partial(load, 1)) == ""
