@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, told
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
@@ -179,6 +179,10 @@ class Application:
             aggregate = self.method.aggregate(closed, replace(round, posts=read))
         except NothingLeft:
             return knowledge
+        except ValueError:  # the posts' fault, as far as anybody can tell
+            raise
+        except Exception as error:
+            raise told(error, f"aggregate of phase {phase}") from error
         left = settle(aggregate, self._knowledge_specs[phase])
         self._decoded.close(phase, round_number)
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])

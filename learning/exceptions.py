@@ -3,6 +3,7 @@
 LearningError
 ├── ConfigurationError    the user asked for something impossible; the message says what to change
 ├── DatasetError          a data file is missing or damaged on this machine
+├── OwnCodeFailed         a user's own method or model raised while it learned, or returned what nobody can use
 ├── WrongArithmetic       this machine computes otherwise than the others do; it cannot judge them
 ├── PartMissing           this machine lacks bytes that a post lists; whoever posted them counts as silent
 ├── SecretMissing         this member lacks a secret that the method needs; the message names both
@@ -20,8 +21,10 @@ import difflib
 import sysconfig
 import traceback
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-_NOT_THE_USERS = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
+_LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), *_LIBRARIES)
 
 
 class LearningError(Exception):
@@ -45,6 +48,13 @@ class InvalidPayload(LearningError, ValueError):
 
 class UnsoundNumbers(InvalidPayload):
     """A float is not finite, larger than its spec allows, subnormal or -0: what a diverged training would post."""
+
+
+class OwnCodeFailed(LearningError):
+    """A user's own method or model raised while it learned, or returned what nobody can use. One line, with its place.
+
+    The error itself is gone with its process; a note has its traceback.
+    """
 
 
 class WrongArithmetic(LearningError):
@@ -116,7 +126,24 @@ def nearest_name(word: str, names: Sequence[str]) -> str | None:
 
 def one_line(error: BaseException) -> str:
     """Tell what a user's own code raised in one line, with the last place of that code that it passed."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{_place(error)}"
+
+
+def told(error: Exception, who: str) -> Exception:
+    """Return what is said of an error that learning ended with: of one that passed the user's own code, an
+    `OwnCodeFailed` with its place, which begins with `who`; else the error itself.
+
+    A note has the traceback, which does not come along from another process.
+    """
+    if isinstance(error, LearningError):
+        return error
+    is_own = bool(_place(error)) and not isinstance(error, OSError | MemoryError)
+    result = OwnCodeFailed(f"{who}: {one_line(error)}") if is_own else error
+    result.add_note("".join(traceback.format_exception(error)))
+    return result
+
+
+def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is ours, who called
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
-    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

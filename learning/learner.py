@@ -34,7 +34,7 @@ from fedchain.learning.models.frozen import FrozenHead
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import describe
 from fedchain.learning.models.shapes import infos_of
-from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.codec import decode, encode, validate_arrays
 from fedchain.learning.payload.part_folder import PartMemory, PartStore
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import build_method
@@ -381,6 +381,7 @@ class Learner:
 
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round_number: int) -> bytes:
         """Encode a post. Its numbers show the last step's damage, which no later loss shows: peers would refuse it."""
+        validate_arrays(f"the post of phase {phase.name}", posted)
         payload = encode(posted)
         try:
             decode(payload, self._payload_specs[self._architecture_of(client.index)][phase.name])

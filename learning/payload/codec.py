@@ -16,7 +16,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.exceptions import InvalidPayload, OwnCodeFailed
 from fedchain.learning.payload.document import (
     Buffer,
     Entry,
@@ -71,10 +71,12 @@ def decode(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]
 def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
     """Return an aggregate in canonical form, with every element within the bounds of its spec.
 
-    Its names and shapes must fit already.
+    Its shapes must fit already. Raises `OwnCodeFailed` for what holds no tensors, or others than are stated.
     """
     by_name = {spec.name: spec for spec in specs}
-    assert tensors.keys() == by_name.keys(), f"{sorted(tensors)} aggregated, {sorted(by_name)} stated"
+    validate_arrays("the aggregate", tensors)
+    if tensors.keys() != by_name.keys():
+        raise OwnCodeFailed(f"the aggregate has {sorted(tensors)}, but {sorted(by_name)} is stated")
     settled = dict(tensors)
     for name, tensor in tensors.items():
         try:
@@ -82,6 +84,16 @@ def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> 
         except InvalidPayload:
             settled[name] = clip_elements(by_name[name], tensor)
     return settled
+
+
+def validate_arrays(what: str, tensors: object) -> None:
+    """Raise `OwnCodeFailed`, which begins with `what`, unless these are arrays by name of types that can be encoded."""
+    if not isinstance(tensors, Mapping):
+        raise OwnCodeFailed(f"{what} must be arrays by name, not {type(tensors).__name__}")
+    for name, tensor in tensors.items():
+        found = tensor.dtype.name if isinstance(tensor, np.ndarray) else type(tensor).__name__
+        if found not in WIRE_DTYPES:
+            raise OwnCodeFailed(f"{name} of {what} must be an array of {', '.join(WIRE_DTYPES)}, not {found}")
 
 
 def size_bytes_max(specs: Sequence[TensorSpec]) -> int:

@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from fedchain.learning.evaluation import Evaluation
-from fedchain.learning.exceptions import LearningError
+from fedchain.learning.exceptions import LearningError, told
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
@@ -271,7 +271,7 @@ def _serve(learner: Learner, folder: Path, calls: Any, answers: Any) -> None:
             try:
                 answers.put(_reply(learner, call, made))
             except Exception as error:  # whatever it is belongs to who waits for the result
-                answers.put(Reply(call.number, False, error))
+                answers.put(Reply(call.number, False, told(error, f"peer {call.client}")))
 
 
 def _reply(learner: Learner, call: Call, made: "LastContributions") -> Reply:

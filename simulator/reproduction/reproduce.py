@@ -10,7 +10,7 @@ from typing import Any
 
 from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
-from fedchain.learning.exceptions import DatasetError, ReleaseRefused, TrainingDiverged
+from fedchain.learning.exceptions import DatasetError, OwnCodeFailed, ReleaseRefused, TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Run
 from fedchain.simulator.reproduction.forgetting import run_forgetting
@@ -48,6 +48,7 @@ def reproduce(
 
     Raises:
         DatasetError: the data of none of the runs are here.
+        OwnCodeFailed: a method of the user's own fails; the table of the others is there, and nothing of it is kept.
     """
     runs = list(experiment.runs(overrides, only))
     if not runs:
@@ -63,7 +64,7 @@ def reproduce(
         raise next(iter(lacking.values()))
     for dataset, error in lacking.items():
         console.print(f"skipped: what needs {dataset}; {error}")
-    _run_all(experiment, usable, results, jobs, console)
+    failed = _run_all(experiment, usable, results, jobs, console)
     entries = tabulate(experiment, results, overrides, lacking)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
     text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()})
@@ -73,6 +74,8 @@ def reproduce(
     draw(experiment, entries, results, overrides, folder)
     console.print(text, markup=False, soft_wrap=True)
     console.print(f"written to {folder}", soft_wrap=True)
+    if failed:
+        raise OwnCodeFailed("not in the table: " + "; ".join(f"{name}, {reason}" for name, reason in failed.items()))
     return entries
 
 
@@ -93,7 +96,7 @@ def find_lacking(scenarios: Sequence[Scenario]) -> dict[str, DatasetError]:
 def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Run a scenario in one of ``MEASURES``; if training diverges, what it measured until then is a result too.
 
-    So it is if the peers' privacy budgets end before the rounds do.
+    So it is if the peers' privacy budgets end before the rounds do. Of a method that fails there is only the reason.
     """
     rows: list[RoundMetrics] = []
     runners: Mapping[str, Runner] = {
@@ -106,11 +109,19 @@ def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[
         return runners[measure](scenario, on_round)
     except (TrainingDiverged, ReleaseRefused) as error:
         return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], "diverged": str(error)}
+    except OwnCodeFailed as error:
+        return {"failed": str(error)}
 
 
-def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: int, console: Console) -> None:
+def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: int, console: Console) -> dict[str, str]:
+    """Run what is missing and keep the results; why variants failed, by name."""
+    failed: dict[str, str] = {}
+
     def keep(place: int, result: dict[str, Any]) -> str:
         run = runs[place]
+        if "failed" in result:
+            failed[run.variant] = result["failed"]
+            return f"{run.variant}  {run.cell}  seed {run.seed}: {result['failed']}"
         write_result(results, run.key, result)
         metric = experiment.variant(run.variant).metric
         best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)
@@ -120,3 +131,4 @@ def _run_all(experiment: Experiment, runs: Sequence[Run], results: Path, jobs: i
         return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}"
 
     run_all([run.scenario for run in runs], jobs, keep, console, partial(run_or_diverge, experiment.measure))
+    return failed

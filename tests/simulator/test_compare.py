@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
+from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.simulator.reproduction import reproduce as reproduction
 from fedchain.simulator.reproduction.compare import build_comparison
 from fedchain.simulator.reproduction.experiment import load_experiment
@@ -118,6 +119,35 @@ def test_what_needs_a_missing_data_set_is_skipped_and_the_table_says_so(ran: lis
     assert "Not run, because svhn is not here: train_32x32.mat" in shown
     refused = compare(tmp_path, *words, "--dataset", "svhn", "--out", str(tmp_path / "other"), exit_code=2)
     assert refused.stderr.startswith("fedchain: train_32x32.mat (MD5 ")
+
+
+def test_a_method_that_fails_is_told_below_the_table_and_run_again(
+    ran: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--methods", "solo,dfpl", "--seeds", "1", "--rounds", "2")
+    complete: Callable[..., None] = vars(reproduction)["run_all"]
+
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Keep, console: object, run: object) -> None:
+        def fail(place: int, result: dict[str, Any]) -> str:
+            return keep(place, {"failed": "boom (own.py, line 3)"} if scenarios[place].method == "dfpl" else result)
+
+        complete(scenarios, jobs, fail, console, run)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reproduction, "run_all", run_all)
+        shown = compare(tmp_path, *words, exit_code=2)
+    assert "| solo | digits | 50.00 |\n" in shown.stdout
+    assert "| dfpl |" not in shown.stdout
+    assert shown.stderr == "fedchain: not in the table: dfpl, boom (own.py, line 3)\n"
+    assert "| dfpl | digits | 55.00 |\n" in compare(tmp_path, *words).stdout
+
+
+def test_of_a_method_that_fails_the_reason_is_all_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_one(*arguments: object, **named: object) -> dict[str, Any]:
+        raise OwnCodeFailed("boom")
+
+    monkeypatch.setattr(reproduction, "run_one", run_one)
+    assert reproduction.run_or_diverge("simulation", Scenario(), lambda number: None) == {"failed": "boom"}
 
 
 def test_what_was_skipped_is_run_once_the_data_are_there(

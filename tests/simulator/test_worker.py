@@ -1,6 +1,7 @@
 """The training pool does what a learner in this process does, and says so when it cannot."""
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -16,8 +17,9 @@ from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.evaluation import evaluate
-from fedchain.learning.exceptions import InvalidPayload, TrainingDiverged
+from fedchain.learning.exceptions import InvalidPayload, OwnCodeFailed, TrainingDiverged
 from fedchain.learning.learner import Contribution, Learner
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.model_file import read_model
 from fedchain.learning.round import Round, Tensors
@@ -76,9 +78,46 @@ def test_a_restarted_peer_gets_the_same_contribution_again(pool: TrainingPool) -
 def test_an_error_travels_to_whom_it_belongs_and_the_pool_goes_on(pool: TrainingPool) -> None:
     with pytest.raises(InvalidPayload):
         pool.contribute(0, "update", 2, b"damaged", evaluate_test=False).result()
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError) as caught:
         pool.contribute(0, "nonsense", 2, b"", evaluate_test=False).result()
+    assert "Traceback" in "".join(caught.value.__notes__), "a fault of ours keeps its kind and shows where it was"
     assert pool.contribute(0, "update", 1, b"", evaluate_test=False).result().payload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faulty(BladeFl):
+    """A method of a user's own that has a fault."""
+
+    fault: str = "update"
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        if self.fault == "update":
+            raise RuntimeError("boom")
+        posted = BladeFl.update(self, client, round)
+        return {**posted, "wide": np.zeros(3)} if self.fault == "type" else posted
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        return dict[str, Tensors]()["missing"] if self.fault == "aggregate" else BladeFl.aggregate(self, phase, round)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("update", r"peer \d: RuntimeError: boom \(.*test_worker.py, line \d+\)"),
+        ("type", r"wide of the post of phase update must be an array of float32, .*, not float64"),
+        ("aggregate", r"aggregate of phase update: KeyError: 'missing' \(.*test_worker.py, line \d+\)"),
+    ],
+)
+def test_a_fault_of_a_user_s_own_method_is_one_line_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, fault: str, message: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    chosen = Scenario(method="contributed:Faulty", hyperparameters={"fault": fault}, peers=3, rounds=1)
+    with pytest.raises(OwnCodeFailed) as caught:
+        simulate(chosen, load_learner(chosen))
+    assert re.fullmatch(message, str(caught.value))
+    notes = "".join(getattr(caught.value, "__notes__", ()))
+    assert ("Traceback" in notes) == (fault != "type"), "where it was, a process that is gone cannot show"
 
 
 def test_a_killed_process_is_noticed(pool: TrainingPool) -> None:

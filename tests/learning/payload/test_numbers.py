@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from fedchain.learning.exceptions import InvalidPayload, UnsoundNumbers
+from fedchain.learning.exceptions import InvalidPayload, OwnCodeFailed, UnsoundNumbers
 from fedchain.learning.payload.codec import canonical, decode, encode, settle
 from fedchain.learning.payload.numbers import _CHUNK, clip_elements, replace_tiny, validate_elements
 from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
@@ -138,5 +138,10 @@ def test_clipping_moves_to_the_nearest_and_makes_no_number_0() -> None:
 
 
 def test_an_aggregate_must_be_what_the_method_states() -> None:
-    with pytest.raises(AssertionError, match=r"\['y'\] aggregated, \['x'\] stated"):
-        settle({"y": np.zeros(1, np.float32)}, [TensorSpec("x", (1,))])
+    specs = [TensorSpec("x", (1,))]
+    with pytest.raises(OwnCodeFailed, match=r"^the aggregate has \['y'\], but \['x'\] is stated$"):
+        settle({"y": np.zeros(1, np.float32)}, specs)
+    with pytest.raises(OwnCodeFailed, match=r"^the aggregate must be arrays by name, not NoneType$"):
+        settle(None, specs)  # type: ignore[arg-type]
+    with pytest.raises(OwnCodeFailed, match=r"^x of the aggregate must be an array of float32, .*, not float64$"):
+        settle({"x": np.zeros(1)}, specs)
