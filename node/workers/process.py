@@ -12,18 +12,20 @@ if __name__ == "__main__":  # before anything that takes time: Ctrl-C in the ter
     os.setpgid(0, 0)
 
 import contextlib
+import io
 import json
 import random
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from queue import Queue
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from fedchain.chain.block import Header
 from fedchain.chain.exceptions import ChainError
@@ -31,7 +33,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.signatures import count_valid
 from fedchain.crypto.durable import sync_folder
-from fedchain.learning.exceptions import LearningError
+from fedchain.learning.exceptions import LearningError, one_line
 from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.preflight import UMASK
@@ -146,7 +148,7 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
         except LearningError as error:  # the client is as it was before
             answer = ["failed", f"{type(error).__name__}: {error}"]
         except Exception as error:  # nobody knows how the client is now: the next process reads what was stored
-            write_frame(answers, ["failed", f"{type(error).__name__}: {error}"])
+            write_frame(answers, ["failed", one_line(error)])
             raise
         write_frame(answers, answer)
 
@@ -181,6 +183,8 @@ def _take_stdout() -> BinaryIO:
     """Keep standard output for frames: whatever else prints, Python or not, goes to standard error from now on."""
     frames = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # the node logs lines as they come
     return frames
 
 
@@ -217,16 +221,34 @@ def _replace(path: Path, data: bytes) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def main(arguments: list[str]) -> None:
-    """Run one worker until the node is gone."""
+def main(arguments: list[str]) -> NoReturn:
+    """Run one worker until the node is gone.
+
+    The process ends at once: the thread that reads orders holds the lock of standard input, for which Python's own end
+    would wait in vain, and abort.
+    """
     os.umask(UMASK)
-    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        if arguments[0] == "train":
-            train(*arguments[1:])
-        elif arguments[0] == "verify":
-            verify()
-        else:
-            mine(*arguments[1:])
+    exit_code = 0
+    try:
+        _run(arguments)
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    except BaseException:
+        exit_code = 1
+        traceback.print_exc()
+    with contextlib.suppress(OSError):  # the node is gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(exit_code)
+
+
+def _run(arguments: list[str]) -> None:
+    if arguments[0] == "train":
+        train(*arguments[1:])
+    elif arguments[0] == "verify":
+        verify()
+    else:
+        mine(*arguments[1:])
 
 
 if __name__ == "__main__":

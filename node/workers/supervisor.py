@@ -2,8 +2,10 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +36,13 @@ VERIFIED_AT_ONCE = 8
 
 IDLE_S = 10.0
 """How long that process waits for more before it is ended: who does not replay needs none."""
+
+
+SAID_SIZE_MAX = 8192
+"""Bytes of a line on a worker's standard error that are logged as one; longer ones are several."""
+
+SAID_WAIT_S = 1.0
+"""How long the end of a worker waits for its last words: a process that it left behind may still hold its output."""
 
 
 class WorkerFailed(Exception):
@@ -219,12 +228,12 @@ class VerifyingWorker:
 
 
 class WorkerProcess:
-    """One worker process and its pipes."""
+    """One worker process and its pipes. What it prints, the user's own code with it, is logged line by line."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, saying: threading.Thread) -> None:
         assert process.stdin is not None, "it was opened with a pipe"
         assert process.stdout is not None, "it was opened with a pipe"
-        self._process, self._orders = process, process.stdin
+        self._process, self._orders, self._saying = process, process.stdin, saying
         self._answers = BufferedByteReceiveStream(process.stdout)
 
     @classmethod
@@ -232,8 +241,13 @@ class WorkerProcess:
         """Start ``python -m fedchain.node.workers.process`` with ``arguments``."""
         command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
         # It stays in the node's session, where its niceness counts, and leaves the node's process group by itself.
-        pipe = subprocess.PIPE
-        return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=None))
+        pipe, (reader, writer) = subprocess.PIPE, os.pipe()
+        saying = threading.Thread(target=_log_lines, args=(arguments[0], reader), daemon=True)
+        saying.start()
+        try:
+            return cls(await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=writer), saying)
+        finally:
+            os.close(writer)
 
     async def send(self, value: Any) -> None:
         """Send one order; raises PipeBroken."""
@@ -249,6 +263,14 @@ class WorkerProcess:
             if self._process.returncode is None:
                 self._process.kill()
             await self._process.aclose()
+            await anyio.to_thread.run_sync(self._saying.join, SAID_WAIT_S)
+
+
+def _log_lines(worker: str, reader: int) -> None:
+    """Log what a worker says, until nobody has its standard error any more."""
+    with os.fdopen(reader, "rb") as said:
+        while line := said.readline(SAID_SIZE_MAX):
+            log.info("worker=%s %s", worker, line.decode(errors="replace").rstrip())
 
 
 def _result(answer: list[Any]) -> list[Any]:

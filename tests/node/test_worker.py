@@ -1,6 +1,8 @@
 """Worker processes: they answer, they are replaced when they die, and they end when nobody needs them."""
 
 import errno
+import json
+import logging
 import os
 import signal
 import subprocess
@@ -25,6 +27,7 @@ from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.learner import Learner
 from fedchain.learning.payload.codec import pieces
 from fedchain.node.core.jobs import Verified, VerifySignatures
+from fedchain.node.json_log import JsonFormatter
 from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers import supervisor
@@ -123,6 +126,44 @@ async def test_training_that_fails_is_reported_and_the_next_is_done(tmp_path: Pa
         with pytest.raises(WorkerFailed, match=r"^KeyError: 'no such phase'"):
             await worker.contribute("no such phase", 1, b"")
         assert (await worker.contribute("update", 1, b"")).payload
+
+
+OWN = """
+import os
+from dataclasses import dataclass
+from fedchain.learning.methods.blade_fl import BladeFl
+
+@dataclass(frozen=True, kw_only=True)
+class Faulty(BladeFl):
+    def update(self, client, round):
+        print("from Python")
+        os.write(2, b"from elsewhere" + b"." * 9000 + b"\\n")
+        raise RuntimeError("boom")
+"""
+
+
+@on_trio
+async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "own_faulty.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    caplog.set_level(logging.INFO, "fedchain.worker")
+    caplog.handler.setFormatter(JsonFormatter())
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, method="own_faulty:Faulty", hyperparameters={}))
+    async with training(path, tmp_path) as worker:
+        with pytest.raises(WorkerFailed, match=r"^RuntimeError: boom \(.*own_faulty.py, line 11\)$"):
+            await worker.contribute("update", 1, b"")
+        await until(lambda: "RuntimeError: boom" in caplog.text, "its last words")
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    assert {(line["logger"], line["worker"]) for line in lines} == {("fedchain.worker", "train")}
+    messages = [line["message"].removeprefix("worker=train ") for line in lines]
+    assert messages[0] == "from Python"
+    assert messages[1].startswith("from elsewhere...")
+    assert messages[2] == "." * (9014 - 8192)
+    assert messages[3] == "Traceback (most recent call last):"
+    assert messages[-1] == "RuntimeError: boom"
 
 
 @on_trio
@@ -277,6 +318,16 @@ def test_a_miner_ends_with_its_pipe() -> None:
         write_frame(orders, replace(HEADER, bits=HARD_BITS).to_record())
         orders.close()
         assert process.wait(TIMEOUT_S) == 0
+
+
+def test_a_worker_that_fails_ends_with_its_error_and_does_not_abort(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis")
+    with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
+        write_frame(orders, [])
+        assert read_frame(answers) == ["ready"]
+        write_frame(orders, ["no such phase", 1, b""])
+        assert read_frame(answers) == ["failed", "KeyError: 'no such phase'"]
+        assert process.wait(TIMEOUT_S) == 1, "a signal would be below 0"
 
 
 def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) -> None:
