@@ -32,7 +32,11 @@ class Activity:
     validation_s: float = 0.0
     """Seconds spent in the state machine, in all."""
     failure: str = ""
-    """Why the last contribution failed; empty when it did not."""
+    """Why there is no contribution of the last phase that asked for one; empty when there is."""
+    is_failing: bool = False
+    """Whether that is a fault, and not what the method or the member's privacy budget asks for."""
+    training_failures: int = 0
+    """Contributions that were lost to a fault, in all."""
     refused: dict[str, int] = field(default_factory=dict)
     """What was not taken, by the name of the error."""
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES_MAX))
@@ -46,6 +50,11 @@ class Activity:
     def notice(self, notice: Notice) -> None:
         """The operator was told something."""
         self.notices.append(notice)
+
+    def fail(self, reason: str, *, is_fault: bool) -> None:
+        """There is no contribution."""
+        self.failure, self.is_failing = reason, is_fault
+        self.training_failures += is_fault
 
     def mining_s(self) -> float:
         """Seconds spent searching nonces, in all."""

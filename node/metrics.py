@@ -131,6 +131,8 @@ class NodeCollector:
             "fedchain_validation_seconds", "Time spent in the state machine.", activity.validation_s
         )
         yield CounterMetricFamily("fedchain_training_seconds", "Time spent training.", activity.training_s)
+        text = "Contributions that were lost to a fault."
+        yield CounterMetricFamily("fedchain_training_failures", text, activity.training_failures)
         yield CounterMetricFamily("fedchain_mining_seconds", "Time spent searching nonces.", activity.mining_s())
         size = self._service.store_size_bytes()
         yield GaugeMetricFamily("fedchain_store_bytes", "What the data folder's chain takes on disk.", size)
@@ -185,6 +187,8 @@ def _readiness(now: dict[str, object]) -> tuple[bool, str]:
         return False, "it says nothing in its own name yet"
     if now["catching_up_to"]:
         return False, f"it lacks the blocks up to height {now['catching_up_to']}"
+    if now["failing"]:
+        return False, f"it cannot train, {now['failing']}"
     if not now["quorum_reachable"]:
         return False, f"a quorum of {now['quorum']} electors is not connected"
     return True, "it takes part"

@@ -48,7 +48,6 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
     missing = sorted(address(member) for member in node.waiting_for())
     speaking = {service.me, *service.peers} & head.electors
     required, reachable = node.votes_required(), len(speaking)
-    counted = observed.not_counted
     round_number = min(head.round, genesis.rounds) if head.finished else head.round
     aggregator = genesis.aggregator_of(round_number)
     named = {service.me, *service.peers, *node.waiting_for(), *head.electors} | observed.clock_offsets_ms.keys()
@@ -79,7 +78,7 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
         "attempt": max(0, node.voting.agreement.attempt),
         "convicted": [[address(crime.culprit), crime.crime] for crime in head.convicted],
         "silent": node.is_silent(),
-        "not_counted": "" if counted is None else f"round {counted.round}: {counted.reason}",
+        "not_counted": _not_counted(service),
         "clock_offset_ms": observed.clock_offsets_ms.get(service.me, 0),
         "clocks_off": {
             address(member): offset
@@ -90,6 +89,7 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
         "peers": sorted(address(peer) for peer in service.peers),
         "links": {} if links is None else _links(service, links),
         "training": activity.training,
+        "failing": activity.failure if activity.is_failing else "",
         "mining": activity.mining_since_s is not None,
         "accuracy": activity.accuracy,
         "epsilon": activity.epsilon,
@@ -97,6 +97,15 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
         "refused": dict(activity.refused),
         "open": open_height(node),
     }
+
+
+def _not_counted(service: "Service") -> str:
+    """Why the last block that asked for a post of ours has none; empty when it has one."""
+    lost, failure = service.node.observations.not_counted, service.activity.failure
+    if lost is None:
+        return ""
+    here = f"round {lost.round}: "
+    return failure if failure.startswith(here) else f"{here}{lost.reason}"
 
 
 def open_height(node: "Node") -> dict[str, Any]:

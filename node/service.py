@@ -65,7 +65,7 @@ from fedchain.node.outbox import EffectQueue
 from fedchain.node.parts import run_part
 from fedchain.node.report import Links, log_notice, report
 from fedchain.node.timeline import SeenBlock, TimelineFile, Watch
-from fedchain.node.workers.supervisor import MiningWorker, Trained, VerifyingWorker, WorkerFailed
+from fedchain.node.workers.supervisor import MiningWorker, Trained, VerifyingWorker, WorkerFailed, WorkerRefused
 
 log = logging.getLogger("fedchain.node")
 
@@ -337,11 +337,11 @@ class Service:
 
     async def _train(self, effect: Contribute) -> None:
         begun = time.perf_counter()
-        self.activity.training, self.activity.failure = True, ""
+        self.activity.training = True
         try:
             trained = await self._training.contribute(effect.phase_name, effect.round, effect.knowledge)
         except WorkerFailed as error:
-            self.activity.failure = f"round {effect.round}: {error}"
+            self.activity.fail(f"round {effect.round}: {error}", is_fault=not isinstance(error, WorkerRefused))
             self.handle(NotContributed(effect.round, effect.phase, str(error)))
             return
         finally:
@@ -350,6 +350,7 @@ class Service:
             self.activity.training_s += took_s
         if (effect.round, effect.phase) == (self.node.head.round, self.node.head.phase):
             self._watch.train(round(1000 * took_s))
+        self.activity.failure, self.activity.is_failing = "", False
         self.activity.accuracy = trained.measured.get("local_accuracy", self.activity.accuracy)
         self.activity.epsilon = trained.measured.get("epsilon", self.activity.epsilon)
         self.activity.trained_round = effect.round

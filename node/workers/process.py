@@ -33,7 +33,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.signatures import count_valid
 from fedchain.crypto.durable import sync_folder
-from fedchain.learning.exceptions import LearningError, one_line
+from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
 from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.preflight import UMASK
@@ -146,7 +146,8 @@ def train(genesis_path: str, folder: str, member: str, data_dir: str, task: str 
         try:
             answer = ["done", *trainer.contribute(phase, round_number, knowledge)]
         except LearningError as error:  # the client is as it was before
-            answer = ["failed", f"{type(error).__name__}: {error}"]
+            is_sound = isinstance(error, NothingToPost) and not isinstance(error, TrainingDiverged)
+            answer = ["refused" if is_sound else "failed", f"{type(error).__name__}: {error}"]
         except Exception as error:  # nobody knows how the client is now: the next process reads what was stored
             write_frame(answers, ["failed", one_line(error)])
             raise

@@ -49,6 +49,10 @@ class WorkerFailed(Exception):
     """The worker could not do what it was asked, for a reason that trying again would not change."""
 
 
+class WorkerRefused(WorkerFailed):
+    """There is nothing to post, and nothing is wrong: the method, or the member's privacy budget, asks for that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
     """One contribution."""
@@ -89,6 +93,7 @@ class TrainingWorker:
         """Have a contribution computed. A process that dies of it is replaced, and goes on from what it stored.
 
         Raises:
+            WorkerRefused: there is nothing to post, as it should be.
             WorkerFailed: training itself failed, or the process died of it every time.
         """
         payload, steps, measured = await self._ask([phase, round_number, knowledge])
@@ -276,4 +281,6 @@ def _log_lines(worker: str, reader: int) -> None:
 def _result(answer: list[Any]) -> list[Any]:
     if answer[0] == "failed":
         raise WorkerFailed(answer[1])
+    if answer[0] == "refused":
+        raise WorkerRefused(answer[1])
     return answer[1:]

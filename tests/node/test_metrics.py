@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from fedchain.node.metrics import CountingNetwork, NodeCollector
+from fedchain.node.metrics import CountingNetwork, NodeCollector, _readiness
 from fedchain.node.service import Service
 
 
@@ -25,8 +25,16 @@ class Member:
             "peers": ["other"],
             "clocks_off": {},
             "clock_offset_ms": 0,
+            "failing": "",
         }
         return {**numbers, **truths, **named, "head_age_s": None, **self._changes}
+
+
+def test_who_cannot_train_is_not_ready() -> None:
+    well = {"catching_up_to": 0, "quorum_reachable": True}
+    assert _readiness(Member(**well).status()) == (True, "it takes part")
+    failing = Member(**well, failing="round 18: KeyError: 'x' (own.py, line 3)")
+    assert _readiness(failing.status()) == (False, "it cannot train, round 18: KeyError: 'x' (own.py, line 3)")
 
 
 @pytest.mark.parametrize(

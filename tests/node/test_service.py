@@ -34,11 +34,13 @@ from fedchain.network.messages import (
 )
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
+from fedchain.node.activity import Activity
 from fedchain.node.core import checks
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.effects import Blame
+from fedchain.node.core.effects import Blame, Contribute
 from fedchain.node.core.events import Tick
 from fedchain.node.core.jobs import CheckPost, Job, Recompute, Result
+from fedchain.node.core.notices import NotCounted
 from fedchain.node.service import WAITING_MAX, NodeStopped, Service
 from fedchain.node.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
@@ -377,11 +379,28 @@ async def test_training_that_fails_is_told_and_the_node_goes_on() -> None:
     async with serving(shell, document) as service:
         await until(lambda: service.activity.failure, "the failure is known")
         assert service.status()["waiting_for"] == "the next phase: round 1: TrainingDiverged: the loss is infinite"
+        assert service.status()["failing"] == "round 1: TrainingDiverged: the loss is infinite"
+        assert service.activity.training_failures == 1
+        service.node.observations.not_counted = NotCounted(1, 1, "it was not ready when the block was mined")
+        assert service.status()["not_counted"] == service.status()["failing"], "which is why"
+        service.node.observations.not_counted = NotCounted(2, 2, "it was not sent")
+        assert service.status()["not_counted"] == "round 2: it was not sent"
         other = OTHERS[0]
         post = post_of(other, document, payload(9))
         assert shell.receiver(other.public_key, PostMessage(post, payload(9))) is Verdict.ACCEPT
         assert address(other.public_key) not in service.status()["missing_posts"]
-    assert shell.published_posts() == []
+        assert shell.published_posts() == []
+        shell.failure = ""
+        await service._train(Contribute(1, 0, "update", b""))
+        assert service.status()["failing"] == "", "it can train again"
+
+
+def test_a_failure_lasts_until_a_contribution_and_a_refusal_is_none() -> None:
+    activity = Activity()
+    activity.fail("round 1: boom", is_fault=True)
+    activity.fail("round 2: the budget is spent", is_fault=False)
+    assert (activity.failure, activity.is_failing) == ("round 2: the budget is spent", False)
+    assert activity.training_failures == 1
 
 
 @on_trio

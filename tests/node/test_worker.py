@@ -33,7 +33,14 @@ from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers import supervisor
 from fedchain.node.workers.frames import read_frame, write_frame
 from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, Trainer
-from fedchain.node.workers.supervisor import MiningWorker, Trained, TrainingWorker, VerifyingWorker, WorkerFailed
+from fedchain.node.workers.supervisor import (
+    MiningWorker,
+    Trained,
+    TrainingWorker,
+    VerifyingWorker,
+    WorkerFailed,
+    WorkerRefused,
+)
 from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
 from tests.node.shell import (
     DIGITS,
@@ -131,11 +138,14 @@ async def test_training_that_fails_is_reported_and_the_next_is_done(tmp_path: Pa
 OWN = """
 import os
 from dataclasses import dataclass
+from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.methods.blade_fl import BladeFl
 
 @dataclass(frozen=True, kw_only=True)
 class Faulty(BladeFl):
     def update(self, client, round):
+        if round.number == 2:
+            raise NothingToPost("as it should be")
         print("from Python")
         os.write(2, b"from elsewhere" + b"." * 9000 + b"\\n")
         raise RuntimeError("boom")
@@ -153,7 +163,9 @@ async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
     caplog.handler.setFormatter(JsonFormatter())
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, method="own_faulty:Faulty", hyperparameters={}))
     async with training(path, tmp_path) as worker:
-        with pytest.raises(WorkerFailed, match=r"^RuntimeError: boom \(.*own_faulty.py, line 11\)$"):
+        with pytest.raises(WorkerRefused, match=r"^NothingToPost: as it should be$"):
+            await worker.contribute("update", 2, b"")
+        with pytest.raises(WorkerFailed, match=r"^RuntimeError: boom \(.*own_faulty.py, line 14\)$"):
             await worker.contribute("update", 1, b"")
         await until(lambda: "RuntimeError: boom" in caplog.text, "its last words")
     lines = [json.loads(line) for line in caplog.text.splitlines()]
