@@ -5,6 +5,7 @@ loop running already. The caller waits, is told of every round in its own thread
 """
 
 import contextlib
+import inspect
 import os
 import tempfile
 import threading
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
     import pandas
 
 OnRound = Callable[["RoundRecord"], object]
-"""Told of each round when it is closed; the run goes on when it returns, and ends with what it raises."""
+"""Told of each round when it is closed; the run goes on when it returns, and ends with what it raises. What it returns
+is awaited by `simulate_async` if it can be."""
 
 
 class RoundRecord(RoundMetrics):
@@ -193,6 +195,8 @@ def simulate(
     """
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
     listener = _listener(on_round)
+    if inspect.iscoroutinefunction(on_round):
+        raise ScenarioError("on_round is a coroutine function, which only simulate_async awaits")
     order = _Order.of(scenario, task, given, out, keep_models=keep_models, track=track, resume=resume)
     with _threads_kept():
         learner = order.load()
@@ -216,7 +220,7 @@ async def simulate_async(
 ) -> Run:
     """As :func:`simulate`, for code that runs in an asyncio loop, which goes on meanwhile; cancelling ends the run.
 
-    ``on_round`` is called in the loop's thread.
+    ``on_round`` is called in the loop's thread. It may be a coroutine function: the run goes on when it has returned.
     """
     given = {"method": method, "peers": peers, "rounds": rounds, "seed": seed} | settings
     listener = _listener(on_round)

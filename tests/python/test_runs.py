@@ -269,6 +269,19 @@ def test_what_the_callback_raises_ends_the_run_and_its_processes(raised: type[Ba
     assert torch.get_num_threads() == threads
 
 
+def test_a_coroutine_function_is_awaited_or_refused() -> None:
+    heard: list[int] = []
+
+    async def on_round(row: fedchain.RoundRecord) -> None:
+        await asyncio.sleep(0)
+        heard.append(row.round)
+
+    asyncio.run(fedchain.simulate_async("solo", rounds=2, on_round=on_round, **QUICK))
+    assert heard == [1, 2]
+    with pytest.raises(ScenarioError, match="on_round is a coroutine function, which only simulate_async"):
+        fedchain.simulate("solo", rounds=2, on_round=on_round, **QUICK)
+
+
 def test_cancelling_ends_the_run_and_its_processes() -> None:
     async def main() -> None:
         first = asyncio.Event()
