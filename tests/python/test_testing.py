@@ -1,5 +1,9 @@
 """``fedchain.testing``: sound methods and tasks pass, and what others do wrong is named."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +12,9 @@ import torch
 from fedchain import testing
 from fedchain.learning.exceptions import ConfigurationError
 from tests.python.tasks import Bag, Forgetful, Sound, load
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
 
 
 @pytest.mark.parametrize("method", ["dfpl", "scaffold", Sound])
@@ -44,6 +51,35 @@ def test_a_task_that_brings_something_else_each_time_is_found() -> None:
         testing.check_task(other_model)
     with pytest.raises(ConfigurationError, match="must be returned, not NoneType"):
         testing.check_task(lambda: None)
+
+
+def test_what_is_imported_late_is_offered() -> None:
+    assert {*testing.__all__} <= {*dir(testing)}
+
+
+OWN = """
+from dataclasses import dataclass
+from fedchain import testing
+from fedchain.learning.methods.fedavg import FedAvg
+from tests.python.tasks import load
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(FedAvg):
+    pass
+
+if __name__ == "__main__":
+    testing.check_method(Mine, "own.py:load", local_steps=2)
+    print(testing.check_task("own:load", Mine).classes)
+"""
+
+
+def test_a_script_checks_what_is_in_it_by_name(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    command = [sys.executable, "own.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("3\n", "")
+    with pytest.raises(ConfigurationError, match=r"^task must be of the form FILE.py:function or module:function"):
+        testing.check_task("own")
 
 
 def test_a_federation_in_memory_plays_rounds() -> None:

@@ -28,3 +28,7 @@ def __getattr__(name: str) -> object:
     import importlib
 
     return getattr(importlib.import_module(f"fedchain.testing.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -11,10 +11,11 @@ from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.method import Contributor, Method
 from fedchain.learning.payload.part_folder import PartMemory
-from fedchain.learning.registry import HyperparameterValue, build_method, name_method
+from fedchain.learning.registry import HyperparameterValue, agreed_name, build_method, name_method, use_current_folder
 from fedchain.learning.round import Tensors
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
-from fedchain.learning.task.choice import TaskFunction
+from fedchain.learning.task.choice import TaskFunction, validate_choice
+from fedchain.learning.task.custom import load_task
 from fedchain.node.task import with_shapes
 
 
@@ -47,12 +48,13 @@ class Federation:
     def of(
         cls,
         method: str | type[Method] | Method,
-        task: TaskFunction | None = None,
+        task: TaskFunction | str | None = None,
         clients: int = 3,
         **hyperparameters: HyperparameterValue,
     ) -> "Federation":
         """A small federation of a method, on handwritten digits or on a task of one's own."""
-        return cls(small_config(method, task, clients, **hyperparameters), task=task)
+        function = None if task is None else function_of(task)
+        return cls(small_config(method, function, clients, **hyperparameters), task=function)
 
     def play(self, rounds: int = 1, participants: Sequence[int] | None = None) -> list[Contribution]:
         """Play rounds with these clients; return what they contributed in the last round."""
@@ -103,10 +105,20 @@ def small_config(
 ) -> LearningConfig:
     """A task for a few clients, on handwritten digits or, where the function is given, described by calling it."""
     name, given = name_method(method)
+    name = agreed_name(name)
     settings = {**given, **hyperparameters}
     if task is None:
         return LearningConfig(method=name, clients=clients, hyperparameters=settings)
     return with_shapes(LearningConfig(method=name, clients=clients, dataset=OWN, hyperparameters=settings), task)
+
+
+def function_of(task: TaskFunction | str) -> TaskFunction:
+    """A task's function, which may be named as ``"FILE.py:function"`` or ``"module:function"``."""
+    if not isinstance(task, str):
+        return task
+    validate_choice(LearningConfig(dataset=OWN), task)
+    use_current_folder()
+    return load_task(task)
 
 
 def secrets_of(client: int) -> Secrets:

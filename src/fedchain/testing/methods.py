@@ -15,7 +15,7 @@ ROUNDS = 2
 
 def check_method(
     method: str | type[Method] | Method,
-    task: TaskFunction | None = None,
+    task: TaskFunction | str | None = None,
     clients: int = 3,
     **hyperparameters: HyperparameterValue,
 ) -> None:

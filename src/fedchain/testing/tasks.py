@@ -2,21 +2,18 @@
 
 import torch
 
-from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.method import Method
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.registry import name_method
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import open_data_source
-from fedchain.node.task import with_shapes
-from fedchain.testing.federation import Federation
+from fedchain.testing.federation import Federation, function_of, small_config
 
 
-def check_task(task: TaskFunction, method: str | type[Method] | Method = "dfpl", members: int = 3) -> ModelInfo:
+def check_task(task: TaskFunction | str, method: str | type[Method] | Method = "dfpl", members: int = 3) -> ModelInfo:
     """Call a task's function as every member would, twice, and train one round; return the shapes that peers agree on.
 
     Args:
-        task: the function.
+        task: the function, or its name: ``"FILE.py:function"`` or ``"module:function"``.
         method: name, class or instance of the method that will learn from it.
         members: how many there are.
 
@@ -24,10 +21,8 @@ def check_task(task: TaskFunction, method: str | type[Method] | Method = "dfpl",
         ConfigurationError: what the function returns cannot be used; the message says why, in one line.
         AssertionError: it brings other examples, or another model, when it is called again.
     """
-    name, hyperparameters = name_method(method)
-    config = with_shapes(
-        LearningConfig(method=name, clients=members, dataset=OWN, hyperparameters=hyperparameters), task
-    )
+    task = function_of(task)
+    config = small_config(method, task, members)
     config.validate()
     for member in range(members):
         first, again = (open_data_source(config, task).share(member, seed=1) for _ in range(2))
