@@ -117,7 +117,8 @@ def run_scenario(
         console.print(f"stopped after {counted(closed, 'round')}; what was measured so far is in {folder.path}")
         if record is not None and not isinstance(error, LearningError | ScenarioError):  # those would come again
             there = shlex.quote(str(folder.path))
-            console.print(f"go on: fedchain simulate --resume --out {there}", soft_wrap=True)
+            told = "".join(f" --track {shlex.quote(wanted)}" for wanted in record.trackers())
+            console.print(f"go on: fedchain simulate --resume --out {there}{told}", soft_wrap=True)
             console.print(f"see what is there: fedchain simulate --draw --out {there}", soft_wrap=True)
         raise
     console.print(round_table(outcome.rows, scenario))
@@ -147,7 +148,7 @@ def run_in_folder(
         record: of this run, open; it is closed when the run is interrupted, and deleted when nothing is left to do.
         on_round: told about each round when it is closed; of a run that goes on, from the first again.
         keep_models: whether the members' final models are written, as they are where a run began with that.
-        track: trackers, as :func:`open_tracker` reads them.
+        track: trackers, as :func:`open_tracker` reads them; a run that goes on has those of before if there are none.
         watch: a context that is open while the simulation runs.
         writing: a context that is open while results and pictures are written; None: nobody wants to know.
         stop: set by another thread, it ends the run with Interrupted.
@@ -161,8 +162,12 @@ def run_in_folder(
             tracker.on_round(row)
         on_round(row)
 
+    is_resumed = record is not None and record.resumptions > 0
     try:
-        trackers.extend(open_tracker(wanted, scenario, folder.path) for wanted in track)
+        if record is not None and track:
+            record.keep_trackers(track)
+        told = track if record is None else record.trackers()
+        trackers.extend(open_tracker(wanted, scenario, folder.path, is_resumed=is_resumed) for wanted in told)
         if keep_models:
             folder.models.mkdir(exist_ok=True)
         models = folder.models if folder.models.exists() else None

@@ -74,16 +74,17 @@ class TensorBoardTracker(Tracker):
     Args:
         folder: for ``tensorboard --logdir``.
         scenario: what is run; its settings become a text.
+        is_resumed: whether what is in the folder is of the same run, which tells all of its rounds again: it is hidden.
 
     Raises:
         ScenarioError: tensorboardX is not installed, or the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, scenario: Scenario) -> None:
+    def __init__(self, folder: Path, scenario: Scenario, *, is_resumed: bool = False) -> None:
         super().__init__()
         library = _library("tensorboardX", "tensorboard")
         try:
-            self._writer: Any = library.SummaryWriter(str(folder))
+            self._writer: Any = library.SummaryWriter(str(folder), purge_step=0 if is_resumed else None)
         except OSError as error:
             raise ScenarioError(f"--track tensorboard: {folder} cannot be written: {error.strerror}") from None
         lines = (f"| {name} | {value} |" for name, value in settings_of(scenario).items())
@@ -152,20 +153,21 @@ def settings_of(scenario: Scenario) -> dict[str, Any]:
     return found
 
 
-def open_tracker(wanted: str, scenario: Scenario, folder: Path) -> Tracker:
+def open_tracker(wanted: str, scenario: Scenario, folder: Path, *, is_resumed: bool = False) -> Tracker:
     """Open the tracker that a command was asked for.
 
     Args:
         wanted: ``tensorboard`` or ``mlflow``, with ``=PLACE`` where it is not the run's folder.
         scenario: what is run.
         folder: the run's.
+        is_resumed: whether the run goes on; it tells all of its rounds again.
 
     Raises:
         ScenarioError: there is no such tracker, or it cannot be opened.
     """
     name, _, place = wanted.partition("=")
     validate_tracker(wanted)
-    return TRACKERS[name](place, scenario, folder)
+    return TRACKERS[name](place, scenario, folder, is_resumed)
 
 
 def validate_tracker(wanted: str) -> None:
@@ -178,17 +180,18 @@ def validate_tracker(wanted: str) -> None:
     _library(LIBRARIES[name], name)
 
 
-def _open_tensorboard(place: str, scenario: Scenario, folder: Path) -> Tracker:
-    return TensorBoardTracker(Path(place) if place else folder / "tensorboard", scenario)
+def _open_tensorboard(place: str, scenario: Scenario, folder: Path, is_resumed: bool) -> Tracker:
+    return TensorBoardTracker(Path(place) if place else folder / "tensorboard", scenario, is_resumed=is_resumed)
 
 
-def _open_mlflow(place: str, scenario: Scenario, folder: Path) -> Tracker:
+def _open_mlflow(place: str, scenario: Scenario, folder: Path, is_resumed: bool) -> Tracker:
+    """Open a run of the server's, another one where ours goes on: it has all rounds, and the first one is over."""
     return MlflowTracker(
         place or os.environ.get(MLFLOW_VARIABLE, "") or f"sqlite:///{folder.resolve() / 'mlflow.db'}", scenario
     )
 
 
-TRACKERS: Mapping[str, Callable[[str, Scenario, Path], Tracker]] = MappingProxyType(
+TRACKERS: Mapping[str, Callable[[str, Scenario, Path, bool], Tracker]] = MappingProxyType(
     {"tensorboard": _open_tensorboard, "mlflow": _open_mlflow}
 )
 """By name: what opens a tracker at a place, by default in the run's folder."""

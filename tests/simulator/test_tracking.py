@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 from typer.testing import CliRunner
 
 import fedchain
@@ -37,8 +37,8 @@ RUN = (
 
 
 def events(folder: Path) -> Iterator[Any]:
-    """The records of an event file: eight bytes of length, four of checksum, the record, four of checksum."""
-    (path,) = folder.glob("events.out.tfevents.*")
+    """The records of the newest event file: eight bytes of length, four of checksum, the record, four of checksum."""
+    path = max(folder.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime_ns)
     data, place = path.read_bytes(), 0
     while place < len(data):
         (size,) = struct.unpack_from("<Q", data, place)
@@ -68,6 +68,24 @@ def test_tensorboard_shows_what_the_run_wrote(is_python: bool, tmp_path: Path) -
     }
     assert shown == pytest.approx(known, rel=1e-6), "float32 in the file"
     assert (2, "taa_received") in shown
+
+
+def test_a_run_that_goes_on_tells_its_trackers_all_rounds_and_hides_those_of_before(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    quick: dict[str, Any] = {"peers": 2, "rounds": 2, "mining_attempts": 4, "workers": 1, "out": folder}
+
+    def interrupt(row: fedchain.RoundRecord) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedchain.simulate("solo", **quick, track=["tensorboard"], on_round=interrupt)
+    assert {event.step for event in events(folder / "tensorboard") if event.HasField("summary")} == {0, 1}
+    result = CliRunner().invoke(app, ["simulate", "--resume", "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    begun = [event for event in events(folder / "tensorboard") if event.HasField("session_log")]
+    assert [(event.session_log.status, event.step) for event in begun] == [(SessionLog.START, 0)], "and all before goes"
+    steps = {event.step for event in events(folder / "tensorboard") if event.HasField("summary")}
+    assert steps == {0, 1, 2}
 
 
 @dataclass
@@ -186,7 +204,8 @@ def test_a_run_that_the_disk_ended_says_how_it_goes_on(tmp_path: Path, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "chain.sqlite")
 
     monkeypatch.setattr("fedchain.simulator.run.simulate", full)
-    result = CliRunner().invoke(app, [*RUN, "--out", str(tmp_path / "run")], env={"COLUMNS": "500"})
+    place = f"tensorboard={tmp_path / 'my events'}"
+    result = CliRunner().invoke(app, [*RUN, "--track", place, "--out", str(tmp_path / "run")], env={"COLUMNS": "500"})
     assert (result.exit_code, result.stderr) == (2, "fedchain: chain.sqlite: No space left on device\n")
     assert f"stopped after 0 rounds; what was measured so far is in {tmp_path / 'run'}" in result.stdout
-    assert f"go on: fedchain simulate --resume --out {tmp_path / 'run'}" in result.stdout
+    assert f"go on: fedchain simulate --resume --out {tmp_path / 'run'} --track '{place}'\n" in result.stdout
