@@ -186,7 +186,7 @@ class LocalSgdMethod(Method):
             return ""
         from fedchain.learning.privacy.releases import rounds_within
 
-        lasting = rounds_within(release, self.budget, rounds)
+        lasting = rounds_within(release, self.epsilon_budget, self.privacy_delta, rounds)
         if lasting == rounds and rounds > 0:
             return ""
         of_all = f"{lasting} of {rounds} rounds" if rounds else f"{lasting} rounds"

@@ -8,15 +8,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedchain.learning.privacy.gaussian import compose, epsilon_of
 from fedchain.learning.privacy.rdp import ORDERS, epsilon_of_curve, sampled_gaussian
-
-if TYPE_CHECKING:
-    from fedchain.learning.privacy.ledger import Budget
 
 
 class Sampling(enum.Enum):
@@ -63,11 +59,11 @@ class Release:
         return self.sigma / self.sensitivity
 
 
-def rounds_within(release: Release, budget: Budget, rounds: int) -> int:
-    """Return how many times a release can be made within a budget, at most so many; 0 rounds: until it is spent."""
+def rounds_within(release: Release, epsilon: float, delta: float, rounds: int) -> int:
+    """Return how many times a release can be made within an epsilon, at most so many; 0 rounds: until it is spent."""
 
     def fits(count: int) -> bool:
-        return total_epsilon([replace(release, count=count * release.count)], budget.delta) <= budget.epsilon
+        return total_epsilon([replace(release, count=count * release.count)], delta) <= epsilon
 
     most = 1
     while fits(most) and not 0 < rounds <= most:
