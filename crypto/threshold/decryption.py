@@ -25,10 +25,10 @@ from fedchain.crypto.threshold.encryption import (
     encode_ciphertexts,
     validate_ciphertexts,
 )
+from fedchain.crypto.threshold.fiat_shamir import CHALLENGE_SIZE
 from fedchain.crypto.threshold.power import powers
 from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
 from fedchain.crypto.threshold.share_proof import (
-    CHALLENGE_BITS,
     ShareProof,
     ShareStatement,
     is_proven,
@@ -171,7 +171,7 @@ class SharePost:
 
     def encode(self, key: ThresholdPublicKey) -> bytes:
         """Challenge and response of the proof, then all shares; every number has a fixed number of bytes."""
-        challenge = self.proof.challenge.to_bytes(_CHALLENGE_SIZE, "big")
+        challenge = self.proof.challenge.to_bytes(CHALLENGE_SIZE, "big")
         response = self.proof.response.to_bytes(_response_size(key), "big")
         return challenge + response + encode_ciphertexts(key, self.shares)
 
@@ -186,11 +186,11 @@ def decode_share_post(key: ThresholdPublicKey, data: bytes, count: int, index: i
     Raises:
         InvalidShare: another number of bytes, or a share that is out of range or not coprime to n.
     """
-    middle = _CHALLENGE_SIZE + _response_size(key)
+    middle = CHALLENGE_SIZE + _response_size(key)
     expected = middle + count * key.ciphertext_size
     if len(data) != expected:
         raise InvalidShare(index, address(sender), f"{len(data)} bytes, {expected} expected for {count} shares")
-    challenge, response = int.from_bytes(data[:_CHALLENGE_SIZE]), int.from_bytes(data[_CHALLENGE_SIZE:middle])
+    challenge, response = int.from_bytes(data[:CHALLENGE_SIZE]), int.from_bytes(data[CHALLENGE_SIZE:middle])
     try:
         shares = decode_ciphertexts(key, data[middle:], count)
     except InvalidCiphertext as error:
@@ -226,6 +226,3 @@ def logarithm(power: mpz, key: ThresholdPublicKey) -> mpz:
 
 def _response_size(key: ThresholdPublicKey) -> int:
     return (response_bits(key) + 7) // 8
-
-
-_CHALLENGE_SIZE = CHALLENGE_BITS // 8

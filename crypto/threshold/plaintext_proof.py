@@ -24,7 +24,6 @@ the batch as in Maurer, "Unifying zero-knowledge proofs of knowledge", AFRICACRY
 (M, r) → (1 + n)^M·H^r.
 """
 
-import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,17 +42,16 @@ from fedchain.crypto.threshold.encryption import (
     randomizer_bits,
     randomizer_powers,
 )
+from fedchain.crypto.threshold.fiat_shamir import (
+    CHALLENGE_BITS,
+    CHALLENGE_SIZE,
+    HIDING_BITS,
+    draw_challenge,
+    draw_coefficients,
+)
 from fedchain.crypto.threshold.fixed_base import FixedBase
 from fedchain.crypto.threshold.power_product import power_product
 from fedchain.crypto.threshold.public_key import ThresholdPublicKey
-
-CHALLENGE_BITS = 128
-"""Of the challenge and of each coefficient."""
-
-HIDING_BITS = 128
-"""How many bits u has beyond Σ e_j·r_j."""
-
-_CHALLENGE_SIZE = CHALLENGE_BITS // 8
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ def response_bits(key_bits: int) -> int:
 
 
 def _sizes(key_bits: int, s: int) -> tuple[int, int, int]:
-    return _CHALLENGE_SIZE, (key_bits * s + 7) // 8, (response_bits(key_bits) + 7) // 8
+    return CHALLENGE_SIZE, (key_bits * s + 7) // 8, (response_bits(key_bits) + 7) // 8
 
 
 def _nonce_bits(key_bits: int) -> int:
@@ -175,14 +173,12 @@ def _powers(key: ThresholdPublicKey) -> FixedBase:
 
 
 def _coefficients(challenge: int, count: int) -> list[int]:
-    """e_j for each ciphertext: 16 bytes each of one SHAKE-256 stream over the challenge."""
-    stream = hashlib.shake_256(b"fedchain/2/plaintext-coefficients/" + challenge.to_bytes(_CHALLENGE_SIZE, "big"))
-    data = stream.digest(_CHALLENGE_SIZE * count)
-    return [int.from_bytes(data[at : at + _CHALLENGE_SIZE], "big") for at in range(0, len(data), _CHALLENGE_SIZE)]
+    """e_j for each ciphertext."""
+    seed = b"fedchain/2/plaintext-coefficients/" + challenge.to_bytes(CHALLENGE_SIZE, "big")
+    return draw_coefficients(seed, count)
 
 
 def _challenge(statement: PlaintextStatement, commitment: mpz) -> int:
-    """e: the first 128 bits of a hash over the digest and the commitment."""
-    encoded = int(commitment).to_bytes(statement.key.ciphertext_size, "big")
-    hashed = sha256(b"fedchain/2/plaintext-challenge/" + statement.digest + encoded)
-    return int.from_bytes(hashed[:_CHALLENGE_SIZE], "big")
+    """e, over the digest and the commitment."""
+    seed = b"fedchain/2/plaintext-challenge/" + statement.digest
+    return draw_challenge(seed, (commitment,), statement.key.ciphertext_size)

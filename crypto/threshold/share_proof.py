@@ -32,25 +32,19 @@ EUROCRYPT 2000; Bellare, Garay, Rabin, "Fast batch verification for modular expo
 EUROCRYPT 1998.
 """
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from gmpy2 import context, mpz, powmod
 
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.randomness import RandomBytes, random_bits
+from fedchain.crypto.threshold.fiat_shamir import CHALLENGE_BITS, HIDING_BITS, draw_challenge, draw_coefficients
 from fedchain.crypto.threshold.fixed_base import FixedBase
 from fedchain.crypto.threshold.power import power
 from fedchain.crypto.threshold.power_product import power_product
 from fedchain.crypto.threshold.public_key import KeyShare, ThresholdPublicKey
-
-CHALLENGE_BITS = 128
-"""Of the challenge and of each coefficient; below the bits of every prime factor of the group's order."""
-
-HIDING_BITS = 128
-"""How many bits r has beyond e·x."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +133,10 @@ def _combine(numbers: Iterable[mpz], statement: ShareStatement, modulus: mpz) ->
 
 
 def _coefficients(statement: ShareStatement) -> list[int]:
-    """ρ_j for each ciphertext: 16 bytes each of one SHAKE-256 stream over the digest."""
-    size = CHALLENGE_BITS // 8
-    stream = hashlib.shake_256(b"fedchain/2/share-coefficients/" + statement.digest)
-    data = stream.digest(size * len(statement.ciphertexts))
-    return [int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size)]
+    """ρ_j for each ciphertext."""
+    return draw_coefficients(b"fedchain/2/share-coefficients/" + statement.digest, len(statement.ciphertexts))
 
 
 def _challenge(statement: ShareStatement, a: mpz, b: mpz) -> int:
-    """e: the first 128 bits of a hash over the digest and both commitments."""
-    size = statement.key.ciphertext_size
-    commitments = b"".join(int(number).to_bytes(size, "big") for number in (a, b))
-    return int.from_bytes(
-        sha256(b"fedchain/2/share-challenge/" + statement.digest + commitments)[: CHALLENGE_BITS // 8]
-    )
+    """e, over the digest and both commitments."""
+    return draw_challenge(b"fedchain/2/share-challenge/" + statement.digest, (a, b), statement.key.ciphertext_size)

@@ -16,7 +16,8 @@ from fedchain.crypto.threshold import (
     plaintext_proof_size,
     prove_plaintexts,
 )
-from fedchain.crypto.threshold.plaintext_proof import CHALLENGE_BITS, response_bits
+from fedchain.crypto.threshold.fiat_shamir import CHALLENGE_BITS
+from fedchain.crypto.threshold.plaintext_proof import response_bits
 from tests.crypto.threshold.dealt import SENDERS, Dealt, full_key, random_source, small_key
 
 PLAINTEXTS = [5, -6, 0, 2**80]

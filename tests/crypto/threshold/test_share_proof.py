@@ -10,7 +10,8 @@ from gmpy2 import invert, mpz, powmod
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidShare, TooFewShares
 from fedchain.crypto.threshold import Decryption, KeyShare, SharePost, decode_share_post
-from fedchain.crypto.threshold.share_proof import CHALLENGE_BITS, ShareProof, response_bits
+from fedchain.crypto.threshold.fiat_shamir import CHALLENGE_BITS
+from fedchain.crypto.threshold.share_proof import ShareProof, response_bits
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, Dealt, full_key, random_source, small_key
 from tests.crypto.threshold.test_decryption import encrypt, occasion, posts
 
