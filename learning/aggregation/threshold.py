@@ -4,10 +4,10 @@ Each class is encrypted by itself, so that a class can be left closed. What ever
 the mean over the holders of each class that is opened. What nobody sees, unless t members conspire, all other holders
 do, or the dealer kept the keys, is a single member's vector.
 
-In the phase `update` members post ciphertexts and prove that they know what is in them, so that nobody's post is made
-of others'; everybody multiplies those of each class, and the products stand beside
-the knowledge. In the phase `decryption_share` members post their shares of the products, all of them with one proof;
-t of them open the sums. Integers throughout, so that every machine finds the same.
+In the phase `update` members post ciphertexts, and prove that they know what is in them, so that nobody's post is made
+of others'. Everybody multiplies those of each class, and the products stand beside the knowledge. In the phase
+`decryption_share` members post their shares of the products, all of them with one proof; t of them open the sums.
+Integers throughout, so that every machine finds the same.
 
 C classes, D numbers of a vector, K members, n classes in a post, m ciphertexts of a vector. Keys, packing, proofs and
 their sources: `fedchain.crypto.threshold`.

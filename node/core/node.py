@@ -348,9 +348,9 @@ class Node:
                 if self._catching_up.on_payloads(peer, message):
                     self._on_head()
             case GetContent():
-                chunk: Chunk | None = Chunk(message.content_hash, message.offset, b"")
-                if not self._bulk.withholds(peer, message.content_hash):
-                    chunk = context.contents.chunk(peer, message)
+                is_withheld = self._bulk.withholds(peer, message.content_hash)
+                nothing = Chunk(message.content_hash, message.offset, b"")
+                chunk = nothing if is_withheld else context.contents.chunk(peer, message)
                 if chunk is not None:
                     context.emit(Send(peer, chunk))
                 return False
