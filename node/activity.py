@@ -15,6 +15,8 @@ NOTICES_MAX = 32
 class Activity:
     """Counters and the last events of one node."""
 
+    started_s: float = field(default_factory=time.monotonic)
+    """When the node's service began, by the monotonic clock."""
     training: bool = False
     """Whether a contribution is being computed."""
     mining_since_s: float | None = None
@@ -55,6 +57,10 @@ class Activity:
         """There is no contribution."""
         self.failure, self.is_failing = reason, is_fault
         self.training_failures += is_fault
+
+    def running_s(self) -> float:
+        """Seconds since the service began."""
+        return time.monotonic() - self.started_s
 
     def mining_s(self) -> float:
         """Seconds spent searching nonces, in all."""

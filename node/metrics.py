@@ -93,8 +93,12 @@ class NodeCollector:
         """Head, electors and quorum."""
         now = self._service.status()
         yield GaugeMetricFamily("fedchain_head_height", "Height of the head.", now["height"])
-        if now["head_age_s"] is not None:
-            yield GaugeMetricFamily("fedchain_head_age_seconds", "Time since the head moved.", now["head_age_s"])
+        moved_s_ago = now["head_age_s"]
+        yield GaugeMetricFamily(
+            "fedchain_head_age_seconds",
+            "Time since this process saw the head move; since it started, as long as it has seen no move.",
+            self._service.activity.running_s() if moved_s_ago is None else moved_s_ago,
+        )
         yield GaugeMetricFamily("fedchain_round", "Round that is open.", now["round"])
         yield GaugeMetricFamily("fedchain_finished", "1 once the last round is closed.", float(now["finished"]))
         yield GaugeMetricFamily("fedchain_electors", "Members that vote on the next block.", now["electors"])

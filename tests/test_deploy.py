@@ -1,6 +1,7 @@
 """What operators are given: unit, image, compose file, alerts and dashboard name what exists, in forms that hold."""
 
 import json
+import operator
 import os
 import re
 import shlex
@@ -8,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,33 @@ def test_alerts_name_metrics_that_a_node_has(exposed: set[str]) -> None:
         assert set(alert["annotations"]) == {"summary", "description"}
         assert re.fullmatch(r"(\d+[smhd])?", alert.get("for", ""))
     assert len({alert["alert"] for alert in alerts}) == len(alerts)
+
+
+@pytest.mark.parametrize(("running_s", "expected"), [(3_000, False), (3_601, True)])
+def test_a_federation_that_gets_no_first_block_is_told_of(running_s: float, expected: bool) -> None:
+    values: dict[str, float] = {}
+
+    @on_trio
+    async def scrape() -> None:
+        async with serving(Shell(), genesis(4), hears=0) as service:
+            service.activity.started_s -= running_s
+            for metric in NodeCollector(service, CountedNetwork()).collect():
+                values.update({sample.name: sample.value for sample in metric.samples if not sample.labels})
+
+    scrape()
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text(encoding="utf-8"))
+    (stalled,) = [rule for rule in rules["groups"][0]["rules"] if rule["alert"] == "FedchainStalled"]
+    assert values["fedchain_head_height"] == 0
+    assert holds(promql_parser.parse(stalled["expr"]), values) is expected
+
+
+def holds(expression: Any, values: Mapping[str, float]) -> bool:
+    """Whether comparisons with numbers, joined by ``and``, are true of a node; none is of a metric that it lacks."""
+    left, right = expression.lhs, expression.rhs
+    if str(expression.op) == "and":
+        return holds(left, values) and holds(right, values)
+    compare = {">": operator.gt, "==": operator.eq}[str(expression.op)]
+    return left.name in values and compare(values[left.name], right.val)
 
 
 def test_the_dashboard_names_metrics_that_a_node_has_and_shows_most_of_them(exposed: set[str]) -> None:

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 
+from fedchain.node.activity import Activity
 from fedchain.node.metrics import CountingNetwork, NodeCollector, _readiness
 from fedchain.node.service import Service
 
@@ -13,6 +14,7 @@ class Member:
 
     def __init__(self, **changes: Any) -> None:
         self._changes = changes
+        self.activity = Activity()
 
     def status(self) -> dict[str, Any]:
         numbers = dict.fromkeys(("height", "round", "electors", "quorum", "attempt", "catching_up_to"), 1)
