@@ -15,7 +15,7 @@ from fedchain.learning.models.small import Logistic
 from fedchain.learning.schedule import Schedule, count_steps
 from fedchain.learning.training import draw_batches, take_step
 
-SCALARS_MAX = 1 << 22
+SCALARS_MAX = 1 << 20
 """Features that are gathered at a time, of all clients' next batches together."""
 
 

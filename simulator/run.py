@@ -255,7 +255,8 @@ def simulate(
     learner.join(genesis.chain_id)
     clients_max = CLIENTS_MAX if scenario.idle_sleep else None
     workers = min(scenario.workers, len(keys))
-    together = scenario.vectorize_clients
+    drawn = scenario.contributors_per_round or config.clients
+    together = drawn if scenario.vectorize_clients else 0
     with STARTING:
         if record is None:
             pool = TrainingPool(learner, workers, clients_max, together=together, stop=stop)

@@ -152,7 +152,8 @@ class Scenario:
     idle_sleep: bool = False
     """Peers that are drawn neither to contribute nor to vote sleep, and catch up when they are drawn.
 
-    Peer 0 stays awake. Many peers then cost no more than the few that are drawn.
+    Peer 0 stays awake. Many peers then cost no more than the few that are drawn. With ``shared_verification`` sleepers
+    follow the chain: who wakes has nothing to catch up with, and no bytes are counted for it.
     """
     round_interval_s: float = 0.0
     """Virtual seconds from the end of a round to the beginning of the next one, at least."""

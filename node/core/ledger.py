@@ -5,6 +5,7 @@ Final blocks live in the store. In memory are the last few, and the states befor
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -91,13 +92,8 @@ class Ledger:
         stored = self._storage.head()
         if stored is None:
             return
-        before = decode_state(self.genesis, stored.state)
-        if before.root != stored.block.header.state_root:
-            raise StoreCorrupt(
-                f"the state before height {stored.block.header.height} hashes to {before.root.hex()}, its block says "
-                f"{stored.block.header.state_root.hex()}"
-            )
-        self.advance(stored.block, stored.certificate, before, apply_block(self.genesis, before, stored.block))
+        before, after = _states_around(self.genesis, stored.block, stored.state)
+        self.advance(stored.block, stored.certificate, before, after)
 
     @property
     def settled(self) -> Settled | None:
@@ -164,6 +160,18 @@ class Ledger:
     def valid(self) -> list[Entry]:
         """Blocks that may become final, best first."""
         return sorted((e for e in self.entries.values() if e.is_valid), key=lambda entry: preference(entry.block))
+
+
+@lru_cache(maxsize=4)
+def _states_around(genesis: Genesis, block: Block, state: bytes) -> tuple[State, State]:
+    """The states before and after a stored block. Kept: in a simulation many peers wake at one block."""
+    before = decode_state(genesis, state)
+    if before.root != block.header.state_root:
+        raise StoreCorrupt(
+            f"the state before height {block.header.height} hashes to {before.root.hex()}, its block says "
+            f"{block.header.state_root.hex()}"
+        )
+    return before, apply_block(genesis, before, block)
 
 
 def preference(block: Block) -> tuple[int, Hash]:

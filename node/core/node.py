@@ -105,6 +105,7 @@ class Node:
         recent_size_max: bytes of contents of the last blocks that stay in memory; what the open height needs always
             does.
         wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
+        has_listened: whether this key was listened for until now: a simulated peer sleeps, and follows the chain.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Node:
         backfills: bool = False,
         recent_size_max: int = RECENT_SIZE_MAX,
         wait_for: int = 0,
+        has_listened: bool = False,
     ) -> None:
         self.genesis = genesis
         held_parts = NoParts() if parts is None else parts
@@ -149,7 +151,7 @@ class Node:
         self._voting = Voting(context, self._crimes, self._blocks)
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
         self._gathering = Gathering(context, wait_for)
-        self._twins = Twins(context)
+        self._twins = Twins(context, has_listened=has_listened)
         self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
         self._answers = Answers(context, self._bulk)
         self.observations = Observations(context)
@@ -271,6 +273,8 @@ class Node:
                 context.peers.pop(peer, None)
                 context.catch_up.drop(peer)
                 context.send(context.contents.drop_provider(peer, now.ms, list(context.peers)))
+                if not is_first:
+                    return context.effects
             case Contributed(round_number, phase, payload):
                 self._production.on_contributed(round_number, phase, payload)
             case NotContributed(round_number, phase, reason):
@@ -344,6 +348,7 @@ class Node:
                 if message.height + BEHIND < context.head.height and peer not in self._told:
                     self._told.add(peer)
                     self._send_status(peer)
+                return self._twins.is_silent()  # who has heard where the others are may speak
             case Payloads():
                 if self._catching_up.on_payloads(peer, message):
                     self._on_head()

@@ -42,11 +42,16 @@ class _Alarm:
 
 
 class Twins:
-    """Listens for our own key."""
+    """Listens for our own key.
 
-    def __init__(self, context: Context) -> None:
+    Args:
+        context: the node's memory.
+        has_listened: whether it was listened for until now, so that nothing has to be waited for.
+    """
+
+    def __init__(self, context: Context, *, has_listened: bool = False) -> None:
         self._context = context
-        self._is_listening = True
+        self._is_listening = not has_listened
         self._listens_since_ms: int | None = None
         self._speaks_since: int | None = None  # height at which this process said something first
         self._alarm: _Alarm | None = None

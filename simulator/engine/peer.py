@@ -19,7 +19,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State
-from fedchain.chain.storage.store import Storage
+from fedchain.chain.storage.store import Content, Final, Storage
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -195,19 +195,37 @@ class SimulatedPeer:
         """What its clock on the wall shows."""
         return self._clock.read_ms(self._around.loop.now_ms())
 
-    def start(self) -> None:
-        """Start or restart the node from what it had persisted."""
+    def start(self, *, has_listened: bool = False) -> None:
+        """Start or restart the node from what it had persisted; ``has_listened``: see :class:`Node`."""
         if self.node is not None or self.stopped:
             return
         around = self._around
         self.up_since = around.loop.time()
-        self.node = Node(around.genesis, self.key, self._checks, self.storage, self.journal, around.intern, self._parts)
+        self.node = Node(
+            around.genesis,
+            self.key,
+            self._checks,
+            self.storage,
+            self.journal,
+            around.intern,
+            self._parts,
+            has_listened=has_listened,
+        )
         self._endpoint.attach(self._receive, self._take)
         if self.behaviour is not None:
             self.behaviour.begin(self)
         for neighbour in around.network.neighbours(self.number):
             self.handle(PeerConnected(around.genesis.members[neighbour]))
         around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
+
+    def wake_beside(self, other: "SimulatedPeer") -> None:
+        """Start where another peer stands, as if this one had followed the chain that far."""
+        assert other.node is not None, "only a running peer stands anywhere"
+        settled, knowledge = other.node.ledger.settled, other.node.knowledge()
+        if settled is not None and knowledge is not None:
+            known = Content(other.node.head.knowledge_root, knowledge)
+            self.storage.append((known, Final(settled.block, settled.certificate, settled.state)))
+        self.start(has_listened=True)
 
     def sleep(self) -> None:
         """Stop, and keep only what must not be lost: payloads and knowledge can be fetched again."""

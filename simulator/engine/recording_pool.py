@@ -34,7 +34,7 @@ class RecordingPool(TrainingPool):
         workers: number of processes.
         record: of this run.
         clients_max: how many clients each process holds; None: all that it serves.
-        together: whether contributions are computed as many at once as the learner can.
+        together: see :class:`TrainingPool`.
         stop: set by another thread that waits for nothing any more.
     """
 
@@ -45,7 +45,7 @@ class RecordingPool(TrainingPool):
         record: Record,
         clients_max: int | None = None,
         *,
-        together: bool = False,
+        together: int = 0,
         stop: threading.Event | None = None,
     ) -> None:
         super().__init__(learner, workers, clients_max, together=together, stop=stop)

@@ -228,7 +228,8 @@ class Simulation:
             self.checker.on_ban,
             contents.share,
         )
-        self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
+        follow = scenario.shared_verification
+        self._shifts = Shifts(genesis, self.peers, self.network, follow=follow) if scenario.idle_sleep else None
         seal = sealing(genesis.proof_function)
         seal = seal if record is None else record.remembering(seal)
         around = Surroundings(
@@ -415,7 +416,7 @@ class Simulation:
             if head.round > old.round and head.round - 1 > len(self.recorder.rows):
                 self._close_round(peer)
         if self._shifts is not None and head.height >= self.progress.height:
-            self.loop.call_later(0.0, self._shifts.change, head)
+            self.loop.call_later(0.0, self._shifts.change, peer)
 
     def _look_whether_to_stop(self, stop: threading.Event) -> None:
         if stop.is_set() and not self._done.done():

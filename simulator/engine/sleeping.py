@@ -3,6 +3,9 @@
 A peer that sleeps costs nothing but its storage. When a head draws it, it starts from that, catches up as any
 latecomer does, and sleeps again when a head does not. Peer 0 is always awake: it keeps the chain of the run, and what
 the others forget in their sleep.
+
+Where what all peers would find alike is found once for all, sleepers follow the chain without a word: who wakes stands
+where the first peer stands that knows of its draw.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,55 +24,66 @@ class Shifts:
         genesis: of the federation.
         peers: all of them, by number; the list may still be filled.
         network: where those who are awake are connected to each other.
+        follow: whether sleepers follow the chain, and do not have to catch up.
     """
 
-    def __init__(self, genesis: Genesis, peers: Sequence[SimulatedPeer], network: SimulatedNetwork) -> None:
-        self._genesis, self._peers, self._network = genesis, peers, network
+    def __init__(
+        self, genesis: Genesis, peers: Sequence[SimulatedPeer], network: SimulatedNetwork, *, follow: bool
+    ) -> None:
+        self._genesis, self._peers, self._network, self._follow = genesis, peers, network, follow
 
     def begin(self) -> None:
         """Wake peer 0 and those that the genesis document draws."""
         self._network.set_present(())
-        self._wake({0, *self._drawn(genesis_state(self._genesis))})
+        self._wake([0, *self._drawn(genesis_state(self._genesis))])
 
-    def change(self, head: State) -> None:
-        """Somebody has a newest ``head``: wake those that it draws, and let sleep whom peer 0's head does not draw.
+    def change(self, first: SimulatedPeer) -> None:
+        """``first`` has a newest head: wake those that it draws, and let sleep whom peer 0's head does not draw.
 
         Nobody sleeps before peer 0 can hand on what there is to know: with the last who could, a knowledge is lost.
         And as many stay awake at the newest head as those who join there want to hear it from.
         """
-        if head.finished:
+        if first.node is None or first.node.head.finished:
             return
-        self._wake(self._drawn(head))
+        self._wake(self._drawn(first.node.head), first)
         keeper = self._peers[0].node
         if keeper is None or keeper.knowledge() is None:
             return
         stay, newest = {0, *self._drawn(keeper.head)}, keeper.head.block_hash
         holders = [peer for peer in self._awake() if peer.node is not None and peer.node.head.block_hash == newest]
         spare = len(holders) - self._genesis.fault_model.faulty(len(keeper.head.electors)) - 1
-        for peer in [peer for peer in holders if peer.number not in stay][: max(0, spare)]:
-            self._let_sleep(peer)
+        self._let_sleep([peer for peer in holders if peer.number not in stay][: max(0, spare)])
 
-    def _let_sleep(self, peer: SimulatedPeer) -> None:
-        peer.sleep()
-        awake = self._awake()
-        self._network.set_present([other.number for other in awake])
-        for other in awake:
-            other.handle(PeerDisconnected(peer.public_key))
+    def _let_sleep(self, peers: Sequence[SimulatedPeer]) -> None:
+        awake = {peer.number: peer for peer in self._awake()}
+        for peer in peers:
+            peer.sleep()
+            del awake[peer.number]
+            self._network.set_present([*awake])
+            for other in awake.values():
+                other.handle(PeerDisconnected(peer.public_key))
 
-    def _drawn(self, head: State) -> set[int]:
-        drawn = head.contributors | head.electors
-        producer = self._genesis.aggregator_of(head.round) if self._genesis.centralized else None
-        return {self._genesis.index[member] for member in (drawn if producer is None else drawn | {producer})}
+    def _drawn(self, head: State) -> list[int]:
+        """Numbers of the peers that ``head`` wants: who trains comes first, and may while the others wake."""
+        others = head.electors | ({self._genesis.aggregator_of(head.round)} if self._genesis.centralized else set())
+        groups = head.contributors, others - head.contributors
+        return [number for group in groups for number in sorted(self._genesis.index[member] for member in group)]
 
-    def _wake(self, numbers: Iterable[int]) -> None:
-        for number in sorted(numbers):
+    def _wake(self, numbers: Iterable[int], first: SimulatedPeer | None = None) -> None:
+        awake = {peer.number: peer for peer in self._awake()}
+        for number in numbers:
             peer = self._peers[number]
-            if peer.node is None:
-                awake = self._awake()
-                self._network.set_present([number, *(other.number for other in awake)])
+            if number in awake:
+                continue
+            self._network.set_present([number, *awake])
+            if first is not None and self._follow:
+                peer.wake_beside(first)
+            else:
                 peer.start()
-                for other in awake:
-                    other.handle(PeerConnected(peer.public_key))
+            for other in awake.values():
+                other.handle(PeerConnected(peer.public_key))
+            if peer.node is not None:
+                awake[number] = peer
 
     def _awake(self) -> list[SimulatedPeer]:
         return [peer for peer in self._peers if peer.node is not None]

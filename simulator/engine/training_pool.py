@@ -111,8 +111,8 @@ class TrainingPool:
         learner: with its data loaded, and no client built.
         workers: number of processes, at least 1; client k is served by process k mod ``workers``.
         clients_max: how many clients each process holds; None: all that it serves.
-        together: whether contributions wait until somebody waits for one, and are then computed as many at once as the
-            learner can: the same results to rounding.
+        together: as so many contributions are asked for, or somebody waits for one, they are computed as many at once
+            as the learner can: the same results to rounding. 0: each at once, and alone.
         stop: set by another thread that waits for nothing any more: whoever waits for a result then gets Interrupted.
     """
 
@@ -122,7 +122,7 @@ class TrainingPool:
         workers: int,
         clients_max: int | None = None,
         *,
-        together: bool = False,
+        together: int = 0,
         stop: threading.Event | None = None,
     ) -> None:
         torch.set_num_threads(1)  # before the fork: a child cannot use the parent's OpenMP threads
@@ -196,7 +196,7 @@ class TrainingPool:
         handed = self._handed[self._count] = self._outgoing.hand(knowledge)
         arguments = (*others, handed)
         self._held[client % len(self._held)].append(Call(self._count, method, client, arguments, evaluate_test, state))
-        if not self._together:
+        if sum(map(len, self._held)) >= self._together:
             self._send_held()
         return Pending(self, self._count)
 

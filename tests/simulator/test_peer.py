@@ -204,22 +204,52 @@ def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_fr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With fewer, those who were drawn at last would wait for ever, and nobody could contribute."""
-    scenario = trivial_scenario(
-        peers=120, rounds=15, contributors_per_round=4, committee_size=10, idle_sleep=True, shared_verification=True
-    )
+    scenario = trivial_scenario(peers=120, rounds=15, contributors_per_round=4, committee_size=10, idle_sleep=True)
     simulation = trivial_simulation(scenario)
     holders: list[int] = []
     let_sleep = Shifts._let_sleep
 
-    def watched(self: Shifts, peer: SimulatedPeer) -> None:
-        let_sleep(self, peer)
+    def watched(self: Shifts, peers: Sequence[SimulatedPeer]) -> None:
+        let_sleep(self, peers)
         heads = [other.node.head.block_hash for other in simulation.peers if other.node is not None]
-        holders.append(heads.count(heads[0]))
+        holders.extend([heads.count(heads[0])] * len(peers))
 
     monkeypatch.setattr(Shifts, "_let_sleep", watched)
     assert simulation.run().violations == []
     assert len(holders) > 50
     assert min(holders) == 4, "f + 1 of a committee of ten"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_where_checks_are_shared_who_wakes_has_followed_the_chain(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """It stands at the newest head with its knowledge, asks nobody for blocks, and speaks without listening first."""
+    started: list[tuple[int, bool, bool]] = []
+    wake = SimulatedPeer.start
+
+    def watched(self: SimulatedPeer, *, has_listened: bool = False) -> None:
+        wake(self, has_listened=has_listened)
+        assert self.node is not None
+        started.append((self.node.head.height, self.node.knowledge() is not None, self.node.is_silent()))
+
+    monkeypatch.setattr(SimulatedPeer, "start", watched)
+    scenario = trivial_scenario(
+        peers=60,
+        rounds=20,
+        contributors_per_round=4,
+        committee_size=3,
+        idle_sleep=True,
+        retention_blocks=1,
+        shared_verification=shared,
+    )
+    outcome = trivial_simulation(scenario).run()
+    assert outcome.violations == []
+    assert sum(row.posts for row in outcome.rows) >= 4 * 20 - 2
+    woken = started[8:]  # after those that the genesis document draws
+    assert len(woken) > 60
+    heights = [height for height, _, _ in woken]
+    assert (heights == sorted(heights)) is shared, "nobody stands below who woke before"
+    assert all(knows for _, knows, _ in woken) is shared
+    assert any(is_silent for _, _, is_silent in woken) is not shared
 
 
 def test_who_sleeps_needs_to_be_drawn() -> None:

@@ -54,7 +54,7 @@ def test_calls_that_wait_are_computed_together() -> None:
     chosen = replace(CONFIG, method="fedavg", model="logistic")
     learner, here = Learner(chosen), Learner(chosen)
     learner.histogram()
-    pool = TrainingPool(learner, 2, together=True)
+    pool = TrainingPool(learner, 2, together=7)
     try:
         jobs = [pool.contribute(client, "update", 1, b"", evaluate_test=False) for client in range(4)]
         damaged = pool.contribute(1, "update", 2, b"damaged", evaluate_test=False)
