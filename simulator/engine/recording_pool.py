@@ -50,7 +50,7 @@ class RecordingPool(TrainingPool):
     ) -> None:
         super().__init__(learner, workers, clients_max, together=together, stop=stop)
         self._record = record
-        self._answered = _answered(record, together=together)
+        self._answered = _answered(record, together=together > 0)
         self._states = {
             client: record.state_path(client, number) for client, number in self._answered.items() if number
         }

@@ -65,7 +65,8 @@ class Shifts:
 
     def _drawn(self, head: State) -> list[int]:
         """Numbers of the peers that ``head`` wants: who trains comes first, and may while the others wake."""
-        others = head.electors | ({self._genesis.aggregator_of(head.round)} if self._genesis.centralized else set())
+        producer = self._genesis.aggregator_of(head.round) if self._genesis.centralized else None
+        others = head.electors if producer is None else head.electors | {producer}
         groups = head.contributors, others - head.contributors
         return [number for group in groups for number in sorted(self._genesis.index[member] for member in group)]
 

@@ -221,7 +221,9 @@ def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_fr
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_where_checks_are_shared_who_wakes_has_followed_the_chain(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+def test_where_checks_are_shared_who_wakes_has_followed_the_chain(
+    monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
     """It stands at the newest head with its knowledge, asks nobody for blocks, and speaks without listening first."""
     started: list[tuple[int, bool, bool]] = []
     wake = SimulatedPeer.start
