@@ -19,7 +19,8 @@
     │       ├── MissingPayload        contents that are not held yet
     │       ├── OutOfWindow           a round that we have left or are far from
     │       ├── Equivocation          a second, different statement: its signer's crime, not who passed it on
-    │       └── LimitReached          a bounded pool is full
+    │       ├── LimitReached          a bounded pool is full
+    │       └── MethodFailed          the method's own code failed on it: nobody's fault but its author's
     ├── InvalidGenesis            the document that founds a chain contradicts itself
     ├── NotFound                  the chain holds nothing under that height, hash or address
     └── StoreError                the data folder cannot be used
@@ -105,6 +106,10 @@ class Equivocation(Unready):
 
 class LimitReached(Unready):
     """A bounded pool is full; the thing may be asked for again later."""
+
+
+class MethodFailed(Unready):
+    """The learning method's own code failed where it had to judge or aggregate. No member is to blame for that."""
 
 
 class InvalidGenesis(ChainError):

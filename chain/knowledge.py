@@ -49,7 +49,7 @@ class Rules(Protocol):
         """Knowledge after ``posts`` (sender, payload; in sender order); the same posts give the same bytes.
 
         :meth:`check` let each of them pass beside the same knowledge; nobody looks again. Raises ValueError if
-        well-formed payloads do not fit together.
+        well-formed payloads do not fit together, and anything else if the method itself fails.
         """
 
     def is_slow_to_check(self, phase: str) -> bool:

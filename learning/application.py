@@ -116,12 +116,18 @@ class Application:
     def check(self, phase: str, sender: bytes, round_number: int, knowledge: bytes, payload: bytes) -> None:
         """Raise `InvalidPayload` unless the bytes are a valid post of the sender's in the phase of the round.
 
-        `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes.
+        `knowledge` is what the previous phase left, b'' before the first. What passes, `aggregate` takes. Raises
+        `OwnCodeFailed` where a user's own method fails.
         """
         which, round = self._phases[phase], self._round(round_number, knowledge)
         post = self._read(which, sender, payload, round_number)
         self._check_parts(post.payload, phase)
-        self.method.check(which, post, round)
+        try:
+            self.method.check(which, post, round)
+        except ValueError:  # bytes that a check stumbles over are the sender's, whoever wrote the check
+            raise
+        except Exception as error:
+            raise told(error, f"check of phase {phase}", type(self.method)) from error
 
     def _check_parts(self, payload: Tensors, phase: str) -> None:
         kinds = self._kinds.get(phase, {})
@@ -169,6 +175,9 @@ class Application:
 
         `check` let all of them pass beside the same knowledge: they are not checked again, since a proof may take as
         long as everything else together. Without posts, or with posts that leave nothing, the knowledge stays as it is.
+
+        Raises `InvalidPayload` where the method refuses the posts all the same, which is their senders' fault, and
+        `OwnCodeFailed` where a user's own method fails, which is nobody's.
         """
         assert list(posts) == sorted(posts, key=lambda post: post[0]), "posts must come in ascending order of sender"
         if not posts:
@@ -179,10 +188,8 @@ class Application:
             aggregate = self.method.aggregate(closed, replace(round, posts=read))
         except NothingLeft:
             return knowledge
-        except ValueError:  # the posts' fault, as far as anybody can tell
-            raise
-        except Exception as error:
-            raise told(error, f"aggregate of phase {phase}") from error
+        except Exception as error:  # of a built-in method, a ValueError is the posts' fault, as far as anybody can tell
+            raise told(error, f"aggregate of phase {phase}", type(self.method)) from error
         left = settle(aggregate, self._knowledge_specs[phase])
         self._decoded.close(phase, round_number)
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])

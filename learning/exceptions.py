@@ -18,6 +18,7 @@ LearningError
 """
 
 import difflib
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Sequence
@@ -124,26 +125,30 @@ def nearest_name(word: str, names: Sequence[str]) -> str | None:
     return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(word, names, n=1, cutoff=0.5)), None)
 
 
-def one_line(error: BaseException) -> str:
-    """Tell what a user's own code raised in one line, with the last place of that code that it passed."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{_place(error)}"
+def one_line(error: BaseException, file: str | None = "") -> str:
+    """Tell what a user's own code, ``file`` among it, raised in one line, with the last place of it that was passed."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{_place(error, file)}"
 
 
-def told(error: Exception, who: str) -> Exception:
+def told(error: Exception, who: str, asked: type | None = None) -> Exception:
     """Return what is said of an error that learning ended with: of one that passed the user's own code, an
     `OwnCodeFailed` with its place, which begins with `who`; else the error itself.
 
-    A note has the traceback, which does not come along from another process.
+    `asked` is the class that was to do it, where it is known: one that is not the project's, be it of an installed
+    package, answers for what it calls, too. A note has the traceback, which does not come from another process.
     """
     if isinstance(error, LearningError):
         return error
-    is_own = bool(_place(error)) and not isinstance(error, OSError | MemoryError)
-    result = OwnCodeFailed(f"{who}: {one_line(error)}") if is_own else error
+    is_foreign = asked is not None and not asked.__module__.startswith("fedchain.")
+    file = getattr(sys.modules.get(asked.__module__), "__file__", "") if asked is not None and is_foreign else ""
+    is_own = (is_foreign or bool(_place(error))) and not isinstance(error, OSError | MemoryError)
+    result = OwnCodeFailed(f"{who}: {one_line(error, file)}") if is_own else error
     result.add_note("".join(traceback.format_exception(error)))
     return result
 
 
-def _place(error: BaseException) -> str:
+def _place(error: BaseException, file: str | None = "") -> str:
+    """Where the error passed the user's own code last, to which ``file`` belongs wherever it is."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is ours, who called
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    own = [frame for frame in frames if frame.filename == file or not frame.filename.startswith(_NOT_THE_USERS)]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

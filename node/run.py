@@ -34,6 +34,7 @@ from fedchain.node.secrets_file import secrets_path
 from fedchain.node.service import Service
 from fedchain.node.service_manager import ServiceManager
 from fedchain.node.status import answer_status
+from fedchain.node.steady_checks import SteadyChecks
 from fedchain.node.task import learning_from_genesis, rules_of
 from fedchain.node.timeline import TimelineFile
 from fedchain.node.workers.supervisor import TrainingWorker, WorkerFailed
@@ -78,7 +79,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     validate_choice(learning_from_genesis(genesis), config.task)
     if config.wait_for > len(genesis.members):
         raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
-    checks = Checks(genesis, rules_of(genesis))
+    checks = SteadyChecks(genesis, rules_of(genesis))
     secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)
     folder = Path(config.data)
     secure_folder(folder)

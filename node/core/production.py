@@ -6,7 +6,7 @@ from itertools import islice
 from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence
-from fedchain.chain.exceptions import Invalid, InvalidPayload, Refused
+from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
 from fedchain.chain.state import State, expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.chain.storage.store import Content
 from fedchain.chain.transaction import Transaction, sign_transaction
@@ -335,9 +335,10 @@ class Production:
         """The method cannot aggregate what it let pass. That is its fault, and no reason to stand still."""
         context, self._draft = self._context, None
         alone = {post: context.checks.run(recompute_job(context, (post,))) for post in draft.transactions}
-        bad = [post for post, result in alone.items() if isinstance(result, Invalid)]
+        bad = [post for post, result in alone.items() if isinstance(result, Invalid | MethodFailed)]
         for post in bad:
-            context.emit(Blame(post.sender, InvalidPayload("aggregate", f"{post.hash.hex()} cannot be aggregated")))
+            if isinstance(alone[post], Invalid):  # else it is the method's code that is wrong
+                context.emit(Blame(post.sender, InvalidPayload("aggregate", f"{post.hash.hex()} cannot be aggregated")))
         for post in bad or draft.transactions[-1:]:  # where only all together are bad, nobody is to blame
             context.useless[post.key] = post
             context.mempool.drop(post)

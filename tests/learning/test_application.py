@@ -1,5 +1,9 @@
 import random
+import sys
+import sysconfig
 from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,12 +13,15 @@ import torch
 
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, OwnCodeFailed
+from fedchain.learning.method import Phase
+from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.round import Round, Tensors
 from tests.learning.federation import check
 
 INFO = describe_model("digits-mlp")
@@ -202,3 +209,56 @@ def test_knowledge_is_exported_as_safetensors() -> None:
 def test_the_configuration_is_validated() -> None:
     with pytest.raises(ConfigurationError):
         Application(LearningConfig(clients=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusing(BladeFl):
+    """A method of a user's own whose aggregate raises."""
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        raise ERRORS[0]
+
+
+ERRORS: list[Exception] = []
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("boom"), OwnCodeFailed),
+        (KeyError("boom"), OwnCodeFailed),
+        (InvalidPayload("too large"), InvalidPayload),
+        (OSError("the disk"), OSError),
+    ],
+)
+def test_only_a_refusal_of_a_user_s_own_aggregate_is_the_senders_fault(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception]
+) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    monkeypatch.setattr(sys.modules[__name__], "ERRORS", [error])
+    with pytest.raises(expected) as caught:
+        Application(LearningConfig(method="contributed:Refusing")).aggregate(
+            "update", 1, b"", random_posts("blade-fl", 2)
+        )
+    assert isinstance(caught.value, ValueError) == isinstance(error, InvalidPayload)
+
+
+def test_a_user_s_own_method_answers_for_what_it_inherits_and_a_built_in_one_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(self: BladeFl, phase: Phase, round: Round) -> Tensors:
+        raise ValueError("boom")
+
+    broken.__code__ = broken.__code__.replace(co_filename=sysconfig.get_path("purelib") + "/any.py")
+    monkeypatch.setattr(BladeFl, "aggregate", broken)
+    monkeypatch.setitem(sys.modules, "contributed", SimpleNamespace(Inheriting=Inheriting))
+    posts = random_posts("blade-fl", 2)
+    with pytest.raises(OwnCodeFailed, match=r"^aggregate of phase update: ValueError: boom\n"):
+        Application(LearningConfig(method="contributed:Inheriting")).aggregate("update", 1, b"", posts)
+    with pytest.raises(ValueError, match=r"^boom\n"):
+        Application(LearningConfig(method="blade-fl")).aggregate("update", 1, b"", posts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inheriting(BladeFl):
+    """A method of a user's own that adds nothing."""

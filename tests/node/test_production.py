@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedchain.chain.exceptions import MethodFailed
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash, sha256
@@ -243,14 +244,14 @@ def test_a_phase_of_the_aggregator_is_its_post_alone() -> None:
 class Picky(SumRules):
     """Its check is not total: it lets payloads pass that it cannot aggregate."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: int, error: Exception | None = None) -> None:
+        self.limit, self.error = limit, error or ValueError("too much")
 
     def aggregate(
         self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
     ) -> bytes:
         if sum(int.from_bytes(data[:4], "little") for _, data in posts) > self.limit:
-            raise ValueError("too much")
+            raise self.error
         return super().aggregate(phase, round_number, knowledge, posts)
 
 
@@ -265,6 +266,19 @@ def test_a_post_that_cannot_be_aggregated_is_left_out_and_its_author_is_to_blame
     (message,) = published(stage.mine(effects), CandidateMessage)
     assert culprit not in {item.sender for item in message.block.transactions}
     assert refused(stage.receive(PostMessage(bad, payload(5_000)))) == ["AlreadyKnown"]
+
+
+def test_a_post_that_the_method_s_own_code_fails_on_is_left_out_and_nobody_is_to_blame() -> None:
+    stage = Stage(genesis(4), rules=Picky(1_000, MethodFailed("method", "boom")))
+    sender = stage.others[0]
+    bad = post(stage.chain.key(sender), stage.genesis, 1, payload(5_000))
+    stage.receive(PostMessage(bad, payload(5_000)))
+    effects = stage.post(*(item for item in _others_posts(stage) if item.sender != sender))
+    effects += stage.wait(TIMEOUT_S)
+    assert blamed(effects) == []
+    (message,) = published(stage.mine(effects), CandidateMessage)
+    assert len(message.block.transactions) == 3
+    assert sender not in {item.sender for item in message.block.transactions}
 
 
 def test_where_posts_only_do_not_fit_together_nobody_is_to_blame() -> None:

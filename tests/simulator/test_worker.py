@@ -22,7 +22,7 @@ from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.model_file import read_model
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.round import Post, Round, Tensors
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, take_over
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
@@ -97,7 +97,13 @@ class Faulty(BladeFl):
         return {**posted, "wide": np.zeros(3)} if self.fault == "type" else posted
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        if self.fault == "value":
+            raise ValueError("boom")
         return dict[str, Tensors]()["missing"] if self.fault == "aggregate" else BladeFl.aggregate(self, phase, round)
+
+    def check(self, phase: Phase, post: Post, round: Round) -> None:
+        if self.fault == "check":
+            raise RuntimeError("boom")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +111,8 @@ class Faulty(BladeFl):
     [
         ("update", r"peer \d: RuntimeError: boom \(.*test_worker.py, line \d+\)"),
         ("type", r"wide of the post of phase update must be an array of float32, .*, not float64"),
+        ("value", r"aggregate of phase update: ValueError: boom \(.*test_worker.py, line \d+\)"),
+        ("check", r"check of phase update: RuntimeError: boom \(.*test_worker.py, line \d+\)"),
         ("aggregate", r"aggregate of phase update: KeyError: 'missing' \(.*test_worker.py, line \d+\)"),
     ],
 )
