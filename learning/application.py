@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, told
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, raise_told
 from fedchain.learning.knowledge import KnowledgeReader, write_knowledge
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
@@ -127,7 +127,7 @@ class Application:
         except ValueError:  # bytes that a check stumbles over are the sender's, whoever wrote the check
             raise
         except Exception as error:
-            raise told(error, f"check of phase {phase}", type(self.method)) from error
+            raise_told(error, f"check of phase {phase}", type(self.method))
 
     def _check_parts(self, payload: Tensors, phase: str) -> None:
         kinds = self._kinds.get(phase, {})
@@ -189,7 +189,7 @@ class Application:
         except NothingLeft:
             return knowledge
         except Exception as error:  # of a built-in method, a ValueError is the posts' fault, as far as anybody can tell
-            raise told(error, f"aggregate of phase {phase}", type(self.method)) from error
+            raise_told(error, f"aggregate of phase {phase}", type(self.method))
         left = settle(aggregate, self._knowledge_specs[phase])
         self._decoded.close(phase, round_number)
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])

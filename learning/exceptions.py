@@ -23,6 +23,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), *_LIBRARIES)
@@ -145,6 +146,14 @@ def told(error: Exception, who: str, asked: type | None = None) -> Exception:
     result = OwnCodeFailed(f"{who}: {one_line(error, file)}") if is_own else error
     result.add_note("".join(traceback.format_exception(error)))
     return result
+
+
+def raise_told(error: Exception, who: str, asked: type | None = None) -> NoReturn:
+    """Raise what `told` returns: from the error, unless it is the error itself, which is not its own cause."""
+    result = told(error, who, asked)
+    if result is error:
+        raise error
+    raise result from error
 
 
 def _place(error: BaseException, file: str | None = "") -> str:

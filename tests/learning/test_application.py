@@ -62,6 +62,20 @@ def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
     assert again != knowledge
 
 
+def test_a_machine_s_own_error_while_aggregating_is_itself_and_not_its_own_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def exhausted(*arguments: object) -> Any:
+        raise MemoryError("no room for the sums")
+
+    rules = Application(LearningConfig(method="blade-fl"))
+    monkeypatch.setattr(type(rules.method), "aggregate", exhausted)
+    with pytest.raises(MemoryError) as caught:
+        rules.aggregate("update", 1, b"", random_posts("blade-fl", 2))
+    assert caught.value.__cause__ is None
+    assert "Traceback" in "".join(caught.value.__notes__)
+
+
 @pytest.mark.parametrize(("method", "orders"), [("dfpl", 10_000), ("fedavg", 20)])
 def test_posts_in_any_order_of_arrival_give_the_same_bytes(method: str, orders: int) -> None:
     rules, posts = Application(LearningConfig(method=method)), random_posts(method, 5)
