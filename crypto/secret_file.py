@@ -22,6 +22,7 @@ from Crypto.Util.asn1 import DerObjectId, DerSequence
 from fedchain.crypto.address import address
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.exceptions import KeyFileError
+from fedchain.crypto.file_mode import exposure
 from fedchain.crypto.signatures import PublicKey
 
 PROTECTION = "scryptAndAES256-CBC"
@@ -156,12 +157,12 @@ def _read_block(path: Path) -> tuple[bool, bytes, str | None]:
     """Whether the key is encrypted, its DER bytes, and the address below."""
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777
+            exposed = exposure(path, os.fstat(file.fileno()).st_mode)
             text = file.read(FILE_SIZE_MAX + 1)
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error.strerror}") from None
-    if mode & 0o077:
-        raise KeyFileError(f"{path} has mode {mode:04o}, others may read it; run: chmod 600 {path}")
+    if exposed is not None:
+        raise KeyFileError(exposed)
     if len(text) > FILE_SIZE_MAX:
         raise KeyFileError(f"{path} cannot be opened: it has more than {FILE_SIZE_MAX} bytes and is no key file")
     block = _BLOCK.search(text)

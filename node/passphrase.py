@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from fedchain.crypto.file_mode import GROUP_AND_OTHERS, OTHERS, exposure
 from fedchain.node.config import NodeConfigError
 
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
@@ -13,8 +14,6 @@ CREDENTIAL = "passphrase"
 
 PASSPHRASE_SIZE_MAX = 4_096
 """Bytes that are read of a file."""
-
-OTHERS, GROUP_AND_OTHERS = 0o007, 0o077
 
 
 def passphrase_from_file(path: Path, *, closed_to: int = GROUP_AND_OTHERS) -> str:
@@ -29,12 +28,12 @@ def passphrase_from_file(path: Path, *, closed_to: int = GROUP_AND_OTHERS) -> st
     """
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777
+            exposed = exposure(path, os.fstat(file.fileno()).st_mode, closed_to)
             data = file.read(PASSPHRASE_SIZE_MAX + 1)
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
-    if mode & closed_to:
-        raise NodeConfigError(f"{path} holds a passphrase and has mode {mode:04o}; run: chmod 600 {path}")
+    if exposed is not None:
+        raise NodeConfigError(f"passphrase: {exposed}")
     if len(data) > PASSPHRASE_SIZE_MAX:
         raise NodeConfigError(f"{path} has more than {PASSPHRASE_SIZE_MAX} bytes, that is no passphrase")
     try:

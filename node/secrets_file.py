@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.file_mode import exposure
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
@@ -46,13 +47,11 @@ def read_root(path: Path, member: int) -> bytes | None:
     """Read a member's private randomness; None where none was drawn yet. Raises as `open_secrets`."""
     try:
         root = path.read_bytes() if path.exists() else None
-        mode = 0 if root is None else path.stat().st_mode & 0o777
+        exposed = None if root is None else exposure(path, path.stat().st_mode)
     except OSError as error:
         raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
-    if mode & 0o077:
-        raise SecretMissing(
-            f"secrets of member {member}: {path} has mode {mode:04o}, others may read it; run: chmod 600 {path}"
-        )
+    if exposed is not None:
+        raise SecretMissing(f"secrets of member {member}: {exposed}")
     if root is not None and len(root) != ROOT_SIZE:
         raise SecretMissing(f"secrets of member {member}: {path} holds {len(root)} bytes, it must be {ROOT_SIZE}")
     return root

@@ -25,8 +25,8 @@ def test_the_first_line_is_the_passphrase(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "mode", "said"),
     [
-        (b"secret", 0o640, "holds a passphrase and has mode 0640; run: chmod 600"),
-        (b"secret", 0o604, "holds a passphrase and has mode 0604"),
+        (b"secret", 0o640, "passphrase: .* has mode 0640, others may read it; run: chmod 600"),
+        (b"secret", 0o604, "passphrase: .* has mode 0604, others may read it"),
         (b"", 0o600, "its first line is empty"),
         (b"\nsecret", 0o600, "its first line is empty"),
         (b"\xff\xfe", 0o600, "it is not text in UTF-8"),
