@@ -14,9 +14,7 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.atomic_file import write_file
-
-BAN_FILE = "bans.json"
-"""Name of the ban list in the data folder."""
+from fedchain.network.data_folder import BAN_FILE
 
 BAN_FILE_SIZE_MAX = 2**20
 """Bytes of a ban list that is read; a larger one was not written by us."""

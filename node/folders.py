@@ -14,6 +14,7 @@ from fedchain.chain.exceptions import ChainError, InvalidGenesis
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import modified_s
 from fedchain.chain.storage.sqlite import Store
+from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.node.layout import (
     CHAIN_FOLDER,
     GENESIS_FILE,
@@ -30,7 +31,7 @@ from fedchain.node.status import FINISHED, ask_status
 DEPTH_MAX = 4
 """Levels of folders below the one that is named."""
 
-OF_NODES = (SOCKET, "addresses.json", TRAINING_FILE)
+OF_NODES = (SOCKET, ADDRESS_FILE, TRAINING_FILE)
 """Files beside a chain by which a node's data folder is known; a simulation has a chain, too."""
 
 

@@ -9,6 +9,7 @@ import resource
 import socket
 from pathlib import Path
 
+from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, SOCKET, TIMELINE_FILE, TRAINING_FILE
 
@@ -19,7 +20,7 @@ FILES_BESIDE_CONNECTIONS = 128
 """Descriptors for everything that is not a connection: the store, the workers' pipes, the event loop, libraries."""
 
 OWN_NAMES = (
-    *(CHAIN_FOLDER, TRAINING_FILE, "addresses.json", "bans.json"),
+    *(CHAIN_FOLDER, TRAINING_FILE, ADDRESS_FILE, BAN_FILE),
     *(TIMELINE_FILE, LOG_FILE, SOCKET, KEY_FILE),
 )
 """What a node keeps in its data folder."""

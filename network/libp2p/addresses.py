@@ -22,6 +22,7 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.atomic_file import write_file
+from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.network.limits import Limits
 
 ADDRESSES_PER_PEER = 4
@@ -39,11 +40,8 @@ VERSION_SIZE_MAX = 32
 EXCHANGE_SIZE_MAX = 2**15
 """Bytes of a question or an answer."""
 
-ADDRESS_FILE = "addresses.json"
-"""Name of the saved addresses in the data folder."""
-
 FILE_SIZE_PER_MEMBER_MAX = 2**12
-"""Bytes of that file for each member; a larger one was not written by us."""
+"""Bytes of the saved addresses for each member; a larger one was not written by us."""
 
 Entry = tuple[PublicKey, list[str]]
 """A member and where it may be reached."""

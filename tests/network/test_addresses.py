@@ -8,8 +8,8 @@ import pytest
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.address import address
+from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.network.libp2p.addresses import (
-    ADDRESS_FILE,
     ADDRESSES_PER_PEER,
     ENTRIES_MAX,
     EXCHANGE_SIZE_MAX,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fedchain.crypto.address import address
 from fedchain.network.admission import EXCESS, Gate
-from fedchain.network.bans import BAN_FILE, BAN_FILE_SIZE_MAX, REASON_SIZE_MAX, Ban, read_bans, write_bans
+from fedchain.network.bans import BAN_FILE_SIZE_MAX, REASON_SIZE_MAX, Ban, read_bans, write_bans
+from fedchain.network.data_folder import BAN_FILE
 from fedchain.network.limits import Limits, TokenBucket
 from tests.chain.builders import keys
 

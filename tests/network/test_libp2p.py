@@ -11,8 +11,9 @@ import trio
 from fedchain import __version__
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.network.downloads import Downloads
-from fedchain.network.libp2p.addresses import ADDRESS_FILE, InvalidBootstrap
+from fedchain.network.libp2p.addresses import InvalidBootstrap
 from fedchain.network.libp2p.bounds import QUEUE_FRAMES_MAX
 from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.network import Libp2pNetwork, ListenError

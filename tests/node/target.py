@@ -14,7 +14,7 @@ from typing import Any
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.config import LearningConfig
-from fedchain.network.bans import BAN_FILE
+from fedchain.network.data_folder import BAN_FILE
 from fedchain.node.layout import GENESIS_FILE
 from fedchain.node.status import ask_status
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.bans import BAN_FILE, Ban, read_bans, write_bans
+from fedchain.network.bans import Ban, read_bans, write_bans
+from fedchain.network.data_folder import BAN_FILE
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.layout import SOCKET
 from fedchain.node.service import Service

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import DATABASE, Store
+from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.node.folders import find_nodes, find_runs
 from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE, SOCKET
 from fedchain.node.service import Service
@@ -44,7 +45,7 @@ def chained(place: Path, document: Genesis, blocks: int) -> Path:
     with Store.create(place / CHAIN_FOLDER, document) as store:
         for block in builder.extend_many(blocks):
             store.append([builder.final(block)])
-    (place / "addresses.json").write_text("{}")
+    (place / ADDRESS_FILE).write_text("{}")
     return place
 
 

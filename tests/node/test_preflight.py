@@ -19,8 +19,7 @@ from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.hashing import sha256
 from fedchain.network.atomic_file import write_file
-from fedchain.network.bans import BAN_FILE
-from fedchain.network.libp2p.addresses import ADDRESS_FILE
+from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
 from fedchain.network.limits import Limits
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.layout import CHAIN_FOLDER, SOCKET, TRAINING_FILE
