@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import fedchain
-from fedchain.chain.explorer.units import counted
 from fedchain.chain.state import phase_rule
 from fedchain.chain.vote import VoteKind
+from fedchain.chain.wording import counted
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.notices import (

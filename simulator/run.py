@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
-from fedchain.chain.explorer.units import counted
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.wording import counted
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share

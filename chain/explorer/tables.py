@@ -12,9 +12,10 @@ from rich.text import Text
 
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, counted, duration, printable, size
+from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, printable, size
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.wording import counted
 from fedchain.crypto.address import address
 from fedchain.terminal import Facts, Fitted
 

@@ -10,11 +10,6 @@ LONG_MS = 900_000
 """From a quarter of an hour on, times are shown as hours, minutes and seconds."""
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things: "1 post", "3 posts"."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def duration(time_ms: int) -> str:
     """Tenths of a second below a quarter of an hour, then hours, minutes and seconds."""
     if abs(time_ms) < LONG_MS:

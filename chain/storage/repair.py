@@ -15,7 +15,6 @@ from typing import Any
 
 from fedchain.chain.block import Block, block_signing_message
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, NotFound, StoreCorrupt, StoreMismatch
-from fedchain.chain.explorer.units import counted
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import content_files, content_path, read_content, take_lock
 from fedchain.chain.storage.damage import find_damage
@@ -45,6 +44,7 @@ from fedchain.chain.storage.rows import (
 from fedchain.chain.storage.store import Candidate, Final
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
+from fedchain.chain.wording import counted
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
