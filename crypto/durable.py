@@ -1,7 +1,31 @@
 """Files that are on the disk when a function returns, their names included."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+OWNER_ONLY = 0o600
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Let new bytes take an old file's place whole, or not at all; nobody but the owner may use the file.
+
+    What is written lies beside it meanwhile, under a name of this process's own: one that was just killed may still be
+    writing. Raises OSError.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.unlink(missing_ok=True)  # an old one may be open to others
+        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, OWNER_ONLY)) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)  # half a file would keep a full disk full
+        raise
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

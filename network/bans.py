@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.atomic_file import write_file
 from fedchain.network.data_folder import BAN_FILE
 
 BAN_FILE_SIZE_MAX = 2**20
@@ -63,7 +63,7 @@ def write_bans(folder: Path, bans: Iterable[Ban]) -> None:
         address(ban.peer): {"why": ban.reason, "since": round(ban.since_s, 3), "until": round(ban.until_s, 3)}
         for ban in bans
     }
-    write_file(folder / BAN_FILE, json.dumps(entries, indent=1, sort_keys=True))
+    write_file(folder / BAN_FILE, json.dumps(entries, indent=1, sort_keys=True).encode())
 
 
 def _read(name: str, entry: Any) -> Ban | None:

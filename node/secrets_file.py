@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.file_mode import exposure
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import SecretMissing
@@ -64,17 +64,6 @@ def write_root(path: Path, member: int, root: bytes) -> None:
     """
     try:
         create_ledger(ledger_path(path))
-        _write(path, root)
+        write_file(path, root)
     except OSError as error:
         raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
-
-
-def _write(path: Path, root: bytes) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(root)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
-    sync_folder(path.parent)

@@ -19,9 +19,9 @@ from multiaddr import Multiaddr
 from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.atomic_file import write_file
 from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.network.limits import Limits
 
@@ -222,7 +222,7 @@ class AddressBook:
         known = self._known()
         if self._path is not None and known != self._saved:
             entries = {address(peer): places for peer, places in known.items()}
-            write_file(self._path, json.dumps(entries, indent=1, ensure_ascii=False))
+            write_file(self._path, json.dumps(entries, indent=1, ensure_ascii=False).encode())
             self._saved = known
 
     def _known(self) -> dict[PublicKey, list[str]]:

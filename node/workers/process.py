@@ -32,7 +32,7 @@ from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.signatures import count_valid
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import write_file
 from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
 from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.node.layout import TRAINING_FILE
@@ -122,7 +122,7 @@ class Trainer:
                 answer=[made.payload, made.steps, json.dumps(measured)],
                 checkpoint=self._learner.checkpoint(self._member),
             )
-            _replace(self._path, kept.to_frame())
+            _keep(self._path, kept)
             self._asked, self._answer = [phase, round_number], kept.answer
         return self._answer
 
@@ -204,20 +204,9 @@ def _orders() -> "Queue[Any]":
     return orders
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; on the disk when this returns. Raises OSError."""
-    part = path.with_suffix(f".{os.getpid()}.part")  # the trainer of a node that was just killed may still write
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.rename(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)  # half a file would keep a full disk full
-        raise
-    sync_folder(path.parent)
+def _keep(path: Path, kept: KeptTraining) -> None:
+    """Write what a trainer keeps, and drop what trainers that were killed have left half written. Raises OSError."""
+    write_file(path, kept.to_frame())
     for leftover in path.parent.glob(f"{path.stem}.*.part"):
         leftover.unlink(missing_ok=True)
 

@@ -17,15 +17,14 @@ import pytest
 import fedchain.node.preflight as preflight
 from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
 from fedchain.chain.storage.store import Content
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.hashing import sha256
-from fedchain.network.atomic_file import write_file
 from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
 from fedchain.network.limits import Limits
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.layout import CHAIN_FOLDER, SOCKET, TRAINING_FILE
 from fedchain.node.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
 from fedchain.node.status import answer_status
-from fedchain.node.workers.process import _replace
 from tests.chain.builders import genesis
 from tests.node.shell import on_trio, until
 
@@ -314,9 +313,8 @@ async def test_everything_that_a_node_keeps_is_its_owner_s_alone(tmp_path: Path)
         with Store.create(folder / CHAIN_FOLDER, genesis(2)) as store:
             store.append([Content(sha256(data), data)])
             assert (folder / CHAIN_FOLDER / f"{DATABASE}-wal").exists()
-            write_file(folder / ADDRESS_FILE, "{}")
-            write_file(folder / BAN_FILE, "{}")
-            _replace(folder / TRAINING_FILE, b"state")
+            for name in (ADDRESS_FILE, BAN_FILE, TRAINING_FILE):
+                write_file(folder / name, b"state")
             tasks.start_soon(answer_status, folder, nobody())
             await until(lambda: (folder / SOCKET).exists(), "a socket")
             found = modes(tmp_path / "new")

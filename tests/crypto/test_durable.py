@@ -1,0 +1,53 @@
+"""A file that is replaced is there whole, its owner's alone, and after a crash there is the old one or the new one."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from fedchain.crypto.durable import write_file
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file that is there, and that everybody may read."""
+    path = tmp_path / "state"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    return path
+
+
+def test_new_bytes_take_the_place_of_the_old_and_are_the_owner_s_alone(path: Path) -> None:
+    leftover = path.with_name(f"state.{os.getpid()}.part")
+    leftover.write_bytes(b"of a process that had this number before, and was killed")
+    leftover.chmod(0o666)
+    write_file(path, b"new")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)
+    assert os.listdir(path.parent) == ["state"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_half_of_a_new_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(path.parent) == ["state"]
+
+
+def test_file_and_name_are_on_the_disk_when_it_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[bool, list[str]]] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), os.listdir(path.parent)))
+
+    monkeypatch.setattr("os.fsync", sync)
+    write_file(path, b"new")
+    (file_is_folder, before), (folder_is_folder, after) = synced
+    assert (file_is_folder, folder_is_folder) == (False, True)
+    assert len(before) == 2, "the bytes are there before the name is"
+    assert after == ["state"]
