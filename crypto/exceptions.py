@@ -46,10 +46,13 @@ class InvalidCiphertext(CryptoError):
 
 
 class InvalidShare(CryptoError):
-    """A member's decryption shares are refused. It is the member's fault, for ever."""
+    """A member's decryption shares are refused. It is the member's fault, for ever.
+
+    The message has the peer's number, which counts from 0, and its address.
+    """
 
     def __init__(self, index: int, sender: str, reason: str) -> None:
-        super().__init__(f"decryption shares of member {index} ({sender}) are refused: {reason}")
+        super().__init__(f"decryption shares of peer {index - 1} ({sender}) are refused: {reason}")
         self.index = index
         """Of the member, from 1, in the order of the public key's verification keys."""
         self.sender = sender

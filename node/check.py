@@ -200,7 +200,7 @@ def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -
         raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
     is_aggregator = genesis.aggregator is AggregatorRule.DEDICATED and place == len(genesis.members) - 1
     role = "the aggregator, which needs no data" if is_aggregator else f"it trains on share {place}"
-    return f"number {place} of {len(genesis.members)}, counted from 0; {role}"
+    return f"peer {place} of {len(genesis.members)}, counted from 0; {role}"
 
 
 def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> str:

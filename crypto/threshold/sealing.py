@@ -101,11 +101,11 @@ def open_share(key: ThresholdPublicKey, sealed: bytes, index: int, private_key: 
     """
     expected = sealed_size(key)
     if len(sealed) != expected:
-        raise InvalidDealing(f"the sealed share of member {index} has {len(sealed)} bytes, {expected} expected")
+        raise InvalidDealing(f"the sealed share of peer {index - 1} has {len(sealed)} bytes, {expected} expected")
     try:
         data = unseal(sealed, private_key, _info(key, index))
     except SealBroken as error:
-        raise InvalidDealing(f"the share of member {index} cannot be opened: {error}") from None
+        raise InvalidDealing(f"the share of peer {index - 1} cannot be opened: {error}") from None
     share = KeyShare(index, mpz(int.from_bytes(data, "big")))
     validate_key_share(key, share)
     return share
@@ -118,12 +118,12 @@ def validate_key_share(key: ThresholdPublicKey, share: KeyShare) -> None:
         InvalidDealing: it does not fit.
     """
     if not 1 <= share.index <= key.members:
-        raise InvalidDealing(f"a share of member {share.index}, the key has members 1 to {key.members}")
+        raise InvalidDealing(f"a share of peer {share.index - 1}, the key has peers 0 to {key.members - 1}")
     modulus = key.ciphertext_modulus
     if not 0 < share.secret < modulus or key.verification_keys[share.index - 1] != power(
         key.verification_base, key.delta * share.secret, modulus
     ):
-        raise InvalidDealing(f"the share of member {share.index} does not fit the public key")
+        raise InvalidDealing(f"the share of peer {share.index - 1} does not fit the public key")
 
 
 def sealed_size(key: ThresholdPublicKey) -> int:

@@ -115,7 +115,7 @@ def read_share_file(
         raise ShareFileError(f"{path} is damaged: a share has {expected} bytes, here are {len(content)}")
     (found,) = _INDEX.unpack_from(content, HASH_SIZE)
     if found != index:
-        raise ShareFileError(f"{path} holds the share of member {found}, not of member {index}")
+        raise ShareFileError(f"{path} holds the share of peer {found - 1}, not of peer {index - 1} ({address(owner)})")
     share = KeyShare(index, mpz(int.from_bytes(content[middle:], "big")))
     try:
         validate_key_share(key, share)

@@ -21,6 +21,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError, InvalidCiphertext, InvalidShare, InvalidThresholdKey
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.randomness import RandomBytes
@@ -204,14 +205,13 @@ class RoundSums:
         expected = len(labels) * self._per_class
         if len(rows) != expected:
             raise InvalidPayload(f"ciphertexts: {expected} expected for {len(labels)} labels, found {len(rows)}")
-        member = self.round.place_of(post.sender)
         try:
             ciphertexts = decode_ciphertexts(self.key, rows.tobytes(), len(rows))
         except InvalidCiphertext as error:
-            raise InvalidPayload(f"member {member}: {error}") from None
+            raise InvalidPayload(f"{self._name(post.sender)}: {error}") from None
         proof = decode_plaintext_proof(self.key, post.payload["proof"].tobytes())
         if proof is None or not are_plaintexts_known(self._known(post.sender, ciphertexts), proof):
-            raise InvalidPayload(f"member {member} does not prove that it knows what its ciphertexts hold")
+            raise InvalidPayload(f"{self._name(post.sender)} does not prove that it knows what its ciphertexts hold")
 
     def add(self, posts: Sequence[Post]) -> Tensors:
         """Multiply the ciphertexts of each class: encryptions of the sums over its holders."""
@@ -245,7 +245,7 @@ class RoundSums:
         try:
             validate_key_share(self.key, share)
         except CryptoError as error:
-            raise SecretMissing(f"secret '{SHARE}' of member {secrets.member}: {error}") from None
+            raise SecretMissing(f"secret '{SHARE}' of peer {secrets.member}: {error}") from None
         random_bytes = self._random_bytes(secrets, OPENING, self.fingerprint)
         post = self.decryption.share(share, self.round.me, random_bytes)
         return {"shares": np.frombuffer(post.encode(self.key), dtype=np.uint8)}
@@ -253,12 +253,13 @@ class RoundSums:
     def check_shares(self, post: Post) -> None:
         """Raise `InvalidPayload`, which names the member, unless its shares are proven to be those of these sums."""
         if self.decryption is None:
-            raise InvalidPayload(f"shares of member {self.round.place_of(post.sender)}: {self._nothing_to_open()}")
+            raise InvalidPayload(
+                f"decryption shares of {self._name(post.sender)} are refused: {self._nothing_to_open()}"
+            )
         try:
             self.decryption.validate(self._decode(post))
-        except InvalidShare as error:  # it counts members from 1
-            member = self.round.place_of(post.sender)
-            raise InvalidPayload(f"shares of member {member} are refused: {error.reason}") from None
+        except InvalidShare as error:
+            raise InvalidPayload(str(error)) from None
 
     def open(self, posts: Sequence[Post], *, over_all: bool) -> Tensors:
         """Return the mean (n, D) of each opened class over its holders, or over all contributors.
@@ -331,6 +332,10 @@ class RoundSums:
     def _per_class(self) -> int:
         """m."""
         return self.packing.plaintexts_of(self.info.embedding_size)
+
+    def _name(self, sender: PublicKey) -> str:
+        """A member as people know it."""
+        return f"peer {self.round.place_of(sender)} ({address(sender)})"
 
     def _index(self, sender: bytes) -> int:
         """A member's place in the dealing, from 1."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedchain.crypto.address import address
 from fedchain.crypto.threshold import (
     Dealing,
     Encryptor,
@@ -218,13 +219,15 @@ def test_shares_for_other_sums_are_refused_by_the_name_of_their_member() -> None
     good = game.posts("decryption_share", 1, [2])[0][1]
     for member, payload in ((2, elsewhere), (1, good)):
         found = game.refused("decryption_share", member, payload)
-        assert found.startswith(f"shares of member {member} are refused: the proof does not hold")
+        assert found.startswith(
+            f"decryption shares of peer {member} ({address(SENDERS[member])}) are refused: the proof does not hold"
+        )
     assert "left nothing to open in round 2" in game.refused("decryption_share", 2, good, number=2)
     shares = game.read("decryption_share", good)["shares"].copy()
     for place in (0, 40, len(shares) - 1):
         mutated = shares.copy()
         mutated[place] ^= 1
-        assert "shares of member 2 are" in game.refused("decryption_share", 2, encode({"shares": mutated}))
+        assert "shares of peer 2 (" in game.refused("decryption_share", 2, encode({"shares": mutated}))
     assert "bytes" in game.refused("decryption_share", 2, encode({"shares": shares[:-1].copy()}))
 
 
@@ -232,7 +235,7 @@ def test_ciphertexts_out_of_range_or_not_coprime_are_refused_by_the_name_of_thei
     game, key = Game(task()), dealing().public_key
     payload = game.posts("update", 1, [4])[0][1]
     for wrong, message in (
-        (0, "member 4: ciphertext 1 of"),
+        (0, f"peer 4 ({address(SENDERS[4])}): ciphertext 1 of"),
         (int(key.ciphertext_modulus), "is not from 1 to"),
         (int(key.modulus) * 5, "is not coprime to n"),
     ):
@@ -241,7 +244,7 @@ def test_ciphertexts_out_of_range_or_not_coprime_are_refused_by_the_name_of_thei
         rows[1] = np.frombuffer(wrong.to_bytes(key.ciphertext_size), dtype=np.uint8)
         found = game.refused("update", 4, encode(posted | {"ciphertexts": rows}))
         assert message in found
-        assert found.startswith("member 4: ciphertext 1 of")
+        assert found.startswith(f"peer 4 ({address(SENDERS[4])}): ciphertext 1 of")
     posted = game.read("update", payload)
     assert "expected for" in game.refused("update", 4, encode(posted | {"ciphertexts": posted["ciphertexts"][1:]}))
     labels = posted["labels"][::-1].copy()
@@ -312,11 +315,11 @@ def test_nobody_posts_what_is_made_of_others_ciphertexts() -> None:
             rows = write_integers(made, key.ciphertext_size)
             lie = encode({"labels": victim["labels"], "ciphertexts": rows, "proof": proof})
             found = game.refused("update", 4, lie)
-            assert found == "member 4 does not prove that it knows what its ciphertexts hold"
-    assert game.refused("update", 4, posts[SENDERS[0]]).startswith("member 4 does not prove"), "as it is"
-    assert game.refused("update", 0, posts[SENDERS[0]], number=2).startswith("member 0 does not prove"), "a round later"
+            assert found == f"peer 4 ({address(SENDERS[4])}) does not prove that it knows what its ciphertexts hold"
+    assert game.refused("update", 4, posts[SENDERS[0]]).startswith("peer 4 ("), "as it is"
+    assert game.refused("update", 0, posts[SENDERS[0]], number=2).startswith("peer 0 ("), "a round later"
     other = Game(task(), b"\x08" * 32)
-    assert other.refused("update", 0, posts[SENDERS[0]]).startswith("member 0 does not prove"), "in another federation"
+    assert other.refused("update", 0, posts[SENDERS[0]]).startswith("peer 0 ("), "in another federation"
 
 
 def test_a_member_opens_nothing_that_was_not_added_up_or_by_too_few() -> None:
@@ -374,7 +377,7 @@ def test_a_share_that_is_missing_or_another_s_is_said_to_be() -> None:
         ({}, "member 2 has no secret 'threshold_share'"),
         (
             {SHARE: secrets_of(1).values[SHARE]},
-            "secret 'threshold_share' of member 2: the share of member 3 does not fit",
+            "secret 'threshold_share' of peer 2: the share of peer 2 does not fit",
         ),
     ):
         secrets = Secrets(2, bytes(ROOT_SIZE), values)

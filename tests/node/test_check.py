@@ -329,6 +329,6 @@ def test_a_dedicated_aggregator_needs_no_data(config: NodeConfig, tmp_path: Path
     config = replace(config, genesis=str(path))
     assert found(config, "member", OTHER) == (
         "ok",
-        "number 1 of 2, counted from 0; the aggregator, which needs no data",
+        "peer 1 of 2, counted from 0; the aggregator, which needs no data",
     )
     assert found(config, "data", OTHER) == ("ok", "the model is built; this member has no data, and needs none")

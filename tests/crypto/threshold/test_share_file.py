@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from Crypto.Util.asn1 import DerOctetString
 
+from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import KeyFileError, ShareFileError
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.secret_file import write_secret
@@ -69,7 +70,7 @@ def test_a_share_is_of_one_member_and_one_federation(path: Path) -> None:
     write_share_file(path, KEY, SHARES[0], SENDERS[0], None)
     with pytest.raises(ShareFileError, match="is the decryption share of"):
         read_share_file(path, KEY, 1, SENDERS[1], None)
-    with pytest.raises(ShareFileError, match="share of member 1, not of member 2"):
+    with pytest.raises(ShareFileError, match=rf"share of peer 0, not of peer 1 \({address(SENDERS[0])}\)"):
         read_share_file(path, KEY, 2, SENDERS[0], None)
     with pytest.raises(ShareFileError, match=r"share of the key [0-9a-f]{16}…, not of"):
         read_share_file(path, replace(KEY, threshold=2), 1, SENDERS[0], None)

@@ -111,7 +111,7 @@ def test_bad_posts_are_passed_over_and_named() -> None:
     decrypted = decryption.decrypt([bad, two, three, worse, five])
     assert decrypted.plaintexts == PLAINTEXTS
     assert [error.index for error in decrypted.refused] == [1, 4]
-    with pytest.raises(TooFewShares, match=f"2 members sent valid shares, 3 .*member 1 .*{address(SENDERS[3])}"):
+    with pytest.raises(TooFewShares, match=f"2 members sent valid shares, 3 .*peer 0 .*{address(SENDERS[3])}"):
         decryption.decrypt([bad, two, three, worse])
 
 
@@ -142,7 +142,7 @@ def test_posts_have_one_encoding() -> None:
     data = post.encode(key)
     assert decode_share_post(key, data, len(PLAINTEXTS), 2, SENDERS[1]) == post
     for wrong in (data[:-1], data + b"\0", b"", data[: len(data) // 2]):
-        with pytest.raises(InvalidShare, match=f"member 2 .* {len(wrong)} bytes, {len(data)} expected"):
+        with pytest.raises(InvalidShare, match=f"peer 1 .* {len(wrong)} bytes, {len(data)} expected"):
             decode_share_post(key, wrong, len(PLAINTEXTS), 2, SENDERS[1])
 
 
@@ -153,7 +153,7 @@ def test_encoded_shares_must_be_units() -> None:
     post = posts(dealt, decryption, (4,))[0]
     for bad in (mpz(0), key.modulus, 2 * key.modulus, key.ciphertext_modulus, (mpz(1) << 8 * key.ciphertext_size) - 1):
         data = mutate(post, 1, bad).encode(key)
-        with pytest.raises(InvalidShare, match=r"member 5 .*ciphertext 1 of 3") as refusal:
+        with pytest.raises(InvalidShare, match=r"peer 4 .*ciphertext 1 of 3") as refusal:
             decode_share_post(key, data, len(PLAINTEXTS), 5, SENDERS[4])
         assert refusal.value.index == 5
         with pytest.raises(InvalidShare):
