@@ -332,15 +332,18 @@ def simulated_dealing(scenario: Scenario, task: TaskFunction | None = None) -> t
     """Return the task with the public key that was dealt for it, and each peer's share, by peer; no shares if none was.
 
     Own data are described by calling their function, which is ``task`` or the one that the scenario names. What the
-    dealer draws follows from the seed, so that a run repeats: such a key keeps nothing from anybody.
+    dealer draws follows from the private seed, as members' secrets do: who has the chain cannot compute the shares.
     """
     keys = simulation_keys(scenario)
-    return _deal(with_shapes(scenario.learning_config(), task), tuple(keys), scenario.seed)
+    name = f"fedchain simulation {scenario.private_seed} dealer under seed {scenario.seed}"
+    return _deal(with_shapes(scenario.learning_config(), task), tuple(keys), sha256(name.encode()))
 
 
 @lru_cache(maxsize=2)
-def _deal(config: LearningConfig, keys: tuple[PrivateKey, ...], seed: int) -> tuple[LearningConfig, tuple[bytes, ...]]:
-    drawn = Secrets(-1, sha256(f"fedchain simulation {seed} dealer".encode())).stream("dealer")
+def _deal(
+    config: LearningConfig, keys: tuple[PrivateKey, ...], root: bytes
+) -> tuple[LearningConfig, tuple[bytes, ...]]:
+    drawn = Secrets(-1, root).stream("dealer")
     config, dealing = deal_keys(config, [key.public_key for key in keys], drawn)
     if dealing is None:
         return config, ()

@@ -97,7 +97,7 @@ class Scenario:
     seed: int = 0
     """Root of all randomness: keys, data, training, delays, mining."""
     private_seed: int = 0
-    """Root of what each peer keeps to itself: noise and masks. It is on no chain, unlike the seed of learning; whoever
+    """Root of what is kept from others: noise, masks, dealt keys. It is on no chain, unlike the seed of learning; who
     knows the scenario can repeat it, so a simulation protects nobody's data."""
     workers: int = 2
     """Training processes; their number changes the speed and nothing else."""

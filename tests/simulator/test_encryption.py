@@ -60,6 +60,14 @@ def test_a_run_repeats_with_keys_from_its_seed(outcome: Outcome) -> None:
     assert simulated_dealing(replace(SCENARIO, seed=1))[0].material != material
 
 
+def test_what_the_dealer_draws_is_private() -> None:
+    """Who knows the seed of learning, which the chain shows, cannot calculate the members' shares."""
+    (config, shares), (other, others) = (simulated_dealing(replace(SCENARIO, private_seed=seed)) for seed in (0, 1))
+    assert config.seed == other.seed
+    assert config.material != other.material
+    assert not {*shares} & {*others}
+
+
 @pytest.mark.parametrize("shares_checks", [False, True])
 def test_a_proof_is_verified_once_by_each_node(shares_checks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     verified = Counter[tuple[Hash, ShareProof]]()
