@@ -54,7 +54,7 @@ class LearningConfig:
 
     method: str = "dfpl"
     """Learning method: dfpl, fedavg, blade-fl, solo, any other of docs/methods.md, one that an installed package
-    registers, or module:Class for one of your own."""
+    registers, or FILE.py:Class or module:Class for one of your own."""
 
     hyperparameters: Mapping[str, HyperparameterValue] | tuple[tuple[str, HyperparameterValue], ...] = ()
     """Hyper-parameters of the method that differ from its defaults, as name=value."""

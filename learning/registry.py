@@ -157,6 +157,22 @@ def agreed_name(name: str) -> str:
     return f"{module_name}:{class_name}"
 
 
+def importable_name(name: str) -> str:
+    """Return what :func:`agreed_name` does, for a document that other machines read: what they import is the file, too.
+
+    Raises `ConfigurationError` for a file whose name is no module's, or that of another module.
+    """
+    agreed = agreed_name(name)
+    if is_file_path(name):
+        path = Path(name.rpartition(":")[0])
+        if agreed.rpartition(":")[0] != path.stem:
+            reason = "is another module's" if path.stem.isidentifier() else "is no module's"
+            raise ConfigurationError(
+                f"method {name}: nodes import it by the name {path.stem!r}, which {reason}; rename it"
+            )
+    return agreed
+
+
 def locate_method(name: str) -> str:
     """Return where the method's class is, as 'module:Class'.
 

@@ -106,10 +106,13 @@ def run_local(
     """Run real node processes on this machine's loopback interface until the last round is closed."""
     with clear_errors():
         from fedchain.learning.config import LearningConfig
+        from fedchain.learning.registry import importable_name, is_file_path
         from fedchain.node.task import milliseconds, with_shapes
         from fedchain.node.testnet import run_testnet
 
-        config = with_shapes(LearningConfig(clients=peers, data_dir=data_dir, **learning()))
+        words = dict(learning())
+        method, words["method"] = words["method"], importable_name(words["method"])
+        config = with_shapes(LearningConfig(clients=peers, data_dir=data_dir, **words))
         rule = choose_aggregator(config, aggregator, centralized=centralized)
         config.validate()
         folder = out or free_folder("testnet")
@@ -120,6 +123,7 @@ def run_local(
             mining_s=mining_s,
             attempts=4_000,
             timeout_s=timeout_s,
+            modules=Path(method.rpartition(":")[0]).resolve().parent if is_file_path(method) else None,
             aggregator=rule,
             round_interval_ms=milliseconds("round_interval_s", round_interval_s) if round_interval_s else 0,
             phase_timeout_ms=milliseconds("phase_timeout_s", phase_timeout_s),

@@ -22,6 +22,11 @@ EXIT_INTERRUPTED = 130
 
 RUNS_FOLDER = Path("runs")
 
+METHOD_HELP = (
+    "Learning method: a name that `fedchain methods` lists, or FILE.py:Class or module:Class. Nodes import it by the "
+    "module's name."
+)
+
 TASK_HELP = "Members train on own data: FILE.py:FUNCTION that returns (model, train set, test set)."
 
 ENCRYPTION_HELP = "threshold: posts are encrypted, and only their sums opened. The same as --set encryption=threshold."

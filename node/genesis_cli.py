@@ -47,7 +47,7 @@ def new_genesis(
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
         from fedchain.learning.config import LearningConfig
-        from fedchain.learning.registry import build_method, use_current_folder
+        from fedchain.learning.registry import build_method, importable_name, is_file_path, use_current_folder
         from fedchain.node.config import NodeConfigError
         from fedchain.node.consensus_options import consensus_fields
         from fedchain.node.dealing import deal_keys, dealing_path
@@ -56,7 +56,8 @@ def new_genesis(
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
         agreed = consensus_fields(consensus)
-        config = LearningConfig(clients=len(member), **learning())
+        words = learning()
+        config = LearningConfig(clients=len(member), **{**words, "method": importable_name(words["method"])})
         if config.task:
             use_current_folder()
         rule = choose_aggregator(config, aggregator, centralized=centralized)
@@ -86,6 +87,13 @@ def new_genesis(
         method = build_method(config.method, dict(config.hyperparameters))
         if warning := "" if genesis.contributors_per_round else method.describe_budget(genesis.rounds):
             typer.echo(warning, err=True)
+        if is_file_path(words["method"]):
+            module = config.method.partition(":")[0]
+            typer.echo(
+                f"the method is {config.method}: each member needs the same {module}.py, in the folder where its node "
+                "is started or on PYTHONPATH",
+                err=True,
+            )
         if dealing is not None:
             typer.echo(f"each member runs: fedchain keys install-share KEY {sealed} --genesis {path}", err=True)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.node.command import ENCRYPTION_HELP, TASK_HELP, with_parameters
+from fedchain.node.command import ENCRYPTION_HELP, METHOD_HELP, TASK_HELP, with_parameters
 from fedchain.node.config import field_texts
 
 OTHERWISE = frozenset(
@@ -22,7 +22,7 @@ LEARNING_OPTIONS = tuple(item.name for item in fields(LearningConfig) if item.na
 
 def _words(
     *,
-    method: Annotated[str, typer.Option(help="Learning method.", rich_help_panel="Learning")] = "dfpl",
+    method: Annotated[str, typer.Option(help=METHOD_HELP, rich_help_panel="Learning")] = "dfpl",
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameter of the method.", rich_help_panel="Learning"),

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def methods(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Method, or module:Class; without one, all are listed.")
+        str,
+        typer.Argument(metavar="[NAME]", help="Method, FILE.py:Class or module:Class; without one, all are listed."),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -24,12 +25,12 @@ def methods(
     They are set with --set NAME=VALUE.
     """
     with clear_errors():
-        from fedchain.learning.registry import use_current_folder
+        from fedchain.learning.registry import agreed_name, use_current_folder
         from fedchain.node.method_card import card_of, method_names
 
         use_current_folder()
         if name:
-            card = card_of(name)
+            card = card_of(agreed_name(name))
             typer.echo(json.dumps(asdict(card), indent=2) if as_json else "\n".join(_lines(card)))
             return
         cards = [card_of(known) for known in method_names()]

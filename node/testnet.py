@@ -53,13 +53,20 @@ class LocalNode:
     process: "subprocess.Popen[bytes] | None" = None
     status: dict[str, Any] = field(default_factory=dict)
     """Its last answer; empty before the first."""
+    modules: Path | None = None
+    """Where it finds the method's module, if Python does not know of that folder."""
 
     def start(self) -> None:
         """Start the process."""
         with (self.folder / LOG_FILE).open("ab") as log:
             # A session of its own: Ctrl-C is ours to pass on, once.
             self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                self.command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env=_environment(self.modules),
             )
 
     def look(self) -> None:
@@ -67,6 +74,12 @@ class LocalNode:
         self.status = ask_status(self.folder) or self.status
         if self.process is not None and self.process.poll() is not None:
             raise NodeConfigError(f"node {self.number} ended: {_last_line(self.folder / 'node.log')}")
+
+
+def _environment(modules: Path | None) -> dict[str, str]:
+    """Variables of a process that imports from a folder, too."""
+    folders = [*filter(None, [os.environ.get("PYTHONPATH")]), *filter(None, [modules])]
+    return dict(os.environ) if modules is None else os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
 
 
 def run_testnet(
@@ -77,6 +90,7 @@ def run_testnet(
     mining_s: float,
     attempts: int,
     timeout_s: float,
+    modules: Path | None = None,
     **consensus: Any,
 ) -> bool:
     """Start the nodes of :func:`found_testnet`, show them until the last round is closed, and stop them.
@@ -90,7 +104,7 @@ def run_testnet(
     if config.clients > PEERS_MAX:
         raise NodeConfigError(f"peers is {config.clients}, at most {PEERS_MAX} processes are started on one machine")
     timeout_s = milliseconds("timeout_s", timeout_s) / 1000
-    nodes = found_testnet(folder, config, rounds, mining_s=mining_s, attempts=attempts, **consensus)
+    nodes = found_testnet(folder, config, rounds, mining_s=mining_s, attempts=attempts, modules=modules, **consensus)
     console = Console()
     if said := name_aggregator(consensus.get("aggregator", AggregatorRule.NONE), len(nodes)):
         console.print(said)
@@ -123,7 +137,14 @@ def name_aggregator(rule: AggregatorRule, count: int) -> str:
 
 
 def found_testnet(
-    folder: Path, config: LearningConfig, rounds: int, *, mining_s: float, attempts: int, **consensus: Any
+    folder: Path,
+    config: LearningConfig,
+    rounds: int,
+    *,
+    mining_s: float,
+    attempts: int,
+    modules: Path | None = None,
+    **consensus: Any,
 ) -> list[LocalNode]:
     """Write keys, genesis document and folders of nodes, which are not started: one for each of the task's clients,
     and one for a dedicated aggregator.
@@ -134,6 +155,7 @@ def found_testnet(
         rounds: after so many rounds the federation ends.
         mining_s: seconds that mining shall take.
         attempts: hashes behind the first block.
+        modules: folder of the method's module, where nodes would not find it by themselves.
         consensus: further fields of the genesis document.
 
     Raises:
@@ -175,7 +197,7 @@ def found_testnet(
         command += ["--task", config.task] if config.task else []
         for other in nodes[:BOOTSTRAP_PEERS]:
             command += ["--bootstrap", other.address]
-        nodes.append(LocalNode(number, own, f"{place}/p2p/{address(key.public_key)}", command))
+        nodes.append(LocalNode(number, own, f"{place}/p2p/{address(key.public_key)}", command, modules=modules))
     return nodes
 
 

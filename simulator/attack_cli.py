@@ -33,7 +33,10 @@ def inversion(
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
     model: Annotated[str, typer.Option(help="Model, or auto for the usual one.")] = "auto",
     method: Annotated[
-        str, typer.Option(help="Attack posts of this method alone; default: FedAvg, FedReg, with MG, and prototypes.")
+        str,
+        typer.Option(
+            help="Attack posts of this method alone (or FILE.py:Class); default: FedAvg, FedReg, MG and prototypes."
+        ),
     ] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Hyper-parameters of --method.")

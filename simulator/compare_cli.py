@@ -44,7 +44,15 @@ def compare_command() -> Callable[..., None]:
 
     parameters = [
         optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="What all runs share.")),
-        optional("methods", str, typer.Option("--methods", metavar="A,B,…", help="Methods, separated by commas.")),
+        optional(
+            "methods",
+            str,
+            typer.Option(
+                "--methods",
+                metavar="A,B,…",
+                help="Methods, separated by commas; FILE.py:Class or module:Class for one of your own.",
+            ),
+        ),
         optional("seeds", int, typer.Option("--seeds", min=1, help=f"Seeds, from --seed on [default: {_SEEDS}].")),
         optional(
             "sweep",

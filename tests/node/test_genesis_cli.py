@@ -1,6 +1,8 @@
 """``fedchain genesis``: every field can be chosen in the units of people, and is shown to people and to programs."""
 
 import json
+import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -172,3 +174,52 @@ def test_programs_get_every_field(tmp_path: Path) -> None:
     answer = json.loads(result.stdout)
     assert answer.keys() == {"chain_id", "height"} | {item.name for item in fields(Genesis) if item.init}
     assert (answer["rounds"], answer["fault_model"], answer["round_interval_ms"]) == (3, "byzantine", 0)
+
+
+METHOD = """
+from dataclasses import dataclass
+from fedchain.learning.methods.blade_fl import BladeFl
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(BladeFl):
+    \"\"\"Mine: as BLADE-FL.\"\"\"
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that Python does not know of; what is imported from it is forgotten afterwards."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    yield folder
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
+def test_a_method_of_a_file_is_named_by_its_module(elsewhere: Path, tmp_path: Path) -> None:
+    (elsewhere / "genesis_method.py").write_text(METHOD, encoding="utf-8")
+    result = found(tmp_path / "g", "--method", f"{elsewhere}/genesis_method.py:Mine")
+    assert result.exit_code == 0, result.output
+    learning = dict(Genesis.decode((tmp_path / "g").read_bytes()).learning)
+    assert json.loads(learning["method"]) == "genesis_method:Mine"
+    assert "each member needs the same genesis_method.py, in the folder where its node is started" in result.stderr
+
+
+@pytest.mark.parametrize(("name", "reason"), [("my-method", "is no module's"), ("json", "is another module's")])
+def test_a_method_of_a_file_that_no_node_could_import_is_refused(
+    elsewhere: Path, tmp_path: Path, name: str, reason: str
+) -> None:
+    (elsewhere / f"{name}.py").write_text(METHOD, encoding="utf-8")
+    result = found(tmp_path / "g", "--method", f"{elsewhere}/{name}.py:Mine")
+    assert result.exit_code == 2
+    assert f"nodes import it by the name '{name}', which {reason}; rename it" in result.stderr
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_method_of_a_file_is_shown(elsewhere: Path) -> None:
+    (elsewhere / "shown_method.py").write_text(METHOD, encoding="utf-8")
+    result = CliRunner().invoke(app, ["methods", f"{elsewhere}/shown_method.py:Mine"])
+    assert result.exit_code == 0, result.output
+    assert "Mine: as BLADE-FL." in result.output

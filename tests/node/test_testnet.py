@@ -3,11 +3,14 @@
 import os
 import re
 import signal
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,6 +22,7 @@ from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
 from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
@@ -284,3 +288,29 @@ def test_the_table_fits_eighty_columns() -> None:
     assert "999 posts, or the phase's deadline" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert len(shown.splitlines()) == 3
+
+
+def test_nodes_import_a_method_that_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "net_method", ModuleType("unused"))
+    monkeypatch.delitem(sys.modules, "net_method")  # what is imported is forgotten afterwards
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "net_method.py").write_text(
+        "from fedchain.learning.methods.blade_fl import BladeFl\n\nclass Mine(BladeFl):\n    pass\n", encoding="utf-8"
+    )
+    asked: list[tuple[LearningConfig, dict[str, Any]]] = []
+
+    def run(out: Path, config: LearningConfig, rounds: int, **others: Any) -> bool:
+        asked.append((config, others))
+        return True
+
+    monkeypatch.setattr("fedchain.node.testnet.run_testnet", run)
+    result = CliRunner().invoke(app, ["node", "testnet", "--method", f"{folder}/net_method.py:Mine", "--out", "unused"])
+    assert result.exit_code == 0, result.output
+    ((config, others),) = asked
+    assert config.method == "net_method:Mine"
+    node = LocalNode(0, tmp_path, "", [sys.executable, "-c", "import net_method"], modules=others["modules"])
+    node.start()
+    assert node.process is not None
+    assert node.process.wait(60) == 0, (tmp_path / "node.log").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -38,7 +39,7 @@ SETTLE_S = 2.0
 async def measured(folder: Path, config: LearningConfig, seconds: float, *, busy: bool) -> tuple[list[float], float]:
     """Answer times in seconds of the first node, and how many cores the workers of all nodes kept busy."""
     # Where contributors are drawn, those that wait for slow ones mine an empty block after two timeouts.
-    endless = {"contributors_per_round": NODES + 1} if busy else {}
+    endless: dict[str, Any] = {"contributors_per_round": NODES + 1} if busy else {}
     *nodes, listener = found_testnet(
         folder,
         replace(config, clients=NODES + 1),
