@@ -3,9 +3,11 @@
 A genesis document carries the learning configuration as text; this is the one place that writes and reads it.
 """
 
+import importlib.util
 import json
+import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,7 +18,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
-from fedchain.learning.registry import build_method, use_current_folder
+from fedchain.learning.registry import build_method, importable_name, is_file_path, is_import_path, use_current_folder
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
@@ -113,6 +115,41 @@ def with_shapes(config: LearningConfig, task: TaskFunction | None = None) -> Lea
 def rules_of(genesis: Genesis) -> Application:
     """The learning method's side of validity, as the genesis document has it; raises InvalidGenesis."""
     return Application(learning_from_genesis(genesis), genesis.members, genesis.chain_id)
+
+
+def rules_with(methods: Sequence[str]) -> Callable[[Genesis], Application]:
+    """The same for who reads others' chains, and names the files of methods that Python does not find by itself.
+
+    No chain, nor what lies beside it, says whose code runs here: ``methods`` are the reader's words, ``FILE.py:Class``.
+    """
+
+    def build(genesis: Genesis) -> Application:
+        try:
+            for name in methods:
+                if not is_file_path(name):
+                    raise ConfigurationError(f"--method {name} is not of the form FILE.py:Class")
+                importable_name(name)
+            return rules_of(genesis)
+        except ConfigurationError as error:
+            raise InvalidGenesis(str(error)) from None
+        except InvalidGenesis as error:
+            hint = f"; --method FILE.py:{kind} names its file" if (kind := _missing_class(genesis)) else ""
+            raise InvalidGenesis(f"{error}{hint}") from None
+
+    return build
+
+
+def _missing_class(genesis: Genesis) -> str:
+    """The class of the federation's method, if Python does not find its module; else empty."""
+    try:
+        name = json.loads(dict(genesis.learning).get("method", ""))
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(name, str) or not is_import_path(name):
+        return ""
+    module, _, kind = name.partition(":")
+    package = module.partition(".")[0]
+    return "" if package in sys.modules or importlib.util.find_spec(package) is not None else kind
 
 
 def setup_phases(rules: Application) -> tuple[PhaseRule, ...]:

@@ -57,6 +57,27 @@ def test_the_example_runs_from_its_folder(folder: Path) -> None:
     simulate(folder, "fedmedian:FedMedian")
 
 
+def test_who_reads_a_chain_names_the_file_of_its_method(folder: Path) -> None:
+    apart = folder / "apart"
+    apart.mkdir()
+    (folder / "fedmedian.py").rename(apart / "fedmedian.py")
+
+    def run(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-P", "-m", "fedchain", *words]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    few = ("--peers", "3", "--rounds", "1", "--mining-attempts", "8", "--set", "local_steps=2")
+    done = run("simulate", "--method", "apart/fedmedian.py:FedMedian", *few, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    refused = run("explorer", "verify", "run")
+    assert refused.returncode == 2
+    assert "there is no module 'fedmedian' on Python's path" in refused.stderr
+    assert refused.stderr.endswith("; --method FILE.py:FedMedian names its file\n")
+    for command in ("verify", "knowledge"):
+        read = run("explorer", command, "run", "--method", "apart/fedmedian.py:FedMedian")
+        assert read.returncode == 0, read.stderr
+
+
 def test_the_example_keeps_the_promises_of_its_interface(folder: Path) -> None:
     check_method("fedmedian:FedMedian", local_steps=2)
 

@@ -21,6 +21,9 @@ from fedchain.crypto.exceptions import CryptoError
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
 
+RulesWith = Callable[[Sequence[str]], RulesOf]
+"""The same, for methods of which some are in files that are named."""
+
 Serve = Callable[[Sequence[Path], RulesOf, str, int, Sequence[str]], None]
 """Serves the chains in folders on a host and a port, under further names, until Ctrl-C."""
 
@@ -32,10 +35,18 @@ PORT = 8420
 
 Folder = Annotated[Path, typer.Argument(help="A run's folder, or the folder of the chain in it.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        metavar="FILE.py:Class",
+        help="The chain's learning method, where its file is not on Python's path. The file is run: trust it.",
+    ),
+]
 
 
-def explorer_app(rules_of: RulesOf, serve_web: Serve, report_web: Report) -> typer.Typer:
-    """The commands; ``rules_of`` is asked only by those that read knowledge, the others by those of their names."""
+def explorer_app(rules_with: RulesWith, serve_web: Serve, report_web: Report) -> typer.Typer:
+    """The commands; ``rules_with`` is asked only by those that read knowledge, the others by those of their names."""
     app = typer.Typer(help="Inspect a chain: a run folder's or a node's.", no_args_is_help=True)
     for command in (status, blocks, block, tx, members, peer, round_, proof):
         app.command(command.__name__.rstrip("_"))(command)
@@ -46,17 +57,18 @@ def explorer_app(rules_of: RulesOf, serve_web: Serve, report_web: Report) -> typ
         round_number: Annotated[
             int | None, typer.Argument(metavar="[N]", help="Round; the newest finished one.")
         ] = None,
+        method: Methods = None,
         as_json: AsJson = False,
     ) -> None:
         """What a round left behind: norm, holders and cosines of the class prototypes."""
         with _open(folder) as explorer:
-            _show(explorer.knowledge(rules_of(explorer.genesis), round_number), as_json, explorer)
+            _show(explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number), as_json, explorer)
 
     @app.command()
-    def verify(folder: Folder, as_json: AsJson = False) -> None:
+    def verify(folder: Folder, method: Methods = None, as_json: AsJson = False) -> None:
         """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged."""
         with _open(folder, code_of_damage=1) as explorer:
-            report = explorer.verify(rules_of(explorer.genesis))
+            report = explorer.verify(rules_with(method or ())(explorer.genesis))
             _show(report, as_json, explorer)
         raise typer.Exit(0 if report.is_valid else 1)
 
@@ -64,11 +76,12 @@ def explorer_app(rules_of: RulesOf, serve_web: Serve, report_web: Report) -> typ
     def export(
         folder: Folder,
         out: Annotated[Path, typer.Option("--out", help="Folder to write to.", show_default=False)],
+        method: Methods = None,
         as_json: AsJson = False,
     ) -> None:
         """Write the newest knowledge (knowledge.safetensors) and the chain (chain.jsonl, a block a line)."""
         with _open(folder) as explorer:
-            written = _export(explorer, rules_of(explorer.genesis), out)
+            written = _export(explorer, rules_with(method or ())(explorer.genesis), out)
             typer.echo(json.dumps(plain(written)) if as_json else "\n".join(f"wrote {path}" for path in written))
 
     @app.command()
@@ -87,19 +100,21 @@ def explorer_app(rules_of: RulesOf, serve_web: Serve, report_web: Report) -> typ
             list[str] | None,
             typer.Option(help="Name, beside localhost, under which browsers may ask for it; repeat it."),
         ] = None,
+        method: Methods = None,
     ) -> None:
         """Show chains in a browser: read-only, also while their nodes run. Ctrl-C ends it."""
         with _clear_errors():
-            serve_web(folders, rules_of, host, port, allow_host or ())
+            serve_web(folders, rules_with(method or ()), host, port, allow_host or ())
 
     @app.command()
     def report(
         folder: Annotated[Path, typer.Argument(help="Folder of a run, a node or a test network.", show_default=False)],
         html: Annotated[Path, typer.Option("--html", help="File to write.", show_default=False)],
+        method: Methods = None,
     ) -> None:
         """Write what the pages show of a chain to one file, which needs nothing else."""
         with _clear_errors():
-            report_web([folder], rules_of, html)
+            report_web([folder], rules_with(method or ()), html)
             typer.echo(f"wrote {html}")
 
     return app

@@ -107,7 +107,7 @@ def _genesis() -> typer.Typer:
 def _explorer() -> typer.Typer:
     from fedchain.chain.explorer.cli import explorer_app
 
-    return explorer_app(rules_of, serve_web, report_web)
+    return explorer_app(rules_with, serve_web, report_web)
 
 
 COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = MappingProxyType(
@@ -279,11 +279,15 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
         raise typer.Exit()
 
 
-def rules_of(genesis: "Genesis") -> "Application":
+def rules_with(methods: "Sequence[str]") -> "RulesOf":
     """What the explorer needs to know about learning; imports the method, so only when it is asked for."""
-    from fedchain.node.task import rules_of as read_rules
 
-    return read_rules(genesis)
+    def rules_of(genesis: "Genesis") -> "Application":
+        from fedchain.node.task import rules_with as read_with
+
+        return read_with(methods)(genesis)
+
+    return rules_of
 
 
 def serve_web(folders: "Sequence[Path]", rules: "RulesOf", host: str, port: int, hosts: "Sequence[str]") -> None:

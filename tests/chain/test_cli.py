@@ -53,7 +53,7 @@ def no_server(*given: object) -> None:
 
 
 def explore(*arguments: object, rules: FakeRules | None = None) -> Result:
-    app = explorer_app(lambda genesis: rules or FakeRules(), no_server, no_server)
+    app = explorer_app(lambda methods: lambda genesis: rules or FakeRules(), no_server, no_server)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
@@ -243,7 +243,7 @@ def test_only_what_reads_knowledge_asks_for_the_rules(run_folder: Path, chain: C
     def refuse(genesis: Genesis) -> FakeRules:
         raise AssertionError("the rules import torch")
 
-    app, post = explorer_app(refuse, no_server, no_server), chain.blocks[chain.tip].transactions[0]
+    app, post = explorer_app(lambda methods: refuse, no_server, no_server), chain.blocks[chain.tip].transactions[0]
     for arguments in (
         ["status"],
         ["blocks"],
@@ -497,6 +497,6 @@ def test_every_command_has_help() -> None:
         "serve",
         "report",
     ]
-    app = typer.main.get_group(explorer_app(lambda genesis: FakeRules(), no_server, no_server))
+    app = typer.main.get_group(explorer_app(lambda methods: lambda genesis: FakeRules(), no_server, no_server))
     assert sorted(app.commands) == sorted(names)
     assert all(command.help for command in app.commands.values())

@@ -13,6 +13,7 @@ from fedchain.node.task import (
     learning_to_genesis,
     round_phases,
     rules_of,
+    rules_with,
     setup_phases,
 )
 from tests.chain.builders import genesis
@@ -88,3 +89,19 @@ def test_the_rules_know_the_phases() -> None:
 def test_a_task_that_cannot_be_read_is_named(learning: tuple[tuple[str, str], ...]) -> None:
     with pytest.raises(InvalidGenesis, match=r"^learning cannot be read: "):
         learning_from_genesis(genesis(4, learning=learning))
+
+
+@pytest.mark.parametrize(
+    "learning",
+    [(("method", "dfpl"),), (("method", "5"),), (("method", '"a..b:C"'),), (("method", '"__main__:C"'),), ()],
+    ids=["not JSON", "no text", "no path", "a notebook's", "nothing"],
+)
+def test_no_file_is_asked_for_where_the_document_is_at_fault(learning: tuple[tuple[str, str], ...]) -> None:
+    with pytest.raises(InvalidGenesis, match=r"^learning cannot be read: ") as caught:
+        rules_with(())(genesis(4, learning=learning))
+    assert "--method" not in str(caught.value)
+
+
+def test_a_method_that_is_in_no_file_is_refused() -> None:
+    with pytest.raises(InvalidGenesis, match=r"^--method dfpl is not of the form FILE.py:Class$"):
+        rules_with(["dfpl"])(genesis(4, learning=learning_to_genesis(CONFIG)))
