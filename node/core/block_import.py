@@ -171,7 +171,7 @@ class BlockImport:
         """A candidate got its quorum of precommits: it is the head, whatever is computed here."""
         if entry.is_refuted:
             self.contradict(entry.block, entry.recomputed)
-        self._settle(entry.block, certificate, entry.after)
+        self._settle(entry.block, certificate, entry.after, is_live=True)
 
     def on_final(self, block: Block, certificate: Certificate) -> bool:
         """A final block that somebody handed out: take it if it follows our head; whether it did.
@@ -204,8 +204,17 @@ class BlockImport:
         after = context.checks.joined(data, block, certificate, is_confirmed=is_confirmed)
         self._settle(block, certificate, after, before)
 
-    def _settle(self, block: Block, certificate: Certificate, after: State, before: State | None = None) -> None:
+    def _settle(
+        self,
+        block: Block,
+        certificate: Certificate,
+        after: State,
+        before: State | None = None,
+        *,
+        is_live: bool = False,
+    ) -> None:
         context = self._context
+        context.is_head_live = is_live
         stands_on = context.head if before is None else before
         records = (*self._contents(block), Final(block, certificate, stands_on.encode()))
         context.emit(Persist(records))

@@ -57,6 +57,8 @@ class Context:
     """Posts that were refused beside their payloads, one for each member and phase: they are not looked at again."""
     peers: dict[PublicKey, None] = field(default_factory=dict)
     """Connected peers, in order of connection."""
+    is_head_live: bool = False
+    """Whether the head became final here, by the votes as they came; False: somebody handed it out, who had it."""
     silent: Callable[[], bool] = lambda: False
     """Whether nothing may be said in our own name."""
     effects: list[Effect] = field(default_factory=list)

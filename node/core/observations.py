@@ -28,9 +28,11 @@ class Observations:
         self._look_for_our_post(settled)
 
     def _look_at_clocks(self, settled: Settled) -> None:
+        """Compare the clocks that votes show, of one moment; and ours, if that moment is now."""
         context, median_ms = self._context, settled.certificate.clock_ms
         offsets = {vote.voter: vote.clock_ms - median_ms for vote in settled.certificate.votes}
-        offsets.setdefault(context.me, context.now.clock_ms - median_ms)
+        if context.is_head_live:  # a block that was handed out may be hours old
+            offsets.setdefault(context.me, context.now.clock_ms - median_ms)
         for member, offset_ms in offsets.items():
             was_off = abs(self.clock_offsets_ms.get(member, 0)) > CLOCK_OFF_MS
             if abs(offset_ms) > CLOCK_OFF_MS and not was_off:
