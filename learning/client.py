@@ -68,6 +68,9 @@ class Client:
     steps: int = 0
     """SGD steps taken since the phase began."""
 
+    skipped: dict[int, str] = field(default_factory=dict)
+    """By place: the members whose contributions were of no use to the phase's work, and why; methods write it."""
+
     states: dict[str, Any] = field(default_factory=dict)
     """By the name of their class: the records that `state` gave."""
 

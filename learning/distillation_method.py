@@ -50,6 +50,9 @@ DISTILL = Phase("distill", by=Contributor.AGGREGATOR)
 ROWS_MAX = 1 << 16
 """Examples in a part, however little is said of each."""
 
+REASONS_MAX = 3
+"""Clients of whom it is said why nothing of theirs is of use, where nobody's is."""
+
 FLOAT16_MAX = 6e4
 """Numbers are moved to at most this magnitude before they become float16."""
 
@@ -257,7 +260,7 @@ class DistillationMethod(LocalSgdMethod):
 
         A client whose labels or examples are not all here, or do not fit each other, counts as not having posted, and
         so does one whose examples the network cannot learn from without diverging: nobody shall be able to stop it for
-        all. Raises `NothingToPost` if no client is left.
+        all. They are noted as skipped. Raises `NothingToPost` if no client is left, which says why of the first few.
         """
         from fedchain.learning.server import open_server, save_server
 
@@ -267,14 +270,21 @@ class DistillationMethod(LocalSgdMethod):
             before, drawn = server.copy(), client.generator.get_state()
             try:
                 answer = self._teach(server, client, round, sender, refs)  # (n, C)
-            except (PartMissing, TrainingDiverged):
+            except (PartMissing, TrainingDiverged) as error:
+                client.skipped[sender] = (
+                    str(error) if isinstance(error, PartMissing) else f"the network diverges with it: {error.what}"
+                )
                 server.restore(before)
                 client.generator.set_state(drawn)
                 continue
             rows = self._rows_max(client.info)
             answers += [self._send(client, round, "answers", {"logits": part}, sender) for part in _cut(answer, rows)]
         if not answers:
-            raise NothingToPost(f"member {client.index}, round {round.number}: no client's examples are of use here")
+            reasons = "".join(
+                f"; peer {sender}: {client.skipped[sender]}" for sender in [*client.skipped][:REASONS_MAX]
+            )
+            nothing = f"member {client.index}, round {round.number}: no client's examples are of use here"
+            raise NothingToPost(nothing + reasons)
         state = save_server(server, client, round)
         return bulk.manifest([*answers, self._send(client, round, "server", state, NEXT_AGGREGATOR)])
 
@@ -315,7 +325,8 @@ class DistillationMethod(LocalSgdMethod):
         refs = [ref for ref in bulk.parts(DISTILL.name) if ref.kind == "answers" and ref.reader == client.index]
         try:
             logits = [_tensor(bulk.read(ref)["logits"]) for ref in refs]
-        except PartMissing:
+        except PartMissing as error:
+            client.skipped[refs[0].sender] = str(error)
             logits = []
         if logits and sum(map(len, logits)) == shape[0]:
             return torch.cat(logits)

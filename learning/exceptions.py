@@ -106,10 +106,14 @@ class TrainingDiverged(NothingToPost):
         self.loss = loss
         self.reason = reason
 
+    @property
+    def what(self) -> str:
+        """What went wrong, without whose training it was."""
+        return self.reason or f"the loss is {self.loss} at step {self.step}"
+
     def __str__(self) -> str:
-        what = self.reason or f"the loss is {self.loss} at step {self.step}"
         # a client has the number of its peer
-        return f"peer {self.client}, round {self.round_number}: {what}; try a smaller learning_rate"
+        return f"peer {self.client}, round {self.round_number}: {self.what}; try a smaller learning_rate"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:

@@ -75,6 +75,9 @@ class Contribution:
     addressed: AddressedBytes = NO_BYTES
     """Bytes of payload and parts, by who has to fetch them."""
 
+    skipped: tuple[tuple[int, str], ...] = ()
+    """Places of the members whose contributions were of no use to it, ascending, each with the reason."""
+
     @property
     def trained(self) -> Evaluation:
         """The client's model after a phase that is known to train it."""
@@ -200,7 +203,8 @@ class Learner:
             epsilon = self._epsilon(client)
         written, scalars = () if bulk is None else tuple(bulk.written), _count_scalars(posted)
         parts, addressed = tuple(ref.hash for ref in written), address_bytes(payload, written)
-        return Contribution(payload, client.steps, local, received, scalars, epsilon, parts, addressed)
+        skipped = tuple(sorted(client.skipped.items()))
+        return Contribution(payload, client.steps, local, received, scalars, epsilon, parts, addressed, skipped)
 
     def contribute_together(
         self, indices: Sequence[int], phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool = False
@@ -351,12 +355,12 @@ class Learner:
             yield client
 
     def _seed(self, client: Client, phase: Phase, round_number: int) -> None:
-        """Seed what the client's work of a phase draws from, and count its steps from 0."""
+        """Seed what the client's work of a phase draws from, and count its steps, and whom it skips, from 0."""
         labels = ("client", client.index, "phase", phase.name, "round", round_number)
         # torch.manual_seed would also note who called it, for graphics cards: a millisecond that small models notice
         torch.default_generator.manual_seed(derive(self._config.seed, *labels, "dropout"))
         client.generator.manual_seed(derive(self._config.seed, *labels, "batches"))
-        client.steps = 0
+        client.steps, client.skipped = 0, {}
 
     def _round(self, client: Client, number: int, knowledge: bytes) -> Round:
         me = self._members[client.index] if self._members else None

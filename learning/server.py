@@ -113,7 +113,7 @@ def open_server(client: Client, round: Round, schedule: Schedule, stage_blocks: 
     model = build_server_model(client.info.feature_shape, client.info.classes, stage_blocks)
     server = Server(model, schedule, client.generator, (client.index, round.number))
     state = client.state(ServerState)
-    posted = _read_posted(round)
+    posted = _read_posted(client, round)
     if posted is not None and posted[0] > state.round and server.fits(*posted[1:]):
         server.restore(posted[1:])
     elif state.values is not None and state.velocity is not None:
@@ -128,14 +128,16 @@ def save_server(server: Server, client: Client, round: Round) -> dict[str, torch
     return {"round": torch.tensor([round.number]), "values": state.values, "velocity": state.velocity}
 
 
-def _read_posted(round: Round) -> tuple[int, torch.Tensor, torch.Tensor] | None:
+def _read_posted(client: Client, round: Round) -> tuple[int, torch.Tensor, torch.Tensor] | None:
     """Return round, state and momentum as the last aggregator posted them; None if they are not here."""
     assert round.bulk is not None
     for ref in round.bulk.parts("distill"):
         if ref.kind == "server":
             try:
                 tensors = round.bulk.read(ref)
-            except PartMissing:
+            except PartMissing as error:
+                if ref.sender != client.index:  # who posted it itself goes on from its own
+                    client.skipped[ref.sender] = f"the network that it left: {error}"
                 return None
             values, velocity = (torch.from_numpy(np.array(tensors[name])) for name in ("values", "velocity"))
             return int(tensors["round"][0]), values, velocity

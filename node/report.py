@@ -18,6 +18,7 @@ from fedchain.node.core.notices import (
     NotCounted,
     Notice,
     SilenceOver,
+    Skipped,
     TrainingFailed,
     TwinHeard,
 )
@@ -186,6 +187,8 @@ def log_notice(notice: Notice) -> None:
             )
         case TrainingFailed(round_number, reason):
             log.error("nothing is contributed to round %d: %s", round_number, reason)
+        case Skipped(round_number, member, reason):
+            log.warning("a contribution was skipped round=%d member=%s: %s", round_number, address(member), reason)
         case _:
             assert_never(notice)
 

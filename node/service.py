@@ -61,6 +61,7 @@ from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result,
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
+from fedchain.node.core.notices import Notice, Skipped
 from fedchain.node.outbox import EffectQueue
 from fedchain.node.parts import run_part
 from fedchain.node.report import Links, log_notice, report
@@ -290,14 +291,18 @@ class Service:
                 if member != self.me:
                     self._blame(member, f"{type(error).__name__}: {error}")
             case Tell(notice):
-                self.activity.notice(notice)
-                log_notice(notice)
+                self._tell(notice)
             case Stop(reason):
                 raise NodeStopped(reason)
             case Persist() | WriteJournal() | Refuse():
                 raise AssertionError(f"{type(effect).__name__} is carried out elsewhere")
             case _:
                 assert_never(effect)
+
+    def _tell(self, notice: Notice) -> None:
+        """Tell the operator."""
+        self.activity.notice(notice)
+        log_notice(notice)
 
     def _start(self, task: Callable[..., object], argument: object) -> None:
         assert self._tasks is not None, "effects are carried out while the service runs"
@@ -360,6 +365,8 @@ class Service:
         if self.activity.epsilon is not None:
             pattern, values = f"{pattern} epsilon=%.4f", [*values, self.activity.epsilon]
         log.info(pattern, *values)
+        for place, reason in trained.measured.get("skipped", ()):
+            self._tell(Skipped(effect.round, self.genesis.members[place], reason))
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
 
     def _end_watch(self, old_height: int) -> None:

@@ -121,6 +121,8 @@ def summary(outcome: Outcome, folder: str, started: float) -> Facts:
     facts["time"] = f"{outcome.virtual_s:.1f} virtual s in {wall_s:.1f} s, {outcome.events:,} events"
     if outcome.not_posted:
         facts["not posted"] = f"{len(outcome.not_posted)} times, the last: {outcome.not_posted[-1]}"
+    if outcome.skipped:
+        facts["skipped"] = f"{len(outcome.skipped)} times, the last: {outcome.skipped[-1]}"
     facts["checks"] = "all hold" if not outcome.violations else "; ".join(outcome.violations)
     facts["folder"] = folder
     return Facts(facts, {"checks": "bold red" if outcome.violations else "green"})

@@ -196,13 +196,16 @@ class FedEds(FedAvg):
 
         correct = self.rule.correction(client)
         times = self.epochs_in(round.number)
-        schedule, others = _longer(self.schedule, times), self._others(client, round)
+        learned_from = list[int]()
+        schedule, others = _longer(self.schedule, times), self._others(client, round, learned_from)
         before, drawn, steps = read_state(client.model), client.generator.get_state(), client.steps
         try:
             train(client, self.loss, schedule, round.number, correct=correct, given=others)
         except TrainingDiverged:
             if others is None:
                 raise
+            if learned_from:
+                client.skipped[learned_from[-1]] = "the steps diverge with its encrypted data; all go without any"
             write_state(client.model, before)
             client.generator.set_state(drawn)
             client.steps = steps
@@ -310,11 +313,12 @@ class FedEds(FedAvg):
                     raise TrainingDiverged(client.index, number, client.steps, math.nan)
                 yield rows | {"teacher": teacher.numpy()}
 
-    def _others(self, client: Client, round: Round) -> Given | None:
+    def _others(self, client: Client, round: Round, learned_from: list[int]) -> Given | None:
         """Return what gives each step a batch of the encrypted data of client i*, drawn anew for every local epoch.
 
         None where nothing is to be learned from others. A client whose parts are not here is not drawn; without any,
-        steps are those of the base. Local batches are drawn as the base draws them.
+        steps are those of the base. Local batches are drawn as the base draws them. Who is drawn is added to
+        `learned_from`, and who is not drawn is noted as skipped.
         """
         import torch
 
@@ -338,13 +342,15 @@ class FedEds(FedAvg):
                 place = sorted(left)[int(torch.randint(len(left), (), generator=generator))]
                 try:
                     return place, EncryptedData([bulk.read(ref) for ref in left[place]], shape)
-                except PartMissing:
+                except PartMissing as error:
+                    client.skipped[place] = str(error)
                     del left[place]
             return None
 
         def steps() -> Iterator[Shared | None]:
             while (drawn := draw()) is not None:
                 place, data = drawn
+                learned_from.append(place)
                 layer = self._layer_of(place, model)
                 batches = draw_batches(len(data), self.batch_size, generator)
                 for _ in range(batches_per_pass(len(client.train_labels), self.batch_size)):

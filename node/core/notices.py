@@ -68,4 +68,13 @@ class TrainingFailed:
     reason: str
 
 
-Notice = NotCounted | Convicted | ClockOff | TwinHeard | SilenceOver | Contradicted | TrainingFailed
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What a member contributed was of no use to our own work in a round."""
+
+    round: int
+    member: PublicKey
+    reason: str
+
+
+Notice = NotCounted | Convicted | ClockOff | TwinHeard | SilenceOver | Contradicted | TrainingFailed | Skipped

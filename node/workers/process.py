@@ -114,6 +114,7 @@ class Trainer:
         if self._asked != [phase, round_number]:
             made = self._learner.contribute(self._member, phase, round_number, knowledge)
             measured = ({} if made.local is None else asdict(made.local)) | {"epsilon": made.epsilon}
+            measured |= {"skipped": made.skipped} if made.skipped else {}
             kept = KeptTraining(
                 chain_id=self._chain_id,
                 member=self._member,

@@ -90,6 +90,7 @@ def read_answer(plain: Sequence[Any]) -> Answer:
         "received": None if made["received"] is None else Evaluation(**made["received"]),
         "addressed": AddressedBytes(**made["addressed"]),
         "parts": tuple(made["parts"]),
+        "skipped": tuple((place, reason) for place, reason in made["skipped"]),
     }
     return Answer(question, Contribution(**values), contents[0], contents[1:])
 

@@ -58,7 +58,7 @@ TRACE_LINES_MAX = 4_096
 
 IN_SNAPSHOTS = (
     *("peers", "network", "checker", "recorder", "progress", "_shifts", "_contents"),
-    *("_trace", "_trace_lines", "_events", "_not_posted", "_failed"),
+    *("_trace", "_trace_lines", "_events", "_not_posted", "_skipped", "_failed"),
 )
 """Attributes of a simulation that change."""
 
@@ -118,6 +118,8 @@ class Outcome:
     """Blocks, attempts, bans, bytes and the like."""
     not_posted: list[str] = field(default_factory=list)
     """Why peers had nothing to post: one line for each peer and round, in order."""
+    skipped: list[str] = field(default_factory=list)
+    """Whose contributions were of no use to whom, and why: one line for each of both and round, in order."""
     knowledge: bytes = field(default=b"", repr=False)
     """The final knowledge itself, as the learning method's rules read it."""
 
@@ -215,6 +217,7 @@ class Simulation:
         self._events = 0
         self._is_stopped = self._is_restored = False
         self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
+        self._skipped: dict[tuple[int, int, int], str] = {}  # why a peer could use nothing of another in a round
         self._failed: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
         self._done: asyncio.Future[None] = self.loop.create_future()
         contents = self._contents = ContentPool()
@@ -386,6 +389,9 @@ class Simulation:
         if isinstance(made, Contribution):
             if peer.is_honest:  # how well a liar learns is nobody's concern
                 self.recorder.evaluations.add(peer.number, effect.round, effect.phase, made)
+            for other, reason in made.skipped:
+                said = f"peer {peer.number}, round {effect.round}: nothing of peer {other} is used: {reason}"
+                self._skipped.setdefault((peer.number, effect.round, other), said)
             return
         self._not_posted[peer.number, effect.round] = str(made)
         if isinstance(made, DecryptionRefused):
@@ -538,6 +544,7 @@ class Simulation:
             events=self._events,
             violations=self.checker.violations,
             not_posted=list(self._not_posted.values()),
+            skipped=list(self._skipped.values()),
             knowledge=bytes(reference.knowledge() or b""),
             last_local=self.recorder.evaluations.last_local(),
             totals={

@@ -174,9 +174,22 @@ def test_who_s_parts_are_missing_has_not_posted(phase: str, kind: str) -> None:
     lost.step("update")
     without.step("update", range(2))
     lose(lost, phase, 2, kind)
-    (payload,) = lost.step("distill")
-    assert [ref.reader for ref in lost.refs("distill", payload) if ref.kind == "answers"] == [0, 1]
-    assert without.step("distill") == [payload]
+    made = lost.learner.contribute(CLIENTS, "distill", 1, lost.knowledge)
+    assert [ref.reader for ref in lost.refs("distill", made.payload) if ref.kind == "answers"] == [0, 1]
+    assert without.step("distill") == [made.payload]
+    ((place, reason),) = made.skipped
+    assert (place, reason.startswith("part "), reason.endswith(" is not here")) == (2, True, True)
+
+
+def test_who_is_not_answered_because_bytes_are_missing_names_the_aggregator() -> None:
+    federation = Relay(small())
+    federation.play()
+    federation.round = 2
+    assert federation.learner.contribute(1, "update", 2, federation.knowledge).skipped == ()
+    lose(federation, "distill", CLIENTS, "answers")
+    for client in (1, 2):
+        ((place, reason),) = federation.learner.contribute(client, "update", 2, federation.knowledge).skipped
+        assert (place, reason.endswith(" is not here")) == (CLIENTS, True)
 
 
 @pytest.mark.parametrize("heard", [(), (1, 2)])
@@ -228,7 +241,8 @@ def test_without_any_examples_the_phase_closes_empty() -> None:
     federation.step("update")
     federation.parts._parts.clear()
     before = federation.learner.checkpoint(CLIENTS)
-    with pytest.raises(NothingToPost, match="member 3, round 1: no client's examples are of use here"):
+    reasons = r"; peer 0: part \w+ is not here; peer 1: .*; peer 2: .*"
+    with pytest.raises(NothingToPost, match=f"member 3, round 1: no client's examples are of use here{reasons}"):
         federation.learner.contribute(CLIENTS, "distill", 1, federation.knowledge)
     assert federation.learner.checkpoint(CLIENTS) == before
     assert federation.rules.aggregate("distill", 1, federation.knowledge, []) == federation.knowledge
@@ -303,7 +317,9 @@ def test_examples_that_nobody_can_learn_from_stop_nobody_else() -> None:
     for sender, payload in posts:
         hostile.rules.check("update", sender, 1, hostile.knowledge, payload)
     hostile.knowledge = hostile.rules.aggregate("update", 1, hostile.knowledge, posts)
-    (payload,) = hostile.step("distill")
+    made = hostile.learner.contribute(CLIENTS, "distill", 1, hostile.knowledge)
+    payload, ((place, reason),) = made.payload, made.skipped
+    assert (place, reason.startswith("the network diverges with it: the ")) == (1, True)
     assert {ref.reader for ref in hostile.refs("distill", payload)} == {0, 2, NEXT_AGGREGATOR}
     without.knowledge = without.rules.aggregate("update", 1, without.knowledge, [posts[0], posts[2]])
     without.parts = hostile.parts

@@ -40,7 +40,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Blame, Contribute
 from fedchain.node.core.events import Tick
 from fedchain.node.core.jobs import CheckPost, Job, Recompute, Result
-from fedchain.node.core.notices import NotCounted
+from fedchain.node.core.notices import NotCounted, Skipped
 from fedchain.node.service import WAITING_MAX, NodeStopped, Service
 from fedchain.node.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
@@ -61,7 +61,7 @@ class Shell:
         self.full = False
         self.failure = ""
         self.number = 1
-        self.measured: dict[str, float] = {"local_accuracy": 0.75}
+        self.measured: dict[str, Any] = {"local_accuracy": 0.75}
         self.trained = anyio.Event()
         self.trained.set()
         self.receiver: Receiver
@@ -471,6 +471,21 @@ async def test_who_only_helps_to_open_sums_has_no_accuracy_to_tell_of(caplog: py
         assert service.status()["accuracy"] is None
     (told,) = (line for line in caplog.messages if line.startswith("trained"))
     assert told.partition(" seconds=")[0] == "trained round=1 steps=20"
+
+
+@on_trio
+async def test_who_is_skipped_is_named_once_in_a_round(caplog: pytest.LogCaptureFixture) -> None:
+    """Its trainer says whose contribution is of no use; the node says it to its operator."""
+    shell, document = Shell(), genesis(4)
+    shell.measured = {"skipped": [[2, "part 00 is not here"]]}
+    caplog.set_level("WARNING", "fedchain.node")
+    async with serving(shell, document) as service:
+        await until(shell.published_posts, "the post is sent")
+        assert [notice for notice in service.activity.notices if isinstance(notice, Skipped)] == [
+            Skipped(1, document.members[2], "part 00 is not here")
+        ]
+    said = f"a contribution was skipped round=1 member={address(document.members[2])}: part 00 is not here"
+    assert [line for line in caplog.messages if "skipped" in line] == [said]
 
 
 @on_trio

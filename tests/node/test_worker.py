@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import anyio
 import numpy as np
@@ -24,7 +24,7 @@ from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.signatures import signatures_of
 from fedchain.learning.application import Application
 from fedchain.learning.knowledge import write_knowledge
-from fedchain.learning.learner import Learner
+from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.payload.codec import pieces
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.json_log import JsonFormatter
@@ -121,6 +121,19 @@ def test_a_full_disk_leaves_the_last_answer_and_nothing_half_written(
     assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", TRAINING_FILE]
     assert (tmp_path / TRAINING_FILE).read_bytes() == kept
     assert Trainer(decoded, tmp_path, 1, "").contribute("update", 1, b"") == first
+
+
+def test_whom_a_contribution_skips_is_in_the_trainer_s_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contribute = Learner.contribute
+
+    def skipping(self: Learner, *arguments: Any) -> Contribution:
+        return replace(contribute(self, *arguments), skipped=((0, "part 00 is not here"),))
+
+    decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
+    trainer = Trainer(decoded, tmp_path, 1, "")
+    assert "skipped" not in json.loads(trainer.contribute("update", 1, b"")[-1])
+    monkeypatch.setattr(Learner, "contribute", skipping)
+    assert json.loads(trainer.contribute("update", 2, b"")[-1])["skipped"] == [[0, "part 00 is not here"]]
 
 
 def fail_as_a_full_disk(descriptor: int) -> None:

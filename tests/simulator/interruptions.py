@@ -126,4 +126,5 @@ def found(outcome: Outcome) -> dict[str, Any]:
         "totals": outcome.totals,
         "violations": outcome.violations,
         "not_posted": outcome.not_posted,
+        "skipped": outcome.skipped,
     }

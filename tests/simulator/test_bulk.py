@@ -9,7 +9,11 @@ from fedchain.chain.block import Block
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
+from fedchain.learning.bulk import PartAccess
+from fedchain.learning.exceptions import PartMissing
+from fedchain.learning.payload.bulk import PartRef
 from fedchain.learning.payload.part_folder import PartFolder
+from fedchain.learning.round import Tensors
 from fedchain.node.task import rules_of
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.engine.training_pool import TrainingPool
@@ -130,3 +134,20 @@ def test_the_explorer_counts_parts_by_sender_and_reader(tmp_path: Path) -> None:
 def test_parts_need_everybody_connected_to_all() -> None:
     with pytest.raises(ScenarioError, match="needs everybody connected to all"):
         run(replace(SCENARIO, peers=6, degree=3))
+
+
+def test_whose_parts_are_of_no_use_is_named_once_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The aggregator has their hashes, and lost the bytes."""
+    read = PartAccess.read
+
+    def losing(self: PartAccess, ref: PartRef) -> Tensors:
+        if (ref.kind, ref.sender) == ("examples", 1):
+            raise PartMissing("it is not here")
+        return read(self, ref)
+
+    monkeypatch.setattr(PartAccess, "read", losing)
+    settings = {"local_epochs": 0, "local_steps": 1}
+    chosen = replace(SCENARIO, rounds=2, method="fedgkt", model="split-mlp-1", hyperparameters=settings)
+    found = run(chosen)
+    assert found.skipped == [f"peer 0, round {number}: nothing of peer 1 is used: it is not here" for number in (1, 2)]
+    assert found.not_posted == []

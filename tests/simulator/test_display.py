@@ -52,6 +52,14 @@ def test_hashes_of_a_run_are_whole_on_any_terminal() -> None:
         assert "a lie; and another" in " ".join(text.split())
 
 
+def test_who_was_skipped_is_named() -> None:
+    outcome = Outcome([LOCAL], {}, "aa" * 32, "bb" * 32, "cc" * 32, 15.0, 42, [], {})
+    assert "skipped" not in shown(summary(outcome, "runs/x", 0.0), 200)
+    outcome.skipped = ["peer 0, round 1: first", "peer 2, round 1: nothing of peer 1 is used"]
+    text = " ".join(shown(summary(outcome, "runs/x", 0.0), 200).split())
+    assert "2 times, the last: peer 2, round 1: nothing of peer 1 is used" in text
+
+
 def test_what_is_done_meanwhile_is_said_in_a_line_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

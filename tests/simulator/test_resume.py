@@ -46,6 +46,7 @@ MADE = Contribution(
     epsilon=0.1,
     parts=(b"p" * 32,),
     addressed=AddressedBytes(1, 2, 3, 4),
+    skipped=((2, "part 00 is not here"),),
 )
 
 

@@ -244,7 +244,7 @@ def test_another_peer_is_drawn_in_every_pass_and_never_oneself() -> None:
 def test_encrypted_batches_go_round_the_peers_images() -> None:
     method, parts = FedEds(batch_size=4), Parts()
     parts.show(2, shown(5, 0), shown(3, 1))
-    given = method._others(client_of(), round_of(1, parts))
+    given = method._others(client_of(), round_of(1, parts), [])
     assert given is not None
     steps = [given(torch.arange(4)) for _ in range(3)]
     held = list(parts.held.values())
@@ -272,10 +272,13 @@ def test_a_peer_whose_data_are_of_no_use_is_not_drawn(case: str) -> None:
     method, parts = FedEds(epochs_max=20), Parts()
     parts.show(1, WRONG[case])
     parts.show(2, shown(7, 1))
-    given = method._others(client_of(), round_of(1, parts))
+    client = client_of()
+    given = method._others(client, round_of(1, parts), [])
     assert given is not None
     assert all(torch.equal(given(torch.arange(4)).layer.weight, stochastic_layer(2, 64).weight) for _ in range(20))
     assert parts.read_from.count(1) == 1, "asked for once"
+    assert {*client.skipped} == {1}
+    assert ("not here" if case == "not here" else "of no use") in client.skipped[1]
 
 
 def test_without_any_others_data_steps_are_those_of_the_base() -> None:
@@ -300,6 +303,7 @@ def test_who_diverges_with_others_data_takes_its_steps_without() -> None:
     assert 1 in parts.read_from
     assert torch.equal(read_state(ours.model), read_state(theirs.model))
     assert ours.steps == theirs.steps
+    assert (ours.skipped, theirs.skipped) == ({1: "the steps diverge with its encrypted data; all go without any"}, {})
     with pytest.raises(TrainingDiverged):
         replace(alone, learning_rate=900.0).update(client_of(), round_of(1))
 
