@@ -11,7 +11,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
-from fedchain.node.layout import TIMELINE_FILE
+from fedchain.node.layout import SCENARIO_FILE, TIMELINE_FILE
 from fedchain.node.timeline import SeenBlock, SeenCandidate, TimelineFile
 from fedchain.node.web.app import Site
 from fedchain.node.web.chains import open_chains
@@ -92,6 +92,14 @@ def test_a_block_that_its_own_node_mined_and_nobody_noted_is_lost_too(tmp_path: 
     shown = client(tmp_path / "node").get("/node/block/1").text.partition('id="candidates"')[2]
     assert lost.hash.hex() in shown
     assert shown.count(">lost<") == 1
+    assert "the first peer" not in client(tmp_path / "node").get("/node/blocks").text + shown
+
+
+def test_of_a_simulation_it_is_said_whose_lost_blocks_are_shown(net: tuple[Path, list[Block], Block]) -> None:
+    folder, _, _ = net
+    (folder / "node-0" / SCENARIO_FILE).write_text("", encoding="utf-8")
+    assert "Of blocks that lost, those of the first peer" in client(folder).get("/net/blocks").text
+    assert "a simulation keeps the first peer's store" in client(folder).get("/net/block/3").text
 
 
 def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:
