@@ -70,7 +70,7 @@ class Segment:
     """A part of a bar."""
 
     name: str
-    """What took the time: posts, train, exchange, mine or vote."""
+    """What took the time: wait, posts, train, exchange, mine or vote."""
     x: float
     """Where it begins, of 1,000."""
     width: float

@@ -298,7 +298,9 @@ def timed_blocks(chain: Chain, reading: Reading, first: int, last: int) -> tuple
     summaries = [reading.columns.summary(line) for line in lines]
     measured = measured_of(chain) if len(chain.holders) == 1 else {}
     seen = seen_blocks(chain, first, last)
-    return timed(lines, summaries, before, measured, rivals(chain, first, last, seen), seen)
+    return timed(
+        lines, summaries, before, measured, rivals(chain, first, last, seen), seen, chain.genesis.round_interval_ms
+    )
 
 
 def peer(reading: Reading, key: PublicKey) -> PeerView:

@@ -1,4 +1,4 @@
-"""How long each block took, and with what: training, exchange, mining, voting.
+"""How long each block took, and with what: waiting for its round, training, exchange, mining, voting.
 
 A chain says when a block became final and how long it was mined. What a run measured beside it, or its nodes saw, says
 the rest.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.views import BlockSummary
+from fedchain.node.core.deadlines import INTERVALS_FROM
 from fedchain.node.timeline import SeenBlock
 from fedchain.node.web.charts import Segment, bar
 from fedchain.node.web.measured import Measured
@@ -45,6 +46,7 @@ def timed(
     measured: Mapping[int, Measured],
     candidates: Mapping[int, Sequence[Rival]],
     seen: Seen,
+    round_interval_ms: int = 0,
 ) -> tuple[Timed, ...]:
     """The blocks of ``lines``, oldest first.
 
@@ -55,6 +57,7 @@ def timed(
         measured: of the run, by round.
         candidates: by height, blocks that became final or did not.
         seen: by height, what nodes saw of the blocks.
+        round_interval_ms: how long after the block before a round begins, as the genesis document has it.
     """
     times = [began_ms, *(line.time_ms for line in lines)]
     rounds = [line.round for line in lines]
@@ -62,7 +65,9 @@ def timed(
     for before_ms, line in zip(times, lines, strict=False):
         took_ms = None if before_ms is None else line.time_ms - before_ms
         own = measured.get(line.round) if rounds.count(line.round) == 1 else None
-        parts.append(split(took_ms, line.mining_ms, told(own) or watched(line, seen.get(line.height, ()))))
+        waits_ms = round_interval_ms if line.phase == 0 and line.round >= INTERVALS_FROM else 0
+        spent_ms = told(own) or watched(line, seen.get(line.height, ()))
+        parts.append(split(took_ms, line.mining_ms, spent_ms, waits_ms))
     totals_ms = [sum(time_ms for _, time_ms in item) for item in parts]
     usual_ms = sorted(totals_ms)[len(totals_ms) // 2] if totals_ms else 1
     longest_ms = min(max(totals_ms, default=1), LONGEST_DRAWN * usual_ms)
@@ -98,13 +103,20 @@ def watched(line: Line, seen: Sequence[SeenBlock]) -> tuple[int, int] | None:
     return max(trained), max(block.final_ms - item.after_ms for block, item in came)
 
 
-def split(took_ms: int | None, mining_ms: int, spent_ms: tuple[int, int] | None) -> tuple[tuple[str, int], ...]:
-    """What a block's time went into, in milliseconds; ``spent_ms`` on training and voting, where that is known."""
+def split(
+    took_ms: int | None, mining_ms: int, spent_ms: tuple[int, int] | None, waits_ms: int = 0
+) -> tuple[tuple[str, int], ...]:
+    """What a block's time went into, in milliseconds; ``spent_ms`` on training and voting, where that is known.
+
+    Of what is left, the first ``waits_ms`` went by before anybody was to train.
+    """
     if took_ms is None:
         return (("mine", mining_ms),)
+    train, vote = spent_ms or (0, 0)
+    left = max(0, took_ms - train - mining_ms - vote)
+    wait = min(waits_ms, left)
+    waiting = (("wait", wait),) if wait else ()
     if spent_ms is None:
         # The votes are part of what is not mining: a chain does not say when they began.
-        return ("posts", max(0, took_ms - mining_ms)), ("mine", min(took_ms, mining_ms))
-    train, vote = spent_ms
-    exchange = max(0, took_ms - train - mining_ms - vote)
-    return ("train", train), ("exchange", exchange), ("mine", mining_ms), ("vote", vote)
+        return (*waiting, ("posts", left - wait), ("mine", min(took_ms, mining_ms)))
+    return (*waiting, ("train", train), ("exchange", left - wait), ("mine", mining_ms), ("vote", vote))

@@ -17,7 +17,8 @@ from fedchain.node.web.app import Site
 from fedchain.node.web.chains import open_chains
 from fedchain.node.web.places import find_places
 from fedchain.node.web.seen import SeenFile
-from tests.chain.builders import ChainBuilder, genesis, keys
+from fedchain.node.web.timeline import split
+from tests.chain.builders import UPDATE, ChainBuilder, genesis, keys
 from tests.chain.test_explorer import FakeRules, write
 
 HOME = "http://localhost"
@@ -78,6 +79,34 @@ def test_a_node_s_block_is_split_by_what_the_nodes_saw(net: tuple[Path, list[Blo
     # 10 s from block to block, 4 s of which were mining; the slower trained for 1.5 s, and votes began with the first
     assert "train 1.5 s · exchange 3.5 s · mine 4.0 s · vote 1.0 s" in shown
     assert "train, exchange and vote 6.0 s · mine 4.0 s" in client(folder).get("/net/block/2").text
+
+
+def test_what_a_round_waits_for_its_interval_is_no_exchange(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4, phases=(UPDATE, UPDATE), round_interval_ms=4_000))
+    blocks = chain.extend_many(4)
+    folder = tmp_path / "node"
+    with Store.create(folder / "chain", chain.genesis) as store:
+        write(store, chain)
+    final = candidate(blocks[2], 8_500)
+    TimelineFile(folder / TIMELINE_FILE).add(seen(blocks[2], 500, 9_000, final))
+    shown = [client(folder).get(f"/node/block/{height}").text for height in (1, 2, 3, 4)]
+    assert ["wait for the round" in page for page in shown] == [False, False, True, False]
+    assert "wait for the round 4.0 s · train 0.5 s · exchange 1.0 s · mine 4.0 s · vote 0.5 s" in shown[2]
+
+
+@pytest.mark.parametrize(
+    ("spent_ms", "waits_ms", "expected"),
+    [
+        (None, 3_000, (("wait", 3_000), ("posts", 3_000), ("mine", 4_000))),
+        (None, 9_000, (("wait", 6_000), ("posts", 0), ("mine", 4_000))),
+        ((1_000, 500), 3_000, (("wait", 3_000), ("train", 1_000), ("exchange", 1_500), ("mine", 4_000), ("vote", 500))),
+        ((9_000, 500), 3_000, (("train", 9_000), ("exchange", 0), ("mine", 4_000), ("vote", 500))),
+    ],
+)
+def test_waiting_takes_no_more_than_nothing_else_took(
+    spent_ms: tuple[int, int] | None, waits_ms: int, expected: tuple[tuple[str, int], ...]
+) -> None:
+    assert split(10_000, 4_000, spent_ms, waits_ms) == expected
 
 
 def test_a_block_that_its_own_node_mined_and_nobody_noted_is_lost_too(tmp_path: Path) -> None:
