@@ -32,6 +32,8 @@ class Place:
 def find_places(folders: Iterable[Path]) -> tuple[Place, ...]:
     """The chains in ``folders``: of a run, of a node, or of all that a test network or a folder of runs holds.
 
+    A store that is reached by several of them is one.
+
     Raises NotFound: not a folder, or there is no chain in it.
     """
     found = dict[Path, Place]()
@@ -41,7 +43,10 @@ def find_places(folders: Iterable[Path]) -> tuple[Place, ...]:
         places = _places_in(folder)
         if not places:
             raise NotFound(f"{folder} holds no chain: there is no {DATABASE} in it, in {folder / 'chain'} or one below")
-        found |= {place.folder.resolve(): place for place in places}
+        for place in places:
+            known = found.setdefault(place.chain.resolve(), place)
+            if known.folder == known.chain:  # the folder around it has measurements and the socket, too
+                found[place.chain.resolve()] = place
     if len(found) > PLACES_MAX:
         raise NotFound(f"{len(found)} chains found, at most {PLACES_MAX} are shown together")
     return tuple(found.values())

@@ -448,6 +448,18 @@ def test_a_folder_of_runs_and_a_test_network_are_found(tmp_path: Path, chain: Ch
     assert "All 3 folders stand at height 5." in shown
 
 
+@pytest.mark.parametrize("given", [("e", "e/chain"), ("e/chain", "e"), ("other/e", "e/chain", "e"), ("all", "e")])
+def test_a_store_that_is_given_twice_is_shown_once_with_what_lies_beside_it(
+    tmp_path: Path, chain: ChainBuilder, given: tuple[str, ...]
+) -> None:
+    write_run(tmp_path / "e", chain)
+    for name in ("other", "all"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "e").symlink_to(tmp_path / "e")
+    (place,) = find_places([tmp_path / name for name in given])
+    assert place.folder.resolve() == tmp_path / "e"
+
+
 def test_folders_of_one_name_are_told_apart_by_the_path_to_them(tmp_path: Path, chain: ChainBuilder) -> None:
     accuracies = {"b/data": 0.1, "c/data": 0.2, "d/c/data": 0.3, "e/data": 0.4}
     b, c, d, e = (write_run(tmp_path / name, chain, (0.0, accuracy)) for name, accuracy in accuracies.items())
