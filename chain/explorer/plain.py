@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from fedchain.chain.block import Header
 from fedchain.chain.encoding import encode
 from fedchain.chain.explorer.views import TransactionProof
 from fedchain.chain.genesis import Genesis
@@ -21,13 +22,17 @@ def plain(value: Any, numbers: Mapping[str, int] = NOBODY) -> Any:
     Args:
         value: the answer.
         numbers: number of each member by its address. Where a field holds the address of one, its number follows as
-            ``FIELD_number``; where it holds several addresses, theirs as ``FIELD_numbers``.
+            ``FIELD_number``; where it holds several addresses, theirs as ``FIELD_numbers``. A header's miner is shown
+            so, too; without numbers it is the public key, as it is hashed.
     """
     if is_dataclass(value):
         names = [item.name for item in fields(value)]
         shown = dict[str, Any]()
         for name in names:
-            shown[name] = found = plain(getattr(value, name), numbers)
+            item = getattr(value, name)
+            if name == "miner" and isinstance(value, Header) and numbers:
+                item = address(item)
+            shown[name] = found = plain(item, numbers)
             if name == "address" and "number" in names:
                 continue
             if isinstance(found, str) and found in numbers:
