@@ -1,10 +1,10 @@
-"""The costly checks of a node that goes on where its learning method's own code fails."""
+"""The costly checks of a node, which goes on where its learning method's own code fails, and says so."""
 
 import logging
 
 from fedchain.chain.exceptions import MethodFailed
+from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
-from fedchain.learning.exceptions import LearningError
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.jobs import Job, Result, VerifySignatures
 
@@ -12,7 +12,7 @@ log = logging.getLogger("fedchain.node")
 
 
 class SteadyChecks(Checks):
-    """Checks that refuse what the method's own code fails on, for which nobody is to blame, and log why.
+    """Checks that log why the method's own code fails; what it fails on is refused, and nobody is to blame.
 
     A simulation ends there instead: whoever wrote the method looks on.
     """
@@ -22,12 +22,14 @@ class SteadyChecks(Checks):
 
     def run(self, job: Job) -> Result:
         """See :class:`Checks`."""
-        try:
-            return super().run(job)
-        except LearningError as error:
+        result = super().run(job)
+        if isinstance(result, MethodFailed):
             assert not isinstance(job, VerifySignatures), "no method is asked about signatures"
-            if job.state.block_hash != self._told_at:
-                self._told_at = job.state.block_hash
-                log.error("the method fails after height=%d: %s", job.state.height, error)
-                log.debug("where it failed", exc_info=error)
-            return MethodFailed("method", str(error))
+            self._log(job.state, result)
+        return result
+
+    def _log(self, head: State, failure: MethodFailed) -> None:
+        if head.block_hash != self._told_at:
+            self._told_at = head.block_hash
+            log.error("the method fails after height=%d: %s", head.height, failure)
+            log.debug("where it failed", exc_info=failure)

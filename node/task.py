@@ -7,16 +7,17 @@ import importlib.util
 import json
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
-from fedchain.chain.exceptions import InvalidGenesis
+from fedchain.chain.exceptions import InvalidGenesis, MethodFailed
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Contributor, Genesis, PhaseRule
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import ConfigurationError, LearningError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.registry import build_method, importable_name, is_file_path, is_import_path, use_current_folder
 from fedchain.learning.task.choice import TaskFunction, validate_choice
@@ -114,7 +115,32 @@ def with_shapes(config: LearningConfig, task: TaskFunction | None = None) -> Lea
 
 def rules_of(genesis: Genesis) -> Application:
     """The learning method's side of validity, as the genesis document has it; raises InvalidGenesis."""
-    return Application(learning_from_genesis(genesis), genesis.members, genesis.chain_id)
+    return _ChainRules(learning_from_genesis(genesis), genesis.members, genesis.chain_id)
+
+
+class _ChainRules(Application):
+    """An application that tells the chain, which knows no learning, when the method's own code fails."""
+
+    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+        with _failures():
+            super().check(phase, sender, round_number, knowledge, payload)
+
+    def aggregate(
+        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+    ) -> bytes:
+        with _failures():
+            return super().aggregate(phase, round_number, knowledge, posts)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise MethodFailed for what is nobody's fault; InvalidPayload, a ValueError, stays what it is."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except LearningError as error:
+        raise MethodFailed("method", str(error)) from error
 
 
 def rules_with(methods: Sequence[str]) -> Callable[[Genesis], Application]:

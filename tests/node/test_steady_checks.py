@@ -7,9 +7,7 @@ import pytest
 
 from fedchain.chain.exceptions import InvalidPayload, MethodFailed
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.network.verdict import Verdict, verdict
-from fedchain.node.core.checks import Checks
 from fedchain.node.core.jobs import CheckPost, Recompute
 from fedchain.node.steady_checks import SteadyChecks
 from tests.chain.builders import ChainBuilder, SumRules, genesis
@@ -18,17 +16,17 @@ BUILDER = ChainBuilder(genesis(4))
 
 
 class Failing(SumRules):
-    """Its own code fails, as an application tells it."""
+    """Its own code fails, as the rules of a genesis document tell it."""
 
     def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
         super().check(phase, sender, round_number, knowledge, payload)
         if sender == BUILDER.posts()[0].sender:
-            raise OwnCodeFailed("check of phase update: KeyError: 'x' (own.py, line 3)")
+            raise MethodFailed("method", "check of phase update: KeyError: 'x' (own.py, line 3)")
 
     def aggregate(
         self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
     ) -> bytes:
-        raise OwnCodeFailed("aggregate of phase update: ValueError: boom (own.py, line 5)")
+        raise MethodFailed("method", "aggregate of phase update: ValueError: boom (own.py, line 5)")
 
 
 def test_what_the_method_fails_on_is_refused_for_now_and_logged_once_for_a_head(
@@ -45,9 +43,9 @@ def test_what_the_method_fails_on_is_refused_for_now_and_logged_once_for_a_head(
         assert isinstance(refusal, MethodFailed)
         assert verdict(refusal) is Verdict.IGNORE
     assert str(refusals[1]) == "method: aggregate of phase update: ValueError: boom (own.py, line 5)"
-    assert caplog.messages == ["the method fails after height=0: check of phase update: KeyError: 'x' (own.py, line 3)"]
-    with pytest.raises(OwnCodeFailed):
-        Checks(BUILDER.genesis, Failing()).run(Recompute(state, posts[1:], dict(BUILDER.contents)))
+    assert caplog.messages == [
+        "the method fails after height=0: method: check of phase update: KeyError: 'x' (own.py, line 3)"
+    ]
 
 
 def test_bad_bytes_are_the_sender_s_fault_as_ever() -> None:

@@ -1,12 +1,21 @@
 """What the genesis document says about learning is complete, and can be read back."""
 
 import json
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
-from fedchain.chain.exceptions import InvalidGenesis
+from fedchain.chain.exceptions import InvalidGenesis, MethodFailed
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import InvalidPayload
+from fedchain.learning.method import Phase
+from fedchain.learning.methods.blade_fl import BladeFl
+from fedchain.learning.models.parameters import PREFIX
+from fedchain.learning.models.registry import describe_model
+from fedchain.learning.payload.codec import encode
+from fedchain.learning.round import Post, Round, Tensors
 from fedchain.node.task import (
     LATER_FIELDS,
     learning_from_genesis,
@@ -105,3 +114,33 @@ def test_no_file_is_asked_for_where_the_document_is_at_fault(learning: tuple[tup
 def test_a_method_that_is_in_no_file_is_refused() -> None:
     with pytest.raises(InvalidGenesis, match=r"^--method dfpl is not of the form FILE.py:Class$"):
         rules_with(["dfpl"])(genesis(4, learning=learning_to_genesis(CONFIG)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing(BladeFl):
+    """A method of a user's own that fails, and one that refuses what it is shown."""
+
+    refuses: bool = False
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        raise InvalidPayload("too large") if self.refuses else ValueError("boom")
+
+    def check(self, phase: Phase, post: Post, round: Round) -> None:
+        raise InvalidPayload("too large") if self.refuses else RuntimeError("boom")
+
+
+@pytest.mark.parametrize(("refuses", "expected"), [(False, MethodFailed), (True, InvalidPayload)])
+def test_the_chain_is_told_when_the_method_s_own_code_fails(
+    monkeypatch: pytest.MonkeyPatch, refuses: bool, expected: type[Exception]
+) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    config = replace(CONFIG, method="contributed:Failing", hyperparameters={"refuses": refuses})
+    rules = rules_of(genesis(4, learning=learning_to_genesis(config)))
+    payload = encode(
+        {PREFIX + name: np.zeros(shape, np.float32) for name, shape in describe_model("digits-mlp").parameters}
+    )
+    place = "" if refuses else r".* \(.*test_task.py, line \d+\)"
+    with pytest.raises(expected, match=f"too large|^method: check of phase update: RuntimeError: boom{place}"):
+        rules.check("update", b"a", 1, b"", payload)
+    with pytest.raises(expected, match=f"too large|^method: aggregate of phase update: ValueError: boom{place}"):
+        rules.aggregate("update", 1, b"", [(b"a", payload)])
