@@ -21,7 +21,7 @@ def write_file(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             part.unlink(missing_ok=True)  # half a file would keep a full disk full
         raise

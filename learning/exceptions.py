@@ -25,6 +25,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+TEXT_SIZE_MAX = 300
+"""Characters that are shown of what a user's own code says of its error."""
+
 _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), *_LIBRARIES)
 
@@ -131,22 +134,31 @@ def nearest_name(word: str, names: Sequence[str]) -> str | None:
 
 
 def one_line(error: BaseException, file: str | None = "") -> str:
-    """Tell what a user's own code, ``file`` among it, raised in one line, with the last place of it that was passed."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{_place(error, file)}"
+    """Tell what a user's own code, ``file`` among it, raised in one line, with the last place of it that was passed.
+
+    Its text may be made of others' posts: it is cut short, and nothing in it steers a terminal.
+    """
+    text = " ".join(str(error).split())
+    text = text if len(text) <= TEXT_SIZE_MAX else f"{text[:TEXT_SIZE_MAX]}…"
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    return f"{type(error).__name__}: {shown}{_place(error, file)}"
 
 
 def told(error: Exception, who: str, asked: type | None = None) -> Exception:
     """Return what is said of an error that learning ended with: of one that passed the user's own code, an
     `OwnCodeFailed` with its place, which begins with `who`; else the error itself.
 
-    `asked` is the class that was to do it, where it is known: one that is not the project's, be it of an installed
-    package, answers for what it calls, too. A note has the traceback, which does not come from another process.
+    `asked` is the class that was to judge posts, where it is known: one that is not the project's, be it of an
+    installed package, answers for all that it calls, and for the memory that it asks for. Elsewhere a machine may have
+    too little. A note has the traceback, which does not come from another process.
     """
     if isinstance(error, LearningError):
         return error
-    is_foreign = asked is not None and not asked.__module__.startswith("fedchain.")
-    file = getattr(sys.modules.get(asked.__module__), "__file__", "") if asked is not None and is_foreign else ""
-    is_own = (is_foreign or bool(_place(error))) and not isinstance(error, OSError | MemoryError)
+    file: str | None = ""
+    if asked is None:
+        is_own = bool(_place(error)) and not isinstance(error, OSError | MemoryError)
+    elif is_own := not asked.__module__.startswith("fedchain."):
+        file = getattr(sys.modules.get(asked.__module__), "__file__", "")
     result = OwnCodeFailed(f"{who}: {one_line(error, file)}") if is_own else error
     result.add_note("".join(traceback.format_exception(error)))
     return result

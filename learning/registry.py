@@ -5,6 +5,7 @@ offer is only looked up when a method is asked for.
 """
 
 import importlib
+import importlib.machinery
 import importlib.util
 import math
 import os
@@ -12,6 +13,7 @@ import re
 import sys
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -22,6 +24,9 @@ from fedchain.learning.exceptions import ConfigurationError, one_line, unknown_n
 
 if TYPE_CHECKING:
     from fedchain.learning.method import Method
+
+MODULES_VARIABLE = "FEDCHAIN_MODULES"
+"""Variable of the environment: a folder whose modules can be imported, behind all others."""
 
 HyperparameterValue = bool | int | float | str
 """What a hyper-parameter may be: values that a configuration file and the genesis document can hold."""
@@ -165,12 +170,21 @@ def importable_name(name: str) -> str:
     agreed = agreed_name(name)
     if is_file_path(name):
         path = Path(name.rpartition(":")[0])
-        if agreed.rpartition(":")[0] != path.stem:
+        if agreed.rpartition(":")[0] != path.stem or not _is_found_by_name(path):
             reason = "is another module's" if path.stem.isidentifier() else "is no module's"
             raise ConfigurationError(
                 f"method {name}: nodes import it by the name {path.stem!r}, which {reason}; rename it"
             )
     return agreed
+
+
+def _is_found_by_name(path: Path) -> bool:
+    """Whether who imports a module of the file's name, with its folder searched last, gets that file."""
+    if path.stem in sys.builtin_module_names:
+        return False
+    others = [folder for folder in sys.path if Path(folder).resolve() != path.resolve().parent]
+    found = importlib.machinery.PathFinder.find_spec(path.stem, others)
+    return found is None or found.origin is None
 
 
 def locate_method(name: str) -> str:
@@ -245,13 +259,14 @@ def running_script() -> Path | None:
 
 
 def use_current_folder() -> None:
-    """Let modules of the current folder be imported, after all others: no file there takes a library's place."""
-    try:
-        folder = os.getcwd()
-    except FileNotFoundError:
-        return  # it was removed
-    if folder not in sys.path:
-        sys.path.append(folder)
+    """Let modules of the current folder be imported, after all others: no file there takes a library's place.
+
+    So are those of the folder that the environment names, behind them.
+    """
+    folders = [os.environ.get(MODULES_VARIABLE, "")]
+    with suppress(FileNotFoundError):  # it was removed
+        folders.insert(0, os.getcwd())
+    sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
 
 
 def _places(name: str) -> str:

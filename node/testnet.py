@@ -21,6 +21,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.registry import MODULES_VARIABLE
 from fedchain.node.aggregator import count_members
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import percent
@@ -78,8 +79,7 @@ class LocalNode:
 
 def _environment(modules: Path | None) -> dict[str, str]:
     """Variables of a process that imports from a folder, too."""
-    folders = [*filter(None, [os.environ.get("PYTHONPATH")]), *filter(None, [modules])]
-    return dict(os.environ) if modules is None else os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+    return dict(os.environ) if modules is None else os.environ | {MODULES_VARIABLE: str(modules)}
 
 
 def run_testnet(

@@ -169,7 +169,7 @@ class BlockImport:
 
     def finalize(self, entry: Entry, certificate: Certificate) -> None:
         """A candidate got its quorum of precommits: it is the head, whatever is computed here."""
-        if entry.is_refuted:
+        if entry.is_contradicted:
             self.contradict(entry.block, entry.recomputed)
         self._settle(entry.block, certificate, entry.after, is_live=True)
 
@@ -184,7 +184,7 @@ class BlockImport:
             return False
         after = context.checks.final(context.head, block, certificate)
         entry = context.ledger.entries.get(block.hash)
-        if entry is not None and entry.is_refuted:
+        if entry is not None and entry.is_contradicted:
             self.contradict(block, entry.recomputed)
         self._settle(block, certificate, after)
         return True

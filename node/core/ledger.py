@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import LimitReached, Refused, StoreCorrupt
+from fedchain.chain.exceptions import LimitReached, MethodFailed, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.store import Storage
@@ -44,8 +44,13 @@ class Entry:
 
     @property
     def is_refuted(self) -> bool:
-        """Whether something else was recomputed."""
+        """Whether something else was recomputed, or nothing could be."""
         return self.refuted is not None
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether something else was recomputed; where the method's own code failed, nothing is known of the block."""
+        return self.is_refuted and not isinstance(self.refuted, MethodFailed)
 
     @property
     def hash(self) -> Hash:

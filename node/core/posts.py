@@ -10,6 +10,7 @@ from fedchain.chain.exceptions import (
     Invalid,
     InvalidPayload,
     InvalidTransaction,
+    MethodFailed,
     OutOfWindow,
     Refused,
 )
@@ -171,8 +172,9 @@ class Posts:
 
     def _refuse(self, post: Transaction, error: Refused) -> None:
         """Remember a bad post, so that passing it on again costs nobody a look at its payload."""
-        if isinstance(error, Invalid):
+        if isinstance(error, Invalid | MethodFailed):
             self._context.useless[post.key] = post
+        if isinstance(error, Invalid):
             self._context.emit(Blame(post.sender, error))
 
     def _is_looked_at(self, post: Transaction) -> bool:

@@ -4,7 +4,7 @@ While one block is judged and stored, the shell has the signatures of those that
 """
 
 from fedchain.chain.block import Block
-from fedchain.chain.exceptions import Refused
+from fedchain.chain.exceptions import MethodFailed, Refused
 from fedchain.chain.signatures import Signed
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
@@ -120,6 +120,8 @@ class Replay:
 
     def _compare(self, block: Block, result: Knowledge | Refused) -> None:
         """The block is final, whatever came of recomputing it."""
+        if isinstance(result, MethodFailed):
+            return  # nothing is known of it, and its knowledge is fetched
         if isinstance(result, Refused):
             self._blocks.contradict(block, b"")
         elif result.root != block.header.knowledge_root:

@@ -219,13 +219,15 @@ class SimulatedPeer:
         around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
     def wake_beside(self, other: "SimulatedPeer") -> None:
-        """Start where another peer stands, as if this one had followed the chain that far."""
+        """Start where another peer stands, as if this one had followed the chain that far, if that knows its head."""
         assert other.node is not None, "only a running peer stands anywhere"
         settled, knowledge = other.node.ledger.settled, other.node.knowledge()
-        if settled is not None and knowledge is not None:
+        has_followed = False
+        if settled is not None and knowledge is not None and not self.stopped:
             known = Content(other.node.head.knowledge_root, knowledge)
             self.storage.append((known, Final(settled.block, settled.certificate, settled.state)))
-        self.start(has_listened=True)
+            has_followed = True
+        self.start(has_listened=has_followed)
 
     def sleep(self) -> None:
         """Stop, and keep only what must not be lost: payloads and knowledge can be fetched again."""

@@ -39,7 +39,7 @@ from fedchain.simulator.scenario import ScenarioError
 
 LOG, CONTENTS, STATES, SNAPSHOT, TRACKERS = "record.log", "contents", "states", "snapshot", "trackers.json"
 
-FORMAT = 1
+FORMAT = 2
 """Changes with the meaning of frames."""
 
 SIZE_SIZE, CHECK_SIZE = 4, 8

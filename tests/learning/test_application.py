@@ -1,4 +1,5 @@
 import random
+import re
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -242,7 +243,8 @@ ERRORS: list[Exception] = []
         (ValueError("boom"), OwnCodeFailed),
         (KeyError("boom"), OwnCodeFailed),
         (InvalidPayload("too large"), InvalidPayload),
-        (OSError("the disk"), OSError),
+        (OSError("a file of its own"), OwnCodeFailed),
+        (MemoryError("as much as a post says"), OwnCodeFailed),
     ],
 )
 def test_only_a_refusal_of_a_user_s_own_aggregate_is_the_senders_fault(
@@ -271,6 +273,16 @@ def test_a_user_s_own_method_answers_for_what_it_inherits_and_a_built_in_one_for
         Application(LearningConfig(method="contributed:Inheriting")).aggregate("update", 1, b"", posts)
     with pytest.raises(ValueError, match=r"^boom\n"):
         Application(LearningConfig(method="blade-fl")).aggregate("update", 1, b"", posts)
+
+
+def test_what_a_user_s_own_method_says_is_short_and_steers_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    monkeypatch.setattr(sys.modules[__name__], "ERRORS", [RuntimeError("\x1b[2J" + "A" * 1_000_000)])
+    with pytest.raises(OwnCodeFailed) as caught:
+        Application(LearningConfig(method="contributed:Refusing")).aggregate(
+            "update", 1, b"", random_posts("blade-fl", 2)
+        )
+    assert re.fullmatch(r"aggregate of phase update: RuntimeError: \?\[2JA{296}… \(.*, line \d+\)", str(caught.value))
 
 
 @dataclass(frozen=True, kw_only=True)

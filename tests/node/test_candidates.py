@@ -1,6 +1,6 @@
 """Candidates for the open height: which are kept, what they cost, and who is to blame for bad ones."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
@@ -9,11 +9,11 @@ import pytest
 
 from fedchain.chain import proof_of_work
 from fedchain.chain.block import Block, sign_block
-from fedchain.chain.exceptions import LimitReached
+from fedchain.chain.exceptions import LimitReached, MethodFailed
 from fedchain.chain.proof_of_work import is_sealed, search_nonce
 from fedchain.chain.storage.store import Content, MemoryStore
 from fedchain.crypto.hashing import sha256
-from fedchain.crypto.keys import is_valid_signature
+from fedchain.crypto.keys import PublicKey, is_valid_signature
 from fedchain.network.messages import (
     CANDIDATES_MAX,
     CandidateMessage,
@@ -26,7 +26,7 @@ from fedchain.node.core.answers import UNKNOWN_MAX
 from fedchain.node.core.effects import Persist
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, Entry, Ledger
 from fedchain.node.core.notices import Contradicted
-from tests.chain.builders import genesis, post
+from tests.chain.builders import SumRules, genesis, post
 from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
 
@@ -236,6 +236,31 @@ def test_what_a_quorum_contradicts_stops_our_voting_loudly_and_bans_nobody() -> 
     assert (blamed(effects), votes(effects)) == ([], [])
     assert stage.node.is_silent()
     assert sent(stage.tick(1), GetContent) == [GetContent(wrong.header.knowledge_root, 0)], "it is followed"
+
+
+def test_where_our_method_failed_once_a_final_block_is_followed_and_we_vote_again() -> None:
+    """We computed nothing, so nothing contradicts the others, and what they know is fetched."""
+    failures: list[MethodFailed] = []
+
+    class FailsOnce(SumRules):
+        def aggregate(
+            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+        ) -> bytes:
+            if failures:
+                raise failures.pop()
+            return super().aggregate(phase, round_number, knowledge, posts)
+
+    stage = Stage(genesis(4), rules=FailsOnce())
+    block = stage.block()
+    failures.append(MethodFailed("method", "aggregate of phase update: RuntimeError: boom (own.py, line 5)"))
+    effects = stage.candidate(block)
+    for kind in (PREVOTE, PRECOMMIT):
+        effects += stage.vote(block, stage.others, kind)
+    assert failures == []
+    assert stage.node.head.block_hash == block.hash
+    assert (stage.victim.notices, blamed(effects), votes(effects)) == ([], [], [])
+    assert not stage.node.is_silent()
+    assert sent(stage.tick(1), GetContent) == [GetContent(block.header.knowledge_root, 0)]
 
 
 # --- contents

@@ -207,7 +207,15 @@ def test_a_method_of_a_file_is_named_by_its_module(elsewhere: Path, tmp_path: Pa
     assert "each member needs the same genesis_method.py, in the folder where its node is started" in result.stderr
 
 
-@pytest.mark.parametrize(("name", "reason"), [("my-method", "is no module's"), ("json", "is another module's")])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("my-method", "is no module's"),
+        ("json", "is another module's"),
+        ("wave", "is another module's"),  # of the library, which nobody has imported yet
+        ("sys", "is another module's"),
+    ],
+)
 def test_a_method_of_a_file_that_no_node_could_import_is_refused(
     elsewhere: Path, tmp_path: Path, name: str, reason: str
 ) -> None:

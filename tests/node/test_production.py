@@ -281,6 +281,26 @@ def test_a_post_that_the_method_s_own_code_fails_on_is_left_out_and_nobody_is_to
     assert sender not in {item.sender for item in message.block.transactions}
 
 
+def test_a_post_whose_check_fails_is_looked_at_once_and_a_second_one_is_a_crime_all_the_same() -> None:
+    looked: list[bytes] = []
+
+    class Failing(SumRules):
+        def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
+            if int.from_bytes(payload[:4], "little") >= 5_000:
+                looked.append(payload)
+                raise MethodFailed("method", "boom")
+
+    stage = Stage(genesis(4), rules=Failing())
+    sender = stage.others[0]
+    first, second = (post(stage.chain.key(sender), stage.genesis, 1, payload(value)) for value in (5_000, 6_000))
+    assert refused(stage.receive(PostMessage(first, payload(5_000)))) == []
+    for _ in range(3):
+        assert refused(stage.receive(PostMessage(first, payload(5_000)))) == ["AlreadyKnown"]
+    assert looked == [payload(5_000)]
+    effects = stage.receive(PostMessage(second, payload(6_000)))
+    assert (refused(effects), blamed(effects)) == (["Equivocation"], [])
+
+
 def test_where_posts_only_do_not_fit_together_nobody_is_to_blame() -> None:
     stage = Stage(genesis(4), rules=Picky(9))
     effects = stage.post(*_others_posts(stage))

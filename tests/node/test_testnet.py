@@ -310,7 +310,9 @@ def test_nodes_import_a_method_that_lies_elsewhere(tmp_path: Path, monkeypatch: 
     assert result.exit_code == 0, result.output
     ((config, others),) = asked
     assert config.method == "net_method:Mine"
-    node = LocalNode(0, tmp_path, "", [sys.executable, "-c", "import net_method"], modules=others["modules"])
+    (folder / "wave.py").write_text("raise SystemExit('this is not the library')\n", encoding="utf-8")
+    program = "from fedchain.learning.registry import use_current_folder as use; use(); import net_method, wave"
+    node = LocalNode(0, tmp_path, "", [sys.executable, "-c", program], modules=others["modules"])
     node.start()
     assert node.process is not None
     assert node.process.wait(60) == 0, (tmp_path / "node.log").read_text(encoding="utf-8")
