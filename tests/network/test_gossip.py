@@ -23,6 +23,7 @@ IGNORED = {
     "OutOfWindow",
     "Equivocation",
     "LimitReached",
+    "MethodFailed",
 }
 
 

@@ -413,12 +413,14 @@ def line_of(process: "subprocess.Popen[bytes]") -> bytes:
 
 def worker_of(process: "subprocess.Popen[bytes]", kind: str) -> int:
     """Its worker, once it has left the node's process group."""
-    wait_until(
-        lambda: [os.getpgid(worker) for worker in workers_of(process.pid, kind)] == workers_of(process.pid, kind),
-        "a worker",
-    )
-    (worker,) = workers_of(process.pid, kind)
-    return worker
+    found: list[int] = []
+
+    def has_left() -> bool:
+        found[:] = workers_of(process.pid, kind)
+        return len(found) == 1 and os.getpgid(found[0]) == found[0]
+
+    wait_until(has_left, "a worker")
+    return found[0]
 
 
 @pytest.mark.parametrize("kind", ["mine", "train", "verify"])
