@@ -25,6 +25,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from fedchain.wording import printable
+
 TEXT_SIZE_MAX = 300
 """Characters that are shown of what a user's own code says of its error."""
 
@@ -134,14 +136,13 @@ def nearest_name(word: str, names: Sequence[str]) -> str | None:
 
 
 def one_line(error: BaseException, file: str | None = "") -> str:
-    """Tell what a user's own code, ``file`` among it, raised in one line, with the last place of it that was passed.
+    """Tell in one line what a user's own code raised, and the last place in that code that the error passed.
 
-    Its text may be made of others' posts: it is cut short, and nothing in it steers a terminal.
+    `file` is known to belong to that code. The text may be made of others' posts, so it is cut short and printable.
     """
     text = " ".join(str(error).split())
     text = text if len(text) <= TEXT_SIZE_MAX else f"{text[:TEXT_SIZE_MAX]}…"
-    shown = "".join(character if character.isprintable() else "?" for character in text)
-    return f"{type(error).__name__}: {shown}{_place(error, file)}"
+    return f"{type(error).__name__}: {printable(text, '?')}{_place(error, file)}"
 
 
 def told(error: Exception, who: str, asked: type | None = None) -> Exception:

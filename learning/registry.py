@@ -163,7 +163,7 @@ def agreed_name(name: str) -> str:
 
 
 def importable_name(name: str) -> str:
-    """Return what :func:`agreed_name` does, for a document that other machines read: what they import is the file, too.
+    """Return :func:`agreed_name` for a document that other machines read: by that name they have to find the same file.
 
     Raises `ConfigurationError` for a file whose name is no module's, or that of another module.
     """
@@ -179,7 +179,7 @@ def importable_name(name: str) -> str:
 
 
 def _is_found_by_name(path: Path) -> bool:
-    """Whether who imports a module of the file's name, with its folder searched last, gets that file."""
+    """Whether an import by the file's name finds this file, though its folder is searched last."""
     if path.stem in sys.builtin_module_names:
         return False
     others = [folder for folder in sys.path if Path(folder).resolve() != path.resolve().parent]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.bans import Ban, printable, read_bans, write_bans
+from fedchain.network.bans import Ban, read_bans, shown_reason, write_bans
 from fedchain.network.limits import BLAME_OVER_BUDGET, Limits, TokenBucket
 
 log = logging.getLogger("fedchain.network")
@@ -141,7 +141,7 @@ class Gate:
         """Keep a member out for ``Limits.ban_s`` seconds."""
         if peer in self.members:
             since_s, ban_s = self._wall(), self._limits.ban_s
-            self._bans[peer] = Ban(peer, printable(reason), since_s, since_s + ban_s), now_s + ban_s
+            self._bans[peer] = Ban(peer, shown_reason(reason), since_s, since_s + ban_s), now_s + ban_s
             self._save(now_s)
 
     def pardon(self, peer: PublicKey, now_s: float) -> bool:

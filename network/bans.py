@@ -15,6 +15,7 @@ from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.data_folder import BAN_FILE
+from fedchain.wording import printable
 
 BAN_FILE_SIZE_MAX = 2**20
 """Bytes of a ban list that is read; a larger one was not written by us."""
@@ -37,9 +38,9 @@ class Ban:
     """Unix seconds."""
 
 
-def printable(text: str) -> str:
-    """A reason as it may be shown: peers have a say in it, so nothing in it steers a terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text[:REASON_SIZE_MAX])
+def shown_reason(text: str) -> str:
+    """A reason as it may be shown: peers have a say in it."""
+    return printable(text[:REASON_SIZE_MAX], "?")
 
 
 def read_bans(folder: Path) -> tuple[Ban, ...]:
@@ -77,4 +78,4 @@ def _read(name: str, entry: Any) -> Ban | None:
         return None
     if not (math.isfinite(until_s) and math.isfinite(since_s)):
         return None
-    return Ban(peer, printable(str(entry.get("why", ""))), since_s, until_s)
+    return Ban(peer, shown_reason(str(entry.get("why", ""))), since_s, until_s)

@@ -9,6 +9,7 @@ from fedchain.chain.difficulty import work_from_bits
 from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.crypto.address import address
+from fedchain.wording import printable
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "federation": ("rounds", "round_interval_ms", "fault_model", "aggregator", "centralized", "contributors_per_round"),
@@ -58,7 +59,7 @@ WIDTH = 34
 def genesis_lines(genesis: Genesis) -> Iterator[str]:
     """The document, line by line; lists that are long are counted, and what cannot be printed is replaced."""
     for line in _lines(genesis):
-        yield "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+        yield printable(line)
 
 
 def _lines(genesis: Genesis) -> Iterator[str]:

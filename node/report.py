@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never
 import fedchain
 from fedchain.chain.state import phase_rule
 from fedchain.chain.vote import VoteKind
-from fedchain.chain.wording import counted
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.notices import (
@@ -24,6 +23,7 @@ from fedchain.node.core.notices import (
 )
 from fedchain.node.core.observations import CLOCK_OFF_MS
 from fedchain.node.status import FINISHED
+from fedchain.wording import counted
 
 if TYPE_CHECKING:
     from fedchain.node.core.node import Node

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.wording import counted
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
@@ -42,6 +41,7 @@ from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.tracking import Tracker, open_tracker, validate_tracker
 from fedchain.simulator.trained.origins import add_origins
 from fedchain.terminal import Console, step
+from fedchain.wording import counted
 
 STARTING = threading.Lock()
 """Held while a run begins, if several may begin at once: processes that another thread forks meanwhile would keep the

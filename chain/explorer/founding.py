@@ -8,6 +8,7 @@ from typing import Any
 
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
+from fedchain.wording import printable
 
 
 def describe_genesis(genesis: Genesis) -> Iterator[tuple[str, str]]:
@@ -23,7 +24,7 @@ def describe_genesis(genesis: Genesis) -> Iterator[tuple[str, str]]:
         elif name in ("setup", "phases"):
             yield name, ", ".join(f"{phase.name} ({phase.by.value})" for phase in value) or "-"
         else:
-            yield name, _printable(str(value.value if isinstance(value, Enum) else value))
+            yield name, printable(str(value.value if isinstance(value, Enum) else value))
 
 
 def plain_genesis(genesis: Genesis) -> dict[str, Any]:
@@ -60,7 +61,3 @@ def _parse(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, printable, size
+from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, size
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.wording import counted
 from fedchain.crypto.address import address
 from fedchain.terminal import Facts, Fitted
+from fedchain.wording import counted, printable
 
 MATRIX_SIZE_MAX = 12
 """Classes whose cosines fit beside each other on a screen."""

@@ -26,8 +26,3 @@ def size(size_bytes: int) -> str:
     while count >= 1024 and unit != "GiB":
         count, unit = count / 1024, next(units)
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-
-
-def printable(text: str) -> str:
-    """A text that came from others without letters that would move what stands around it."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

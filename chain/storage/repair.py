@@ -44,10 +44,10 @@ from fedchain.chain.storage.rows import (
 from fedchain.chain.storage.store import Candidate, Final
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote
-from fedchain.chain.wording import counted
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
+from fedchain.wording import counted
 
 FAULTS_MAX = 20
 """Faults that are named; the others are counted."""

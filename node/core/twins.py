@@ -46,7 +46,7 @@ class Twins:
 
     Args:
         context: the node's memory.
-        has_listened: whether it was listened for until now, so that nothing has to be waited for.
+        has_listened: whether the key was listened for until now; then the node may speak at once.
     """
 
     def __init__(self, context: Context, *, has_listened: bool = False) -> None:

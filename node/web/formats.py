@@ -7,8 +7,9 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, printable, size
+from fedchain.chain.explorer.units import DATE_MS_MAX, DATE_MS_MIN, LONG_MS, duration, size
 from fedchain.chain.genesis import Genesis
+from fedchain.wording import printable
 
 HASH_SHORT, ADDRESS_SHORT = 10, 8
 """Digits of a hash, and letters at the end of an address, in lists."""

@@ -219,7 +219,10 @@ class SimulatedPeer:
         around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
     def wake_beside(self, other: "SimulatedPeer") -> None:
-        """Start where another peer stands, as if this one had followed the chain that far, if that knows its head."""
+        """Start where another peer stands, as if this one had followed the chain.
+
+        If the other one still lacks its head's knowledge, this one catches up as after any absence.
+        """
         assert other.node is not None, "only a running peer stands anywhere"
         settled, knowledge = other.node.ledger.settled, other.node.knowledge()
         has_followed = False

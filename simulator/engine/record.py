@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Self
 import msgpack
 
 from fedchain.chain.block import Header
-from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.durable import sync_folder, write_file
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.simulator.engine.answers import Answer, Batch, Content, read_answer, write_answer
 from fedchain.simulator.engine.handover import LARGE_SIZE
@@ -129,9 +129,7 @@ class Record:
 
     def keep_trackers(self, wanted: Sequence[str]) -> None:
         """Tell these, and no others, of the rounds when the run goes on."""
-        temporary = self._folder / f"{TRACKERS}.part"
-        temporary.write_text(json.dumps(list(wanted)), encoding="utf-8")
-        temporary.replace(self._folder / TRACKERS)
+        write_file(self._folder / TRACKERS, json.dumps(list(wanted)).encode())
 
     # what was contributed
 

@@ -4,8 +4,8 @@ A peer that sleeps costs nothing but its storage. When a head draws it, it start
 latecomer does, and sleeps again when a head does not. Peer 0 is always awake: it keeps the chain of the run, and what
 the others forget in their sleep.
 
-Where what all peers would find alike is found once for all, sleepers follow the chain without a word: who wakes stands
-where the first peer stands that knows of its draw.
+Where peers share their checks, sleepers follow the chain without a word: a peer that wakes stands where the first peer
+stands that knows of its draw.
 """
 
 from collections.abc import Iterable, Sequence
