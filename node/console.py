@@ -66,6 +66,8 @@ def _panel(service: "Service") -> Panel:
     facts.add_row("waiting for", now["waiting_for"])
     if now["not_counted"]:
         facts.add_row("not counted", Text(now["not_counted"], style="yellow"))
+    if now["method_fails"]:
+        facts.add_row("method fails", Text(now["method_fails"], style="yellow"))
     for member, offset_ms in now["clocks_off"].items():
         facts.add_row(
             "clock off", Text(f"{now['numbers'][member]} …{member[-8:]} by {offset_ms / 1000:+.0f} s", style="yellow")

@@ -113,6 +113,8 @@ class NodeCollector:
             yield GaugeMetricFamily("fedchain_aggregator", text, float(is_aggregator))
             is_there, text = is_aggregator or now["aggregator"] in now["peers"], "1 if whoever does is connected."
             yield GaugeMetricFamily("fedchain_aggregator_reachable", text, float(is_there))
+        text = "1 while the method's own code fails on what came for the open height."
+        yield GaugeMetricFamily("fedchain_method_failing", text, float(bool(now["method_fails"])))
         yield GaugeMetricFamily("fedchain_attempt", "Attempt to decide the open height, from 0.", now["attempt"])
         yield GaugeMetricFamily("fedchain_convicted", "Members convicted of a crime.", len(now["convicted"]))
         yield GaugeMetricFamily("fedchain_silent", "1 while this peer says nothing in its own name.", now["silent"])

@@ -91,6 +91,7 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
         "links": {} if links is None else _links(service, links),
         "training": activity.training,
         "failing": activity.failure if activity.is_failing else "",
+        "method_fails": service.method_failure(),
         "mining": activity.mining_since_s is not None,
         "accuracy": activity.accuracy,
         "epsilon": activity.epsilon,

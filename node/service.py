@@ -65,6 +65,7 @@ from fedchain.node.core.notices import Notice, Skipped
 from fedchain.node.outbox import EffectQueue
 from fedchain.node.parts import run_part
 from fedchain.node.report import Links, log_notice, report
+from fedchain.node.steady_checks import SteadyChecks
 from fedchain.node.timeline import SeenBlock, TimelineFile, Watch
 from fedchain.node.workers.supervisor import MiningWorker, Trained, VerifyingWorker, WorkerFailed, WorkerRefused
 
@@ -231,6 +232,10 @@ class Service:
     def status(self) -> dict[str, Any]:
         """How this node is; plain values."""
         return report(self, self._links)
+
+    def method_failure(self) -> str:
+        """Why the learning method's own code failed on what came for the open height; empty where it did not."""
+        return self._checks.failure_after(self.node.head) if isinstance(self._checks, SteadyChecks) else ""
 
     def store_size_bytes(self) -> int:
         """What the chain takes on disk."""

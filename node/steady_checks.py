@@ -17,8 +17,13 @@ class SteadyChecks(Checks):
     A simulation ends there instead: whoever wrote the method looks on.
     """
 
-    _told_at: Hash = b""
-    """The head beside which a failure was logged last: one line for each, however many posts there are to try."""
+    _last: tuple[Hash, str] = b"", ""
+    """The head beside which a failure was logged last, and why: one line for each, however many posts are tried."""
+
+    def failure_after(self, head: State) -> str:
+        """Why the method's own code failed on something that came for the block after ``head``; else empty."""
+        after, reason = self._last
+        return reason if after == head.block_hash else ""
 
     def run(self, job: Job) -> Result:
         """See :class:`Checks`."""
@@ -29,7 +34,7 @@ class SteadyChecks(Checks):
         return result
 
     def _log(self, head: State, failure: MethodFailed) -> None:
-        if head.block_hash != self._told_at:
-            self._told_at = head.block_hash
+        if not self.failure_after(head):
+            self._last = head.block_hash, str(failure)
             log.error("the method fails after height=%d: %s", head.height, failure)
             log.debug("where it failed", exc_info=failure)

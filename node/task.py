@@ -19,7 +19,14 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, LearningError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
-from fedchain.learning.registry import build_method, importable_name, is_file_path, is_import_path, use_current_folder
+from fedchain.learning.registry import (
+    build_method,
+    importable_name,
+    is_file_path,
+    is_import_path,
+    load_method,
+    use_current_folder,
+)
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 
 LOCAL_FIELDS = frozenset({"data_dir", "task"})
@@ -147,17 +154,20 @@ def rules_with(methods: Sequence[str]) -> Callable[[Genesis], Application]:
     """The same for who reads others' chains, and names the files of methods that Python does not find by itself.
 
     No chain, nor what lies beside it, says whose code runs here: ``methods`` are the reader's words, ``FILE.py:Class``.
+    Raises InvalidGenesis, now for what they name, and later for what a document names.
     """
+
+    try:
+        for name in methods:
+            if not is_file_path(name):
+                raise ConfigurationError(f"method {name} is not of the form FILE.py:Class")
+            load_method(importable_name(name))
+    except ConfigurationError as error:
+        raise InvalidGenesis(str(error)) from None
 
     def build(genesis: Genesis) -> Application:
         try:
-            for name in methods:
-                if not is_file_path(name):
-                    raise ConfigurationError(f"--method {name} is not of the form FILE.py:Class")
-                importable_name(name)
             return rules_of(genesis)
-        except ConfigurationError as error:
-            raise InvalidGenesis(str(error)) from None
         except InvalidGenesis as error:
             hint = f"; --method FILE.py:{kind} names its file" if (kind := _missing_class(genesis)) else ""
             raise InvalidGenesis(f"{error}{hint}") from None

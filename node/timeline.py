@@ -7,7 +7,7 @@ came and when, and when one of them was final. Blocks that this node did not see
 import json
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -99,7 +99,7 @@ class TimelineFile:
 
     def add(self, block: SeenBlock) -> None:
         """Add a line."""
-        line = json.dumps(asdict(block), separators=(",", ":")).encode() + b"\n"
+        line = _line(block)
         with self._lock:
             try:
                 self._make_room(len(line))
@@ -127,3 +127,18 @@ class TimelineFile:
         unfinished = self._path.with_suffix(".unfinished")
         unfinished.write_bytes(b"".join(whole))
         unfinished.replace(self._path)
+
+
+def newest_lines(blocks: Sequence[SeenBlock]) -> bytes:
+    """A whole file's content: a line for each block, oldest first, of as many of the newest as it may have."""
+    lines, size = list[bytes](), 0
+    for line in map(_line, reversed(blocks)):
+        size += len(line)
+        if size > SIZE_MAX:
+            break
+        lines.append(line)
+    return b"".join(reversed(lines))
+
+
+def _line(block: SeenBlock) -> bytes:
+    return json.dumps(asdict(block), separators=(",", ":")).encode() + b"\n"

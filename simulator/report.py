@@ -17,8 +17,10 @@ from fedchain.node.layout import (
     RECORD_FOLDER,
     RESULT_FILE,
     SCENARIO_FILE,
+    TIMELINE_FILE,
     read_metrics,
 )
+from fedchain.node.timeline import newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.simulation import Outcome
@@ -90,12 +92,13 @@ class RunFolder:
         """Write everything that is known at the end; the result comes last, and says that the run is finished."""
         self.write_rows(outcome.rows)
         self.draw(outcome.rows, outcome.timeline, histogram)
+        self._write(TIMELINE_FILE, newest_lines(outcome.seen))
         self._write(RESULT_FILE, json.dumps(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name: str, content: str | bytes) -> None:
         """Replace a file as a whole: whoever is killed leaves the old one or the new one."""
         temporary = self.path / f"{name}.part"
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         temporary.replace(self.path / name)
 
 

@@ -76,6 +76,18 @@ def test_who_reads_a_chain_names_the_file_of_its_method(folder: Path) -> None:
     for command in ("verify", "knowledge"):
         read = run("explorer", command, "run", "--method", "apart/fedmedian.py:FedMedian")
         assert read.returncode == 0, read.stderr
+    looks = "import fedchain; chain = fedchain.open_chain('run', methods=['apart/fedmedian.py:FedMedian']); "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{looks} print(chain.verify().is_valid)"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+    served = run("explorer", "serve", "run", "--port", "0", "--method", "apart/fedmedian.py:FedMedan")
+    assert served.returncode == 2, "a wrong name is told at the start"
+    assert "FedMedan" in served.stderr
 
 
 def test_the_example_keeps_the_promises_of_its_interface(folder: Path) -> None:

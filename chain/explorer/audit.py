@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import ChainError
+from fedchain.chain.exceptions import ChainError, MethodFailed
 from fedchain.chain.explorer.ahead import SignaturesAhead
 from fedchain.chain.explorer.history import follow
 from fedchain.chain.knowledge import ContentLookup, Rules, missing_contents, recompute
@@ -33,7 +33,7 @@ class BlockCheck:
     missing: tuple[Hash, ...]
     """Payloads or knowledge that recomputing needs and that are not kept."""
     error: str
-    """The rule that it breaks, by the name of the error; empty if it breaks none."""
+    """The rule that it breaks, by its error's name; or why the method's own code cannot recompute it; or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,8 @@ class _Audit:
         try:
             self._state = judge_final(self._genesis, state, block, certificate, None, self._signatures.is_valid)
             missing = self._recompute(state, block)
+        except MethodFailed as error:  # which says nothing of the block
+            return BlockCheck(height, block.hash, "unchecked", (), str(error))
         except ChainError as error:
             # It leads to a state all the same, by which only what follows is judged.
             self._state = self._state or follow(self._genesis, state, block)

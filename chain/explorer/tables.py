@@ -93,7 +93,10 @@ def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[Rendera
     unchecked = [check for check in checks if check.verdict == "unchecked"]
     if lacking := [check.height for check in unchecked if check.missing]:
         yield f"unchecked: at {_ranges(lacking)} contents are missing; every rule but the aggregate holds"
-    if unknown := [check.height for check in unchecked if not check.missing]:
+    if failed := [check for check in unchecked if check.error]:
+        heights, reason = _ranges([check.height for check in failed]), failed[0].error
+        yield f"unchecked: at {heights} the method's own code fails; every rule but the aggregate holds: {reason}"
+    if unknown := [check.height for check in unchecked if not check.missing and not check.error]:
         yield f"unchecked: at {_ranges(unknown)} the state is not held that says who may vote"
     if invalid := [check for check in checks if check.verdict == "invalid"]:
         yield _table(invalid, show)

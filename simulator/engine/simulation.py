@@ -34,6 +34,7 @@ from fedchain.node import task
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
+from fedchain.node.timeline import SeenBlock
 from fedchain.simulator.adversaries.adversary import Coalition
 from fedchain.simulator.adversaries.registry import build_adversary
 from fedchain.simulator.engine.checker import Checker
@@ -51,13 +52,14 @@ from fedchain.simulator.engine.shared_checks import SharedChecks
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
+from fedchain.simulator.engine.witness import Witness
 from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
 
 TRACE_LINES_MAX = 4_096
 """Lines of the trace that are hashed together, at most; a round's end ends such a stretch, too."""
 
 IN_SNAPSHOTS = (
-    *("peers", "network", "checker", "recorder", "progress", "_shifts", "_contents"),
+    *("peers", "network", "checker", "recorder", "witness", "progress", "_shifts", "_contents"),
     *("_trace", "_trace_lines", "_events", "_not_posted", "_skipped", "_failed"),
 )
 """Attributes of a simulation that change."""
@@ -65,6 +67,9 @@ IN_SNAPSHOTS = (
 OBJECTS_PER_PEER = 20
 """New objects for each peer after which Python looks for garbage, if it would not wait as long anyway. Many peers make
 many objects, and keep most of them: a twelfth of the time of 150 peers was spent on looking at those."""
+
+CHAIN_KEEPER = 0
+"""Number of the peer whose chain a run keeps, and who tells what it saw of each block."""
 
 SETTLE_S = 60.0
 """Virtual seconds that the peers get, after the last round, to agree on one head."""
@@ -122,6 +127,8 @@ class Outcome:
     """Whose contributions were of no use to whom, and why: one line for each of both and round, in order."""
     knowledge: bytes = field(default=b"", repr=False)
     """The final knowledge itself, as the learning method's rules read it."""
+    seen: list[SeenBlock] = field(default_factory=list)
+    """What the peer whose chain is kept saw of blocks before they were final."""
 
 
 def found_federation(
@@ -208,7 +215,7 @@ class Simulation:
         self.loop = VirtualTimeLoop()
         self.traitors = frozenset(number for row in scenario.adversaries for number in row.peers)
         self.checker = Checker(genesis, rules, self.loop, self.peers, self.traitors)
-        self.recorder = Recorder(genesis, self.loop)
+        self.recorder, self.witness = Recorder(genesis, self.loop), Witness()
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round, self._stop, self._record = on_round, stop, record
         self._snapshots = snapshots
@@ -306,11 +313,11 @@ class Simulation:
         return built
 
     def keep_chain(self, store: Storage) -> None:
-        """Have peer 0 keep its chain in a store; the others keep theirs in memory. To be said before the run begins."""
-        if isinstance(self.peers[0].storage, MirroredStore):
+        """Have a peer keep its chain in a store; the others keep theirs in memory. To be said before the run begins."""
+        if isinstance(self.peers[CHAIN_KEEPER].storage, MirroredStore):
             self._mirror.storage = store
         else:
-            self.peers[0].storage = store
+            self.peers[CHAIN_KEEPER].storage = store
 
     def run(self) -> Outcome:
         """Run to the end of the last round. Of large contents, the peers' storages have none afterwards.
@@ -323,7 +330,7 @@ class Simulation:
             with _rare_collections(OBJECTS_PER_PEER * len(self.peers)):
                 self._run()
                 if self._mirror.storage is not None:
-                    self.peers[0].storage = self._mirror.storage  # which is what others will read
+                    self.peers[CHAIN_KEEPER].storage = self._mirror.storage  # which is what others will read
                 self.checker.check_end(is_settled=not self._is_stopped)
                 return self._outcome()
         finally:
@@ -364,6 +371,8 @@ class Simulation:
         self._events += 1
         if self._stop is not None:
             self._look_whether_to_stop(self._stop)
+        if peer.number == CHAIN_KEEPER and peer.node is not None:
+            self.witness.look(peer.node, event, effects, self.loop.now_ms())
         if not effects and isinstance(event, (MessageReceived, PeerConnected)):
             if peer.is_honest and isinstance(event, MessageReceived):
                 self.checker.inclusion.on_message(peer, event.message, effects, self.loop.now_ms())
@@ -537,6 +546,7 @@ class Simulation:
         return Outcome(
             rows=rows,
             timeline=self.recorder.timeline,
+            seen=self.witness.blocks,
             tip=head.block_hash.hex(),
             knowledge_root=head.knowledge_root.hex(),
             trace_hash=self._trace.hex(),

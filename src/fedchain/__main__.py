@@ -280,13 +280,20 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 
 def rules_with(methods: "Sequence[str]") -> "RulesOf":
-    """What the explorer needs to know about learning; imports the method, so only when it is asked for."""
+    """What the explorer needs to know about learning; imports the method, so only when it is asked for.
+
+    Files that are named are imported at once, so that a wrong name is told before anything is shown.
+    """
 
     def rules_of(genesis: "Genesis") -> "Application":
         from fedchain.node.task import rules_with as read_with
 
-        return read_with(methods)(genesis)
+        return read_with(())(genesis)
 
+    if methods:
+        from fedchain.node.task import rules_with as read_with
+
+        return read_with(methods)
     return rules_of
 
 

@@ -1,6 +1,7 @@
 """A stored chain, looked into from Python: what ``fedchain explorer`` shows, as values."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -22,7 +23,7 @@ from fedchain.chain.storage.database import chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.application import Application
 from fedchain.learning.round import Tensors
-from fedchain.node.task import rules_of
+from fedchain.node.task import rules_with
 
 
 class Chain:
@@ -30,15 +31,18 @@ class Chain:
 
     Args:
         folder: a run's or node's folder, or the folder of the chain in it.
+        methods: files of the chain's learning method that Python does not find by itself, each ``FILE.py:Class``.
+            They are run: trust them.
 
     Raises:
-        ChainError: there is no chain, or it cannot be read.
+        ChainError: there is no chain, or it cannot be read; or a file of ``methods`` cannot be used.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], methods: Sequence[str] = ()) -> None:
         path = Path(folder)
         if not path.is_dir():
             raise NotFound(f"{path} is not a folder")
+        self._rules_of = rules_with(methods)
         self._store = Store.open(chain_folder(path), read_only=True)
         self._explorer = Explorer(self._store)
         self._rules: Application | None = None
@@ -111,10 +115,10 @@ class Chain:
     def rules(self) -> Application:
         """The learning method's side of validity, which the founding document names."""
         if self._rules is None:
-            self._rules = rules_of(self.genesis)
+            self._rules = self._rules_of(self.genesis)
         return self._rules
 
 
-def open_chain(folder: str | os.PathLike[str]) -> Chain:
+def open_chain(folder: str | os.PathLike[str], *, methods: Sequence[str] = ()) -> Chain:
     """Open the chain of a run, of a node, or of a test network's node; see :class:`Chain`."""
-    return Chain(folder)
+    return Chain(folder, methods)

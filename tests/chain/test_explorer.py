@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.exceptions import InvalidPayload, NotFound, StoreCorrupt
+from fedchain.chain.exceptions import InvalidPayload, MethodFailed, NotFound, StoreCorrupt
 from fedchain.chain.explorer import ahead, history
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.explorer.tables import render
 from fedchain.chain.explorer.views import Conviction, Voter, is_proven
 from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
 from fedchain.chain.signatures import Signed
@@ -22,6 +23,7 @@ from fedchain.chain.storage.store import Candidate, Content, Final
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import is_valid_signature
 from tests.chain.builders import (
     BLOCK_MS,
@@ -555,6 +557,26 @@ def test_missing_payloads_leave_a_block_unchecked(chain: ChainBuilder, explore: 
     assert report.is_valid
     assert verdicts(report) == ["ok", "unchecked", "ok", "ok"]
     assert report.blocks[1].missing == (dropped,)
+
+
+class FailingRules(SumRules):
+    """Rules of a method whose own code fails."""
+
+    def aggregate(
+        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+    ) -> bytes:
+        raise MethodFailed("method", "aggregate of phase update: ValueError: boom (own.py, line 5)")
+
+
+def test_a_method_s_own_fault_is_no_block_s(explorer: Explorer) -> None:
+    report = explorer.verify(FailingRules())
+    assert report.is_valid
+    assert verdicts(report) == ["unchecked"] * 4
+    assert report.blocks[0].error == "method: aggregate of phase update: ValueError: boom (own.py, line 5)"
+    assert (
+        "unchecked: at heights 1–4 the method's own code fails; every rule but the aggregate holds: "
+        "method: aggregate of phase update: ValueError: boom (own.py, line 5)"
+    ) in list(render(report, explorer.genesis))
 
 
 def test_knowledge_need_not_be_kept_while_it_can_be_recomputed(chain: ChainBuilder, explore: Explore) -> None:

@@ -28,6 +28,7 @@ class Member:
             "clocks_off": {},
             "clock_offset_ms": 0,
             "failing": "",
+            "method_fails": "",
         }
         return {**numbers, **truths, **named, "head_age_s": None, **self._changes}
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,8 @@ def test_what_the_method_fails_on_is_refused_for_now_and_logged_once_for_a_head(
         assert isinstance(refusal, MethodFailed)
         assert verdict(refusal) is Verdict.IGNORE
     assert str(refusals[1]) == "method: aggregate of phase update: ValueError: boom (own.py, line 5)"
+    assert checks.failure_after(state) == "method: check of phase update: KeyError: 'x' (own.py, line 3)"
+    assert not checks.failure_after(replace(state, block_hash=bytes(32))), "the next block may be well"
     assert caplog.messages == [
         "the method fails after height=0: method: check of phase update: KeyError: 'x' (own.py, line 3)"
     ]

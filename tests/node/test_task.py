@@ -112,8 +112,8 @@ def test_no_file_is_asked_for_where_the_document_is_at_fault(learning: tuple[tup
 
 
 def test_a_method_that_is_in_no_file_is_refused() -> None:
-    with pytest.raises(InvalidGenesis, match=r"^--method dfpl is not of the form FILE.py:Class$"):
-        rules_with(["dfpl"])(genesis(4, learning=learning_to_genesis(CONFIG)))
+    with pytest.raises(InvalidGenesis, match=r"^method dfpl is not of the form FILE.py:Class$"):
+        rules_with(["dfpl"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,6 +118,7 @@ def found(outcome: Outcome) -> dict[str, Any]:
     return {
         "trace": outcome.trace_hash,
         "tip": outcome.tip,
+        "seen": outcome.seen,
         "knowledge": outcome.knowledge_root,
         "rows": [row.to_dict() for row in outcome.rows],
         "timeline": outcome.timeline,

@@ -43,7 +43,8 @@ def test_a_folder_is_complete_and_its_scenario_runs_again(tmp_path: Path) -> Non
     folder = RunFolder(tmp_path / "run", scenario)
     folder.write_outcome(_outcome(), np.eye(3, 10, dtype=np.int64), 1.5)
     names = {path.name for path in folder.path.iterdir()}
-    assert names == {"scenario.toml", "metrics.jsonl", "result.json", "curves.png", "classes.png", "timeline.png"}
+    pictures = {"curves.png", "classes.png", "timeline.png"}
+    assert names == {"scenario.toml", "metrics.jsonl", "timeline.jsonl", "result.json", *pictures}
     assert load_scenario(folder.path / "scenario.toml", {}) == scenario
     lines = (folder.path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["taa"] for line in lines] == [row.taa for row in ROWS]

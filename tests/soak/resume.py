@@ -47,7 +47,7 @@ PR_SET_CHILD_SUBREAPER = 36
 INTERRUPTIONS, FRAMES = 4, 4
 """Of each small run, and fewer than so many frames are written before each."""
 
-SAME = ("metrics.jsonl", "scenario.toml", "curves.png", "timeline.png", "classes.png")
+SAME = ("metrics.jsonl", "timeline.jsonl", "scenario.toml", "curves.png", "timeline.png", "classes.png")
 
 
 def main() -> None:

@@ -1,0 +1,38 @@
+"""The witness: what one peer saw of each block before it was final, as a node writes it down beside its chain."""
+
+from collections.abc import Sequence
+
+from fedchain.chain.state import State
+from fedchain.node.core.effects import Contribute, Effect
+from fedchain.node.core.events import Contributed, Event
+from fedchain.node.core.node import Node
+from fedchain.node.timeline import SeenBlock, Watch
+
+
+class Witness:
+    """Looks at a peer's node after each of its events. Times are virtual, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.blocks: list[SeenBlock] = []
+        """What was seen, by ascending height."""
+        self._head: State | None = None
+        self._watch = Watch(0)
+        self._began_training_ms = 0
+
+    def look(self, node: Node, event: Event, effects: Sequence[Effect], now_ms: int) -> None:
+        """The node took an event, from which effects follow."""
+        if isinstance(event, Contributed):
+            self._watch.train(now_ms - self._began_training_ms)
+        if any(isinstance(effect, Contribute) for effect in effects):
+            self._began_training_ms = now_ms
+        if node.head is not self._head:
+            self._end(node.head, now_ms)
+        self._watch.look(node.ledger.entries.values())
+
+    def _end(self, head: State, now_ms: int) -> None:
+        """The head has moved, or the peer has come back and may have it already."""
+        old_height = self._head.height if self._head is not None else 0
+        seen = self._watch.end(head.height, head.block_hash, now_ms) if head.height == old_height + 1 else None
+        if seen is not None:
+            self.blocks.append(seen)
+        self._head, self._watch = head, Watch(now_ms)

@@ -1,0 +1,44 @@
+"""What a run tells of its blocks before they were final."""
+
+from fedchain.crypto.address import address
+from fedchain.simulator.engine.simulation import Outcome
+from fedchain.simulator.scenario import Fault, Traitors
+from tests.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation
+
+
+def heights(outcome: Outcome) -> list[int]:
+    return [block.height for block in outcome.seen]
+
+
+def test_candidates_of_all_peers_are_told_with_the_one_that_became_final() -> None:
+    # To mine takes no time, and to tell the others does: everybody mines every block.
+    simulation = trivial_simulation(trivial_scenario(mining_s=0.004))
+    outcome = simulation.run()
+    assert heights(outcome) == [1, 2, 3]
+    members = {address(peer.public_key) for peer in simulation.peers}
+    assert {item.miner for block in outcome.seen for item in block.candidates} == members
+    known = sum(len(block.candidates) - 1 for block in outcome.seen)
+    assert 3 < known <= outcome.totals["not_taken"]
+    for block in outcome.seen:
+        assert block.hash in {item.hash for item in block.candidates}
+        assert 0 <= min(item.after_ms for item in block.candidates) <= block.final_ms
+        assert block.trained_ms is not None
+        assert 0 < block.trained_ms < block.final_ms
+    assert outcome.seen[-1].hash == outcome.tip
+
+
+def test_a_liar_s_block_that_lost_is_told() -> None:
+    outcome = run_trivial(
+        trivial_scenario(mining_s=0.004, adversaries=(Traitors(behaviour="false-aggregator", peers=(3,)),))
+    )
+    roots = [{item.knowledge_root for item in block.candidates} for block in outcome.seen]
+    assert max(map(len, roots)) == 2, "the true aggregate and a false one"
+
+
+def test_what_came_while_the_peer_was_away_is_not_told() -> None:
+    faults = (Fault(at_s=1.0, kind="crash", peers=(0,)), Fault(at_s=40.0, kind="restart", peers=(0,)))
+    outcome = run_trivial(trivial_scenario(rounds=8, faults=faults))
+    seen = heights(outcome)
+    assert seen == sorted(set(seen))
+    assert seen[-1] == 8
+    assert set(range(1, 9)) - set(seen), "it slept through some"
