@@ -68,9 +68,12 @@ def _bans_of(folder: Path) -> list[dict[str, Any]]:
 
 def _existing(folder: Path) -> Path:
     from fedchain.node.config import NodeConfigError
+    from fedchain.node.preflight import OWN_NAMES
 
     if not folder.is_dir():
         raise NodeConfigError(f"{folder} is no folder; name the data folder of a node")
+    if not any((folder / name).exists() for name in OWN_NAMES):
+        raise NodeConfigError(f"{folder} holds nothing of a node; name the data folder of one")
     return folder
 
 

@@ -5,11 +5,10 @@ an upgrade, what that node holds is left out: its journal, its port and its plac
 """
 
 import ctypes
-import re
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.genesis import AggregatorRule, Genesis
-from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.config import NodeConfig, NodeConfigError
@@ -34,6 +33,7 @@ from fedchain.node.preflight import (
     raise_file_limit,
 )
 from fedchain.node.status import ask_status
+from fedchain.wording import counted
 
 if TYPE_CHECKING:
     from fedchain.crypto.keys import PrivateKey
@@ -49,8 +49,6 @@ SPACE_MIN, SPACE_WANTED = 64 * 2**20, 2**30
 
 BATCH = 16
 """Examples that go through the model."""
-
-BOOTSTRAP = re.compile(r"/(ip4|ip6|dns|dns4|dns6)/([^/]+)/tcp/([0-9]{1,5})/p2p/([^/]+)")
 
 MENDABLE = (NodeConfigError, ChainError, CryptoError, LearningError)
 """Errors that say in one line what an operator can mend."""
@@ -103,6 +101,8 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
         yield _try("port", partial(_check_port, config.listen))
     if config.metrics and not is_running:
         yield _try("metrics", partial(_check_metrics, config.metrics, config.listen))
+    if config.announce:
+        yield _try("announce", partial(_check_announced, config.announce))
     yield from _check_bootstrap(config, genesis, timeout_s)
     if genesis is not None and keys and keys[0].public_key in genesis.index:
         yield _try("data", partial(_check_data, config, genesis.index[keys[0].public_key], genesis))
@@ -203,14 +203,36 @@ def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -
     return f"peer {place} of {len(genesis.members)}, counted from 0; {role}"
 
 
-def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> str:
+def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> Finding | str:
     from fedchain.node.journal_file import JournalFile, importing_path, journal_path
 
     path = journal_path(Path(config.key), genesis.chain_id)
     if not path.exists() and not importing_path(path).exists():
+        if spoken := _spoken(Path(config.data), key, genesis):
+            return Finding(
+                Outcome.WARN,
+                "journal",
+                f"{path.name} is not there, but {spoken}: import it, or see in the guide what to do where it is lost; "
+                "to sign again what was signed already convicts this member for ever",
+            )
         return "this key has signed nothing here; if it ran on another machine, import its journal first"
     with JournalFile.open(path, genesis.chain_id, key.public_key) as journal:
         return f"{path.name} was written {journal.sequence} times"
+
+
+def _spoken(folder: Path, key: "PrivateKey", genesis: Genesis) -> str:
+    """What the chain in ``folder`` knows that this key has signed; empty where that is nothing, or cannot be read."""
+    from fedchain.chain.explorer.explorer import Explorer
+    from fedchain.chain.storage.sqlite import Store
+
+    try:
+        with Store.open(folder / CHAIN_FOLDER, genesis, read_only=True) as store:
+            found = Explorer(store).peer(address(key.public_key))
+    except ChainError:  # told of where the folder is looked at
+        return ""
+    words = {"post": found.posts, "block": found.blocks_mined, "vote": found.votes}
+    said = ", ".join(counted(count, name) for name, count in words.items() if count)
+    return f"the chain in {folder} has {said} of this key" if said else ""
 
 
 def _check_share(config: NodeConfig, key: "PrivateKey", passphrase: str | None, genesis: Genesis) -> Iterator[Finding]:
@@ -279,6 +301,14 @@ def _check_metrics(place: str, listen: str) -> str:
     return f"{place} is free"
 
 
+def _check_announced(places: Sequence[str]) -> str:
+    from fedchain.network.libp2p.addresses import is_address
+
+    if wrong := [place for place in places if not is_address(place)]:
+        raise NodeConfigError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
+    return f"the others are told {', '.join(places)}"
+
+
 def _check_bootstrap(config: NodeConfig, genesis: Genesis | None, timeout_s: float) -> Iterator[Finding]:
     """Whether the members to connect to first answer. That none does may only mean that they do not run yet."""
     if not config.bootstrap:
@@ -289,18 +319,19 @@ def _check_bootstrap(config: NodeConfig, genesis: Genesis | None, timeout_s: flo
 
 
 def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Finding | str:
-    parts = BOOTSTRAP.fullmatch(place)
-    if parts is None:
-        raise NodeConfigError(f"bootstrap address {place!r} is not of the form /ip4/…/tcp/…/p2p/…")
-    _, host, port, name = parts.groups()
-    if genesis is not None and public_key_from_address(name) not in genesis.index:
-        raise NodeConfigError(f"bootstrap address {place!r}: {name} is not a member")
+    from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap
+
+    try:
+        _, reached = parse_bootstrap(place, None if genesis is None else genesis.members)
+    except InvalidBootstrap as error:
+        raise NodeConfigError(str(error)) from None
+    _, _, host, _, port = reached.split("/")
     try:
         with socket.create_connection((host, int(port)), timeout_s) as connection:
             connection.settimeout(timeout_s)
             connection.sendall(GREETING)
             answer = connection.recv(len(GREETING))
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         reason = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error
         return Finding(Outcome.WARN, "bootstrap", f"{place}: {getattr(reason, 'strerror', None) or reason}")
     if answer[:1] != GREETING[:1]:

@@ -42,7 +42,7 @@ def start(
         private_key, passphrase = unlock_key(Path(settings.key), passphrase_file=settings.passphrase_file)
         from fedchain.node.run import run_node  # slow to import: what can be wrong was looked at before
 
-        watch = show_service if sys.stdout.isatty() else None
+        watch = show_service if sys.stdout is not None and sys.stdout.isatty() else None  # it may be closed
         run_node(settings, private_key, watch, passphrase=passphrase)
 
 

@@ -1,6 +1,7 @@
 """What all commands share: errors in one line, exit codes, and folders that are named for the user."""
 
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -84,14 +85,24 @@ def clear_errors(*kinds: type[Exception]) -> Iterator[None]:
     except BrokenPipeError:
         raise  # who reads the output has seen enough: that is for whoever runs all commands
     except mendable as error:
-        print(f"fedchain: {' '.join(str(error).split())}", file=sys.stderr)
+        _complain(" ".join(str(error).split()))
         raise typer.Exit(EXIT_DIFFERENT if isinstance(error, NodeFailed) else EXIT_BAD_INPUT) from None
     except OSError as error:
-        print(f"fedchain: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
+        _complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except (KeyboardInterrupt, typer.Abort):
-        print("fedchain: interrupted", file=sys.stderr)
+        _complain("interrupted")
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _complain(text: str) -> None:
+    """Say in one line why the command ends, in the form of its log where that is JSON."""
+    from fedchain.node.json_log import logs_json
+
+    if logs_json():
+        logging.getLogger("fedchain.node").error("%s", text)
+    else:
+        print(f"fedchain: {text}", file=sys.stderr)
 
 
 def free_folder(name: str) -> Path:

@@ -28,6 +28,9 @@ class Setting:
     """What the option's unit is in the field's: 1,000 for seconds, 2^20 for mebibytes."""
 
 
+ATTEMPTS_MAX = 2**40
+"""Hashes behind the first block: no federation searches longer for it."""
+
 FAULT_MODEL_HELP = "What members may do wrong: byzantine (up to a third, anything) or crash (up to half)."
 
 ROUND_INTERVAL_HELP = "Seconds from the end of a round to the beginning of the next one, at least."
@@ -155,8 +158,13 @@ def consensus_fields(chosen: Mapping[str, Any]) -> dict[str, Any]:
             found[setting.field] = 0 if may_be_zero and value == 0 else milliseconds(setting.name, value)
         else:
             found[setting.field] = value * setting.per_unit
-    if chosen["attempts"] < 1:
-        raise NodeConfigError(f"attempts is {chosen['attempts']}, must be at least 1")
+    if not 1 <= chosen["attempts"] <= ATTEMPTS_MAX:
+        raise NodeConfigError(f"attempts is {chosen['attempts']}, it must be from 1 to {ATTEMPTS_MAX:,}")
+    if chosen["phase_floor_s"] > chosen["phase_timeout_s"]:
+        floor_s, timeout_s = (chosen[name] for name in ("phase_floor_s", "phase_timeout_s"))
+        raise NodeConfigError(
+            f"a phase would wait at least {floor_s:g} s (phase_floor_s) and at most {timeout_s:g} s (phase_timeout_s)"
+        )
     found["initial_bits"] = bits_from_attempts(chosen["attempts"])
     names = [model.value for model in FaultModel]
     if chosen["fault_model"] not in names:

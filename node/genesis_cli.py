@@ -13,6 +13,9 @@ from fedchain.node.learning_options import with_learning_options
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
 
+NAME_SIZE_MAX = 200
+"""Characters of a federation's name."""
+
 genesis_app = typer.Typer(help="Found a federation.", no_args_is_help=True)
 
 
@@ -55,6 +58,8 @@ def new_genesis(
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
+        if not name.isprintable() or not 0 < len(name) <= NAME_SIZE_MAX:
+            raise NodeConfigError(f"name must have 1 to {NAME_SIZE_MAX} printable characters")
         agreed = consensus_fields(consensus)
         words = learning()
         config = LearningConfig(clients=len(member), **{**words, "method": importable_name(words["method"])})

@@ -6,7 +6,7 @@ private randomness and privacy ledger go with it (`node/private_transfer.py`), w
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fedchain.node.journal_file import (
     importing_path,
     read_identity,
 )
+from fedchain.node.ledger_file import ledger_path
 from fedchain.node.private_transfer import (
     PrivatePart,
     read_private,
@@ -97,7 +98,7 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
     nobody else opens the journal until the import is made once more.
 
     Args:
-        path: see :func:`journal_path`.
+        path: see :func:`journal_path`. What root puts there belongs to whom the key beside it belongs.
         text: JSON.
         is_behind: whether its second argument would allow to sign what its first forbids.
         owner: of the key.
@@ -108,7 +109,8 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
     """
     exported = _parse_export(text)
     chain_id, public_key, content = exported.chain_id, exported.public_key, exported.content
-    if not path.name.endswith(f".{chain_id.hex()[:8]}.journal"):
+    suffix = f".{chain_id.hex()[:8]}.journal"
+    if not path.name.endswith(suffix):
         raise JournalError(f"{path} is not the journal of chain {chain_id.hex()}, of which the exported one is")
     private: PrivatePart | None = None
     if exported.private is not None:
@@ -126,7 +128,21 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
             write_private(secrets, place, private)
         if content is not None:
             journal.write(content)
+        _hand_over((path, secrets, ledger_path(secrets)), path.with_name(path.name.removesuffix(suffix)))
         _end(note)
+
+
+def _hand_over(paths: Iterable[Path], key_path: Path) -> None:
+    """Give what root has written to whom the key belongs: the node runs as that user. Raises JournalError."""
+    if os.geteuid() != 0 or not key_path.exists():
+        return
+    try:
+        owner = key_path.stat()
+        for path in paths:
+            if path.exists():
+                os.chown(path, owner.st_uid, owner.st_gid)
+    except OSError as error:
+        raise JournalError(f"{error.filename} cannot be given to the owner of {key_path}: {error.strerror}") from None
 
 
 def _begin(note: Path) -> None:

@@ -1,9 +1,9 @@
 """Metrics for Prometheus, and whether the node is well, on an address that the operator chose."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 from anyio.abc import SocketStream
@@ -111,8 +111,8 @@ class NodeCollector:
         if now["aggregator"]:
             is_aggregator, text = now["aggregator"] == now["address"], "1 if this peer aggregates the open round."
             yield GaugeMetricFamily("fedchain_aggregator", text, float(is_aggregator))
-            is_there, text = is_aggregator or now["aggregator"] in now["peers"], "1 if whoever does is connected."
-            yield GaugeMetricFamily("fedchain_aggregator_reachable", text, float(is_there))
+            text = "1 if whoever does is connected."
+            yield GaugeMetricFamily("fedchain_aggregator_reachable", text, float(_reaches_aggregator(now)))
         text = "1 while the method's own code fails on what came for the open height."
         yield GaugeMetricFamily("fedchain_method_failing", text, float(bool(now["method_fails"])))
         yield GaugeMetricFamily("fedchain_attempt", "Attempt to decide the open height, from 0.", now["attempt"])
@@ -185,7 +185,7 @@ def _response(request: bytes, registry: CollectorRegistry, service: Service) -> 
             return _http("404 Not Found", "text/plain", f"GET {PATHS}".encode())
 
 
-def _readiness(now: dict[str, object]) -> tuple[bool, str]:
+def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether this peer takes part, and if not, why."""
     if now["finished"]:
         return True, "the federation has finished"
@@ -195,9 +195,16 @@ def _readiness(now: dict[str, object]) -> tuple[bool, str]:
         return False, f"it lacks the blocks up to height {now['catching_up_to']}"
     if now["failing"]:
         return False, f"it cannot train, {now['failing']}"
+    if now["aggregator"] and not _reaches_aggregator(now):
+        return False, f"{now['aggregator']}, which aggregates this round, is not connected"
     if not now["quorum_reachable"]:
         return False, f"a quorum of {now['quorum']} electors is not connected"
     return True, "it takes part"
+
+
+def _reaches_aggregator(now: Mapping[str, Any]) -> bool:
+    """Whether this peer is connected to who aggregates the open round, or is it."""
+    return now["aggregator"] in (now["address"], *now["peers"])
 
 
 def _http(status: str, kind: str, body: bytes) -> bytes:

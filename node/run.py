@@ -234,10 +234,18 @@ async def _stop_on_signal(
     *,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Cancel the innermost scope at the first signal, and the one around it should that take too long for someone."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    """Cancel the innermost scope at the first signal, and the one around it should that take too long for someone.
+
+    A terminal that closes ends a node as well, unless it was started to outlive it (nohup). A service manager has no
+    terminal: whoever sends SIGHUP there wants settings or logs to be read anew, of which a node knows nothing.
+    """
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *hangup) as signals:
         task_status.started()
-        async for _ in signals:
+        async for number in signals:
+            if number == signal.SIGHUP and manager.is_there:
+                log.warning("SIGHUP is ignored: settings are read when the node starts")
+                continue
             log.info("stopping")
             manager.tell(STOPPING=1)
             scope = next((scope for scope in reversed(scopes) if not scope.cancel_called), scopes[0])

@@ -35,6 +35,11 @@ class ServiceManager:
         self._place = "\0" + place[1:] if place.startswith("@") else place
         self.pause_s = min(STATUS_PAUSE_S, watchdog_s / PATIENCE) if watchdog_s else STATUS_PAUSE_S
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is one."""
+        return bool(self._place)
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """The one that started this process; a watchdog that waits for another process is not ours to feed."""
@@ -45,7 +50,7 @@ class ServiceManager:
 
     def tell(self, **facts: str | int) -> None:
         """Send facts by their names; nobody waits for the answer, and nothing depends on it."""
-        if not self._place:
+        if not self.is_there:
             return
         lines = "\n".join(f"{name}={' '.join(str(value).split())}" for name, value in facts.items())
         try:

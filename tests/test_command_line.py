@@ -262,6 +262,9 @@ genesis new {0}/new
 genesis new {0}/genesis --member {1}
 genesis new {0}/none/new --member {1}
 genesis new {0}/new --member {1} --attempts 0
+genesis new {0}/new --member {1} --attempts 99999999999999999999999
+genesis new {0}/new --member {1} --phase-timeout-s 1 --phase-floor-s 5
+genesis new {0}/new --member {1} --name 
 genesis new {0}/new --member {1} --fault-model brave
 genesis new {0}/new --member {1} --mining-s -1
 genesis new {0}/new --member {1} --rounds -1

@@ -20,6 +20,7 @@ import yaml
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
 from fedchain.__main__ import app
+from fedchain.chain.genesis import AggregatorRule
 from fedchain.node.config import NodeConfig, load_config
 from fedchain.node.metrics import NodeCollector
 from fedchain.node.passphrase import CREDENTIAL
@@ -181,7 +182,8 @@ def exposed() -> set[str]:
     @on_trio
     async def scrape() -> None:
         registry = CollectorRegistry(auto_describe=False)
-        async with serving(Shell(), genesis(1, rounds=1, target_mining_time_ms=1_000), hears=0) as service:
+        alone = genesis(1, rounds=1, target_mining_time_ms=1_000, aggregator=AggregatorRule.FIXED)
+        async with serving(Shell(), alone, hears=0) as service:
             await until(lambda: service.status()["finished"], "the last round is closed")
             registry.register(NodeCollector(service, CountedNetwork()))
             ProcessCollector(registry=registry)
@@ -296,12 +298,15 @@ def test_every_metric_is_explained_and_no_other(exposed: set[str]) -> None:
 
 def commands_in(text: str) -> list[list[str]]:
     """Every command of ours in an indented block, without comments and redirections."""
-    lines = re.findall(r"^    (?:docker compose (?:run --rm|exec) \w+ )?(.*)$", text, re.MULTILINE)
+    text = text.replace("\\\n", " ")
+    lines = re.findall(
+        rf"^    (?:docker compose (?:run --rm|exec) \w+ |systemd-run .*(?={INSTALLED}))?(.*)$", text, re.MULTILINE
+    )
     found = []
     for line in lines:
         line = line.partition(" #")[0].partition(" > ")[0]
         words = shlex.split(line.replace("…", "x"))
-        if words[:1] == ["fedchain"]:
+        if words[:1] in (["fedchain"], [INSTALLED]):
             found.append(words[1:])
         elif words[:1] in (["keys"], ["genesis"]):
             found.append(words)
@@ -311,6 +316,7 @@ def commands_in(text: str) -> list[list[str]]:
 def test_the_guide_s_commands_are_commands() -> None:
     commands = commands_in(OPERATING)
     assert len(commands) >= 10
+    assert ["node", "check", "/etc/fedchain/alice.toml"] in commands
     for words in commands:
         parsed(words)
 

@@ -55,11 +55,11 @@ class ListenError(Exception):
     """The address to listen on cannot be used; the message says why."""
 
 
-def parse_bootstrap(text: str, members: Collection[PublicKey]) -> tuple[PublicKey, str]:
+def parse_bootstrap(text: str, members: Collection[PublicKey] | None) -> tuple[PublicKey, str]:
     """Split ``/ip4/…/tcp/…/p2p/12D3KooW…`` into a member and its address.
 
     Raises:
-        InvalidBootstrap: not such an address, or nobody's in ``members``.
+        InvalidBootstrap: not such an address, or nobody's in ``members``, if these are known.
     """
     place, marker, name = text.rpartition("/p2p/")
     try:
@@ -68,7 +68,7 @@ def parse_bootstrap(text: str, members: Collection[PublicKey]) -> tuple[PublicKe
         raise InvalidBootstrap(f"bootstrap address {text!r} does not end with /p2p/ and a peer id: {error}") from None
     if not marker or not is_address(place):
         raise InvalidBootstrap(f"bootstrap address {text!r} is not of the form /ip4/…/tcp/…/p2p/…")
-    if peer not in members:
+    if members is not None and peer not in members:
         raise InvalidBootstrap(f"bootstrap address {text!r}: {name} is not a member")
     return peer, place
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def test_a_node_from_its_credential_to_its_end(tmp_path: Path) -> None:
         )
         try:
             assert manager.recv(1_000) == b"READY=1"
+            node.send_signal(signal.SIGHUP)
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as answer:
                 assert "fedchain_head_height" in answer.read().decode()
             said: list[bytes] = []
@@ -57,6 +59,7 @@ def test_a_node_from_its_credential_to_its_end(tmp_path: Path) -> None:
     assert [line["message"] for line in lines if line["message"].startswith("ending")] == [
         "ending: the last round is closed"
     ]
+    assert [line["level"] for line in lines if line["message"].startswith("SIGHUP is ignored")] == ["warning"]
     (head,) = [line for line in lines if line["message"].startswith("head ")]
     assert (head["height"], head["posts"], head["level"]) == (1, 1, "info")
     assert 0 <= next(line["accuracy"] for line in lines if "accuracy" in line) <= 1
@@ -88,12 +91,13 @@ def test_what_cannot_be_meant_is_one_line_before_anything_starts(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_full_disk_ends_a_node_so_that_it_is_started_again(tmp_path: Path) -> None:
+def test_a_full_disk_ends_a_node_so_that_it_is_started_again_and_closed_output_does_not(tmp_path: Path) -> None:
     write_genesis(tmp_path / "genesis", replace(DIGITS, clients=1), rounds=0, target_mining_time_ms=100)
     keys(1)[0].save(tmp_path / "key.pem")
-    words = ["node", "start", "--genesis", "genesis", "--key", "key.pem", "--data", "data"]
+    words = ["node", "start", "--genesis", "genesis", "--key", "key.pem", "--data", "data", "--log-format", "json"]
+    command = [sys.executable, "-m", "fedchain", *words, "--listen", "/ip4/127.0.0.1/tcp/0"]
     with subprocess.Popen(
-        [sys.executable, "-m", "fedchain", *words, "--listen", "/ip4/127.0.0.1/tcp/0"],
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -101,10 +105,11 @@ def test_a_full_disk_ends_a_node_so_that_it_is_started_again(tmp_path: Path) -> 
     ) as node:
         assert node.stderr is not None
         try:
-            next(line for line in node.stderr if " head " in line)
+            next(line for line in node.stderr if '"head ' in line)
             resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, 0))
             *_, last = node.stderr
         finally:
             node.kill()
-    assert last.startswith("fedchain: ")
+    said = json.loads(last)
+    assert (said["level"], said["logger"]) == ("error", "fedchain.node")
     assert node.returncode == 1, last + "systemd starts it again, other than after a mistake of the operator"

@@ -18,7 +18,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.bans import Ban, read_bans, write_bans
 from fedchain.network.data_folder import BAN_FILE
 from fedchain.node.bans_cli import bans, unban
-from fedchain.node.layout import SOCKET
+from fedchain.node.layout import CHAIN_FOLDER, SOCKET
 from fedchain.node.service import Service
 from fedchain.node.status import answer_status
 from tests.chain.builders import keys
@@ -118,7 +118,12 @@ def test_a_running_node_lets_somebody_in_again(tmp_path: Path) -> None:
     assert len(read_bans(tmp_path)) == 2, "the list is the node's own affair while it runs"
 
 
+def test_a_folder_that_is_no_node_s_is_not_called_free_of_bans(tmp_path: Path) -> None:
+    assert refused("bans", tmp_path) == f"{tmp_path} holds nothing of a node; name the data folder of one"
+
+
 def test_without_a_node_the_list_is_read(tmp_path: Path) -> None:
+    (tmp_path / CHAIN_FOLDER).mkdir()
     assert done("bans", tmp_path) == "nobody is banned"
     write_bans(tmp_path, [ban(ONE), ban(TWO, seconds=-1.0)])
     assert [entry["address"] for entry in json.loads(done("bans", tmp_path, "--json"))] == [address(ONE)]

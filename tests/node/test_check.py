@@ -24,7 +24,8 @@ from fedchain.node.check import GREETING, Finding, Outcome, check_node, expected
 from fedchain.node.config import NodeConfig
 from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.layout import CHAIN_FOLDER
-from tests.chain.builders import CREATED_MS, keys
+from tests.chain.builders import CREATED_MS, ChainBuilder, keys
+from tests.chain.test_explorer import write as write_chain
 from tests.node.shell import DIGITS, write_genesis
 
 ME, OTHER = keys(2)
@@ -167,6 +168,28 @@ def test_a_journal_that_is_there_or_in_use(config: NodeConfig) -> None:
 
 
 @pytest.mark.usefixtures("no_data")
+def test_a_journal_that_is_lost_beside_a_chain_that_has_words_of_the_key(config: NodeConfig) -> None:
+    document = Genesis.decode(Path(config.genesis).read_bytes())
+    chain = ChainBuilder(document)
+    chain.extend_many(2)
+    with Store.create(Path(config.data) / CHAIN_FOLDER, document) as store:
+        write_chain(store, chain)
+    outcome, text = found(config, "journal")
+    assert outcome == "warn"
+    assert f"but the chain in {config.data} has 2 posts, " in text
+    assert " 2 votes of this key: import it" in text
+
+
+@pytest.mark.usefixtures("no_data")
+def test_an_address_to_announce_is_one(config: NodeConfig) -> None:
+    assert found(replace(config, announce=("/ip4/192.0.2.1/tcp/4001",)), "announce")[0] == "ok"
+    assert found(replace(config, announce=("foo",)), "announce") == (
+        "fail",
+        "'foo' cannot be announced: it is not of the form /ip4/…/tcp/…",
+    )
+
+
+@pytest.mark.usefixtures("no_data")
 def test_a_folder_of_another_federation_and_one_with_a_chain(config: NodeConfig, tmp_path: Path) -> None:
     document = Genesis.decode(Path(config.genesis).read_bytes())
     Store.create(Path(config.data) / CHAIN_FOLDER, document).close()
@@ -277,6 +300,9 @@ def test_bootstrap_peers_that_do_not_answer_or_are_none(config: NodeConfig) -> N
         place = f"/ip4/127.0.0.1/tcp/{deaf.getsockname()[1]}/p2p/{address(OTHER.public_key)}"
         assert found(replace(config, bootstrap=(place,)), "bootstrap") == ("warn", f"{place}: Connection refused")
     assert found(replace(config, bootstrap=("nonsense",)), "bootstrap")[0] == "fail"
+    beyond = f"/ip4/127.0.0.1/tcp/99999/p2p/{address(OTHER.public_key)}"
+    assert found(replace(config, bootstrap=(beyond,)), "bootstrap")[0] == "fail"
+    assert found(replace(config, genesis="none", bootstrap=(beyond,)), "bootstrap")[0] == "fail"
     stranger = f"/ip4/127.0.0.1/tcp/1/p2p/{address(PrivateKey.generate().public_key)}"
     outcome, text = found(replace(config, bootstrap=(stranger,)), "bootstrap")
     assert (outcome, text.endswith("is not a member")) == ("fail", True)

@@ -81,7 +81,7 @@ def test_what_is_not_chosen_is_as_the_document_has_it(tmp_path: Path) -> None:
         (("--committee-size", "9"), "committee_size is 9, it must be between 0 and 4"),
         (("--payload-mib-max", "5000"), "payload_size_max is 5242880000"),
         (("--inline-kib-max", "-1"), "inline_size_max is -1024"),
-        (("--attempts", "0"), "attempts is 0, must be at least 1"),
+        (("--attempts", "0"), "attempts is 0, it must be from 1 to 1,099,511,627,776"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

@@ -1,6 +1,7 @@
 """A journal goes with its key to another machine, and never back."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,19 @@ def put(path: Path, *contents: bytes, public_key: bytes = KEY) -> None:
 def read(path: Path) -> bytes | None:
     with JournalFile.open(path, CHAIN, KEY) as journal:
         return journal.content()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_imports_belongs_to_whom_the_key_belongs(here: Path, there: Path) -> None:
+    put(here, b"\x01")
+    open_secrets(here.with_suffix(".secrets"), 3)
+    key = there.with_name("key.pem")
+    key.touch(mode=0o600)
+    os.chown(key, 45_678, 45_679)
+    import_journal(there, export_journal(here, OWNER), is_behind, OWNER)
+    made = set(there.parent.iterdir()) - {key}
+    assert {path.suffix for path in made} == {".journal", ".secrets", ".privacy"}
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(45_678, 45_679)}
 
 
 @pytest.mark.parametrize("contents", [[], [b""], [b"\x01", b"\x02"], [bytes(CONTENT_SIZE_MAX)]])

@@ -40,6 +40,14 @@ def test_who_cannot_train_is_not_ready() -> None:
     assert _readiness(failing.status()) == (False, "it cannot train, round 18: KeyError: 'x' (own.py, line 3)")
 
 
+def test_who_does_not_reach_the_aggregator_is_not_ready() -> None:
+    well = {"catching_up_to": 0, "quorum_reachable": True}
+    for aggregator in ("", "me", "other"):
+        assert _readiness(Member(**well, aggregator=aggregator).status()) == (True, "it takes part")
+    gone = Member(**well, aggregator="gone").status()
+    assert _readiness(gone) == (False, "gone, which aggregates this round, is not connected")
+
+
 @pytest.mark.parametrize(
     ("aggregator", "expected"),
     [("", (None, None)), ("me", (1.0, 1.0)), ("other", (0.0, 1.0)), ("gone", (0.0, 0.0))],
