@@ -1,10 +1,13 @@
 """How `make docs` builds these pages: Markdown by MyST, commands and classes from the program itself. No network."""
 
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from sphinx.ext.napoleon import Config, GoogleDocstring
 
 import fedchain
 
@@ -24,8 +27,10 @@ html_copy_source = False
 
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"(collections|numpy|torch)\..*"),  # elsewhere: no page is fetched from the network
-    ("py:.*", r"fedchain\..*|Storage"),  # inside: docstrings name modules whose pages are the source
+    # elsewhere: no page is fetched from the network
+    ("py:.*", r"(collections|numpy|os|pandas|pathlib|sqlite3|tempfile|torch)\..*"),
+    ("py:.*", r"fedchain\..*"),  # inside: docstrings name modules whose pages are the source
+    ("py:(class|exc)", r"\w+"),  # what "Raises:" names, and types that are imported for type checkers alone
 ]
 
 myst_heading_anchors = 4  # those of GitHub
@@ -33,7 +38,8 @@ myst_heading_anchors = 4  # those of GitHub
 default_role = "code"
 autosummary_generate = False
 autodoc_default_options = {"members": True, "member-order": "bysource"}
-autodoc_typehints = "none"  # most types are of other libraries, whose pages would have to be fetched to link to them
+autodoc_typehints = "signature"
+maximum_signature_line_length = 100  # a longer one has a line for each argument
 
 
 def append_commands(app: "Sphinx", page: str, source: list[str]) -> None:
@@ -50,6 +56,23 @@ def append_commands(app: "Sphinx", page: str, source: list[str]) -> None:
         source[0] += "\n" + text.replace("\n#", "\n##").replace("# All", "## All", 1)
 
 
+def write_fields(app: "Sphinx", what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Make fields of ``Args:``, ``Returns:`` and ``Raises:``.
+
+    The extension ``sphinx.ext.napoleon`` itself would take what stands before the first colon of an attribute's
+    docstring for its type.
+    """
+    if what not in ("attribute", "data", "property"):
+        lines[:] = GoogleDocstring(lines, Config(), app, what, name, obj, options).lines()
+
+
+def write_signature(app: "Sphinx", what: str, name: str, obj: Any, options: Any, signature: str, result: str) -> Any:
+    """Write the default of a field that Python can only describe so that Sphinx can read the whole."""
+    return (re.sub(r"<(factory|function \w+)>", "...", signature), result) if signature else None
+
+
 def setup(app: "Sphinx") -> None:
-    """Say when the commands are to be listed."""
+    """Say when the commands are to be listed, and what becomes of docstrings and signatures."""
     app.connect("source-read", append_commands)
+    app.connect("autodoc-process-docstring", write_fields)
+    app.connect("autodoc-process-signature", write_signature)
