@@ -23,7 +23,15 @@ from fedchain.chain.explorer.block_views import (
     view_post,
 )
 from fedchain.chain.explorer.history import Entry, follow, post_hash, skim, walk
-from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, begins_with, find_hash, find_member, range_of, read_prefix
+from fedchain.chain.explorer.names import (
+    PREFIX_SIZE_MIN,
+    begins_with,
+    find_hash,
+    find_member,
+    range_of,
+    read_number,
+    read_prefix,
+)
 from fedchain.chain.explorer.views import (
     NAMED_READERS,
     Absence,
@@ -170,8 +178,9 @@ class Explorer:
     def block(self, name: str) -> BlockView:
         """A final block by its height, its hash or the beginning of it, or an open candidate. Raises NotFound."""
         heights = f"the chain has heights {self._base} to {self._state.height}"
-        if name.isdecimal() and self._base <= int(name) <= self._state.height:
-            return view_block(self._store, self._entry(int(name)))
+        number = read_number(name)
+        if number is not None and self._base <= number <= self._state.height:
+            return view_block(self._store, self._entry(number))
         if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
             raise NotFound(f"no block at height {name}: {heights}")
         known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self.candidates()}

@@ -14,6 +14,15 @@ PREFIX_SIZE_MIN = 4
 """Hexadecimal digits of a hash, or letters at the end of an address, that are enough to ask for it."""
 
 
+NUMBER_SIZE_MAX = 18
+"""Decimal digits of a height, a round or a member's number at most: SQLite's integers have room for as many."""
+
+
+def read_number(text: str) -> int | None:
+    """A height, a round or a member's number; None if the text is none, or longer than any of them."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= NUMBER_SIZE_MAX else None
+
+
 def find_hash(name: str, hashes: Iterable[Hash], what: str) -> Hash:
     """The one hash that begins with the hexadecimal digits ``name``. Raises NotFound: none, or several."""
     prefix = read_prefix(name, what)
@@ -52,8 +61,9 @@ def find_member(name: str, members: Sequence[PublicKey]) -> PublicKey:
         NotFound: no member, or several.
         InvalidAddress: not an address at all.
     """
-    if name.isdecimal() and int(name) < len(members):
-        return members[int(name)]
+    number = read_number(name)
+    if number is not None and number < len(members):
+        return members[number]
     if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
         raise NotFound(f"no member {name}: their numbers are 0 to {len(members) - 1}")
     ending = name.lstrip("….")

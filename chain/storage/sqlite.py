@@ -270,6 +270,8 @@ class Store:
 
     def heights_of_round(self, round_number: int) -> tuple[int, ...]:
         """Heights of the final blocks of a round."""
+        if not 0 <= round_number < 2**63:  # SQLite's integers end there
+            return ()
         return tuple(height for (height,) in self._outline("height", "round = ?", round_number))
 
     def heights_of_crimes(self) -> tuple[int, ...]:

@@ -32,9 +32,9 @@ def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:
         "tx/{name}": lambda chain, reading, request: pages.find_transaction(reading, request.path_params["name"]),
         "members": _members,
         "member/{name}": _member,
-        "round/{number:int}": lambda chain, reading, request: reading.explorer.round(request.path_params["number"]),
+        "round/{name}": _round,
         "knowledge": lambda chain, reading, request: reading.explorer.knowledge(chain.rules()),
-        "knowledge/{number:int}": _knowledge,
+        "knowledge/{name}": _knowledge,
         "proof/{name}": _proof,
         "genesis": _genesis,
         "open": lambda chain, reading, request: open_round(chain, reading),
@@ -88,8 +88,13 @@ def _member(chain: Chain, reading: Reading, request: Request) -> Any:
     return pages.peer(reading, pages.member_named(chain.genesis, request.path_params["name"]))
 
 
+def _round(chain: Chain, reading: Reading, request: Request) -> Any:
+    return reading.explorer.round(pages.number_named(request.path_params["name"], "round"))
+
+
 def _knowledge(chain: Chain, reading: Reading, request: Request) -> Any:
-    return reading.explorer.knowledge(chain.rules(), request.path_params["number"])
+    number = pages.number_named(request.path_params["name"], "round")
+    return reading.explorer.knowledge(chain.rules(), number)
 
 
 def _proof(chain: Chain, reading: Reading, request: Request) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of
+from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of, read_number
 from fedchain.chain.explorer.plain import plain
 from fedchain.chain.explorer.views import (
     ChainStatus,
@@ -173,7 +173,7 @@ def rounds(chain: Chain, reading: Reading, question: Question) -> Context:
 
 def round_(chain: Chain, reading: Reading, name: str) -> Context:
     """One round. Raises NotFound."""
-    number = _number(name, "round")
+    number = number_named(name, "round")
     view = reading.explorer.round(number)
     heights = [item.height for item in view.blocks]
     places = {address(key): place for place, key in enumerate(chain.genesis.members)}
@@ -190,7 +190,7 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
     """What a round left behind, and how it moved until then. Raises NotFound."""
     state = reading.explorer.state
     newest_round = max(1, state.round - 1) if not state.finished else chain.genesis.rounds
-    number = _number(name, "round") if name else newest_round
+    number = number_named(name, "round") if name else newest_round
     try:
         rules = chain.rules()
         view = kept.view(reading, rules, number)
@@ -329,8 +329,8 @@ def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]
     """What ``text`` may mean: kind, name and the address of its page, below the chain's."""
     hits = list[tuple[str, str, str]]()
     held, members_ = reading.explorer.held, chain.genesis.members
-    if text.isascii() and text.isdecimal() and len(text) < 19:
-        number = int(text)
+    number = read_number(text)
+    if number is not None:
         if number == 0:
             hits.append(("block", "height 0, the genesis document", "genesis"))
         if number in held:
@@ -435,8 +435,8 @@ def presence(lines: Sequence[Line], place: int) -> list[str]:
 
 def number_in(question: Question, name: str, default: int) -> int:
     """A number behind the question mark; what is none counts as not given."""
-    text = question.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else default
+    number = read_number(question.get(name, ""))
+    return default if number is None else number
 
 
 def _heights_of(reading: Reading, name: str) -> list[int] | None:
@@ -466,7 +466,11 @@ def _mean(number: int, found: Sequence[Measured]) -> Measured:
     return Measured(number, {name: sum(each) / len(each) for name, each in values.items()})
 
 
-def _number(text: str, what: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+def number_named(text: str, what: str) -> int:
+    """The number of a height or a round, as it stands in an address. Raises NotFound."""
+    number = read_number(text)
+    if number is None and text.isascii() and text.isdecimal():
+        raise NotFound(f"no {what} has a number of {len(text)} digits")
+    if number is None:
         raise NotFound(f"{what} {text!r} is not a number")
-    return int(text)
+    return number

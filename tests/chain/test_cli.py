@@ -202,6 +202,17 @@ def test_a_finished_federation_shows_its_last_round(tmp_path: Path) -> None:
     assert_refused(explore("knowledge", tmp_path, 3), "no knowledge of round 3: the chain ended with round 2")
 
 
+@pytest.mark.parametrize("digits", [19, 23, 5_000])
+def test_a_number_larger_than_any_is_refused_in_a_line(run_folder: Path, digits: int) -> None:
+    number = "9" * digits
+    assert_refused(explore("block", run_folder, number), "no block has a hash that begins with '9999")
+    assert explore("peer", run_folder, number).exit_code == 2
+    if digits < 5_000:  # the terminal's own parser refuses what is longer
+        assert_refused(explore("round", run_folder, number), f"no block of round {number}: the chain is in round 4")
+        assert_refused(explore("knowledge", run_folder, number), f"no knowledge of round {number}")
+        assert len(explore_json("blocks", run_folder, "--limit", number)) == 3
+
+
 def test_an_empty_chain_has_no_blocks(tmp_path: Path) -> None:
     write(tmp_path, ChainBuilder(GENESIS))
     assert explore("blocks", tmp_path).stdout == "none\n"

@@ -331,6 +331,16 @@ def test_search_leads_to_the_one_that_is_meant(client: TestClient, chain: ChainB
         ("/run/member/%3Cscript%3E", 404, "&lt;script&gt;"),
         ("/run/tx/ffffffff", 404, "no transaction has a hash that begins with"),
         ("/run/knowledge/6", 404, "no knowledge of round 6"),
+        (f"/run/round/{10**23}", 404, "no round has a number of 24 digits"),
+        (f"/run/knowledge/{10**23}", 404, "no round has a number of 24 digits"),
+        (f"/run/block/{'9' * 5_000}", 404, "no block has a hash that begins with"),
+        (f"/run/member/{'9' * 5_000}", 404, "9999"),
+        (f"/api/v1/run/round/{10**23}", 404, "no round has a number of 24 digits"),
+        (f"/api/v1/run/round/{10**18 - 1}", 404, f"no block of round {10**18 - 1}"),
+        (f"/api/v1/run/round/{'9' * 5_000}", 404, "no round has a number of 5000 digits"),
+        (f"/api/v1/run/knowledge/{10**23}", 404, "no round has a number of 24 digits"),
+        (f"/api/v1/run/block/{10**23}", 404, "no block has a hash that begins with"),
+        ("/api/v1/run/round/-1", 404, "round '-1' is not a number"),
         ("/nowhere/", 404, "there is no such page"),
         ("/api/v1/run/block/99", 404, "no block at height 99"),
         ("/api/v1/nowhere/status", 404, "there is no such page"),
@@ -342,6 +352,14 @@ def test_what_is_not_there_is_said_in_a_line(client: TestClient, path: str, stat
     assert text in answer.text
     assert "Traceback" not in answer.text
     assert "content-security-policy" in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/run/blocks", "/run/rounds", "/api/v1/run/blocks"])
+@pytest.mark.parametrize("name", ["to", "limit"])
+def test_a_number_behind_the_question_mark_may_be_larger_than_any(client: TestClient, path: str, name: str) -> None:
+    expected = client.get(path).text
+    for number in (10**18 - 1, 10**23, "9" * 5_000):
+        assert client.get(path, params={name: number}).text == expected
 
 
 @pytest.mark.parametrize(
