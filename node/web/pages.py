@@ -180,6 +180,8 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
     phases = {item.phase: place for place, item in enumerate(view.blocks)}
     return {
         "round": view,
+        "before": number - 1 if number > 1 and has_block(reading, number - 1) else None,
+        "after": number + 1 if has_block(reading, number + 1) else None,
         "posts": sorted(view.transactions, key=lambda item: (phases[item.phase], places.get(item.sender, -1))),
         "blocks": timed_blocks(chain, reading, min(heights), max(heights)),
         "measured": measured_of(chain).get(number),
@@ -335,7 +337,7 @@ def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]
             hits.append(("block", "height 0, the genesis document", "genesis"))
         if number in held:
             hits.append(("block", f"height {number}", f"block/{number}"))
-        if any(height in held for height in reading.store.heights_of_round(number)):
+        if has_block(reading, number):
             hits.append(("round", f"round {number}", f"round/{number}"))
         if number < len(members_):
             hits.append(("member", f"peer {number}", f"member/{number}"))
@@ -359,6 +361,11 @@ def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]
             if str(error)[0].isdecimal():  # several
                 hits.append(("post", str(error), ""))
     return hits
+
+
+def has_block(reading: Reading, round_number: int) -> bool:
+    """Whether a block of the round is held, so that the round has a page."""
+    return any(height in reading.explorer.held for height in reading.store.heights_of_round(round_number))
 
 
 def member_named(document: Genesis, name: str) -> PublicKey:

@@ -131,6 +131,13 @@ def test_a_block_shows_where_its_time_went_and_who_was_absent(client: TestClient
     assert "Block 4" in shown
 
 
+def test_a_round_leads_to_rounds_that_have_a_block(client: TestClient) -> None:
+    shown = [text_of(client, f"/run/round/{number}") for number in (1, 3, 5)]
+    assert all(">closed<" in page for page in shown)
+    links = [re.findall(r'href="/run/round/(\d+)" rel="(\w+)"', page) for page in shown]
+    assert links == [[("2", "next")], [("2", "prev"), ("4", "next")], [("4", "prev")]]
+
+
 def test_a_member_is_found_by_number_address_and_the_end_of_it(client: TestClient, chain: ChainBuilder) -> None:
     name = address(chain.genesis.members[2])
     pages = {text_of(client, f"/run/member/{each}") for each in ("2", name, name[-6:])}
@@ -326,6 +333,10 @@ def test_search_leads_to_the_one_that_is_meant(client: TestClient, chain: ChainB
     [
         ("/run/block/99", 404, "no block at height 99: the chain has heights 1 to 5"),
         ("/run/round/99", 404, "no block of round 99"),
+        ("/run/block/%D9%A3", 404, "no block at height ٣"),
+        ("/run/round/%D9%A3", 404, "round &#39;٣&#39; is not a number"),
+        ("/run/member/%D9%A3", 404, "٣"),
+        (f"/run/block/{'1' * 5_000}", 404, "no block has a hash that begins with"),
         ("/run/round/x", 404, "round &#39;x&#39; is not a number"),
         ("/run/member/77", 404, "no peer 77: the peers are 0 to 3"),
         ("/run/member/%3Cscript%3E", 404, "&lt;script&gt;"),
