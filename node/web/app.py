@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -81,7 +82,6 @@ class Site:
         self.live = Live(chains, self.knowledge.work)
         self._kept: dict[str, tuple[str, bytes, int]] = {}
         self._recomputed: dict[tuple[str, Hash], Recomputation] = {}
-        self._recomputations = 0
         self._recomputing = threading.Lock()
         self._streams = 0
         self._templates = make_templates()
@@ -150,7 +150,7 @@ class Site:
     ) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             chain = self._chain(request)
-            version = f"{self.live.version(chain)}-{self._recomputations}"
+            version = self.live.version(chain)
             place = f"{request.url.path}?{request.url.query}"
             tag = f'"{version}"'
             if request.headers.get("if-none-match") == tag:
@@ -161,7 +161,7 @@ class Site:
             with chain.reading() as reading:
                 context = make(chain, reading, request)
                 body = self._render(f"{name}.html", request, context, chain, reading)
-            if version.startswith(self.live.version(chain)):
+            if version == self.live.version(chain):
                 self._keep(place, (version, body, 200))
             return _html(body, 200, tag)
 
@@ -219,7 +219,8 @@ class Site:
         while len(self._recomputed) >= RECOMPUTED_KEPT:
             self._recomputed.pop(next(iter(self._recomputed)), None)
         self._recomputed[chain.key, view.summary.hash] = found
-        self._recomputations += 1
+        chain.recomputed += 1
+        anyio.from_thread.run_sync(self.live.wake)
         return RedirectResponse(f"/{chain.key}/block/{name}#recompute", 303)
 
     # files
@@ -285,6 +286,7 @@ class Site:
         chain = self.chains.get(request.path_params.get("chain", ""))
         titles = {404: "Not found", 503: "This chain cannot be read now"}
         context = {"status": status, "text": text, "heading": titles.get(status, "This did not work")}
+        context["mark"] = context["heading"]
         return _html(self._render("trouble.html", request, context, chain), status)
 
     # helpers
@@ -313,6 +315,7 @@ class Site:
             else (reading.columns.height, reading.explorer.held),
             "version": fedchain.__version__,
             "is_report": False,
+            "mark": "finished" if chain and reading and is_over(chain, reading) else "live",
         }
         return self._templates.get_template(template).render(frame | context).encode()
 
@@ -320,6 +323,11 @@ class Site:
         while len(self._kept) >= PAGES_KEPT:
             self._kept.pop(next(iter(self._kept)), None)
         self._kept[place] = page
+
+
+def is_over(chain: Chain, reading: Reading) -> bool:
+    """Whether nothing of a chain will change any more: its last round is closed, and no node runs in its folders."""
+    return reading.explorer.state.finished and all(holder.status is None for holder in chain.holders)
 
 
 def make_templates() -> Environment:

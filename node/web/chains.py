@@ -138,6 +138,8 @@ class Chain:
     lock: threading.RLock = field(default_factory=threading.RLock)
     compared: int = 0
     """How often what pages lacked of its knowledge was read in the background."""
+    recomputed: int = 0
+    """How often somebody had one of its blocks recomputed."""
     _columns: Columns = field(init=False)
     _rules: KnowledgeRules | None = None
 

@@ -61,14 +61,14 @@ class Live:
     async def wait(self, chain: Chain, version: str, timeout_s: float) -> bool:
         """Wait until the chain has another version than ``version``; False if none came in time."""
         with anyio.move_on_after(timeout_s):
-            while self._versions[chain.key] == version and not self.is_closed:
+            while self.version(chain) == version and not self.is_closed:
                 await self._changed.wait()
             return True
         return False
 
     def version(self, chain: Chain) -> str:
         """Something else once the chain's pages would be."""
-        return self._versions[chain.key]
+        return f"{self._versions[chain.key]}-{chain.recomputed}"
 
     def close(self) -> None:
         """The explorer ends."""
@@ -79,8 +79,12 @@ class Live:
         """Tell who waits, if the version is another one; in the event loop."""
         if version != self._versions[key]:
             self._versions[key] = version
-            changed, self._changed = self._changed, anyio.Event()
-            changed.set()
+            self.wake()
+
+    def wake(self) -> None:
+        """Have all who wait look at the version again; in the event loop."""
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
 
     def _chains_by_key(self) -> dict[str, Chain]:
         return {chain.key: chain for chain in self._chains}

@@ -1,38 +1,77 @@
-// Keeps an open page as a reload would show it: when the explorer tells of a change, the page is fetched again and its
-// live parts are replaced. Without this script a reload does the same.
+// Keeps an open page as a reload would show it: when the explorer tells of a change, the page is fetched again and what
+// differs is replaced. What stays the same keeps its scroll place, focus and open details. Without this script a reload
+// does the same.
 "use strict";
 
 (() => {
   const events = document.body.dataset.events;
   const state = document.getElementById("live-state");
+  const content = document.getElementById("content");
   if (!events || !window.EventSource) return;
+
+  const LIVE = "live";
+  const SILENT = "the explorer does not answer";
 
   let source = null;
   let busy = false;
   let again = false;
 
-  const say = (text, isOn) => {
+  const say = (text) => {
     if (!state) return;
     state.textContent = text;
-    state.classList.toggle("on", isOn);
+    state.classList.toggle("on", text === LIVE);
   };
 
-  const replaceParts = (text) => {
-    const fresh = new DOMParser().parseFromString(text, "text/html");
-    for (const part of document.querySelectorAll("[data-live]")) {
-      const next = fresh.getElementById(part.id);
-      if (!next || next.innerHTML === part.innerHTML) continue;
-      const open = [...part.querySelectorAll("details")].map((item) => item.open);
-      const focused = part.contains(document.activeElement) ? document.activeElement : null;
-      const place = focused && focused.getAttribute("href");
-      part.replaceChildren(...next.childNodes);
-      [...part.querySelectorAll("details")].forEach((item, at) => { item.open = open[at] ?? item.open; });
-      if (place) {
-        const same = [...part.querySelectorAll("a[href]")].find((item) => item.getAttribute("href") === place);
-        if (same) same.focus({ preventScroll: true });
-      }
+  // Sections by their ids and scrolling boxes by their labels are known again wherever they stand.
+  const nameOf = (node) => (node.nodeType === Node.ELEMENT_NODE && (node.id || node.getAttribute("aria-label"))) || "";
+  const isSame = (one, other) => one.nodeName === other.nodeName && nameOf(one) === nameOf(other);
+
+  const following = (node, wanted) => {
+    while (node && !isSame(node, wanted)) node = node.nextSibling;
+    return node;
+  };
+
+  const copyAttributes = (part, fresh) => {
+    for (const { name } of [...part.attributes]) {
+      const isReaders = part.nodeName === "DETAILS" && name === "open";
+      if (!isReaders && !fresh.hasAttribute(name)) part.removeAttribute(name);
     }
+    for (const { name, value } of fresh.attributes) {
+      if (part.getAttribute(name) !== value) part.setAttribute(name, value);
+    }
+  };
+
+  const bringUpToDate = (part, fresh) => {
+    if (part.isEqualNode(fresh)) return;
+    if (part.nodeType !== Node.ELEMENT_NODE) { part.nodeValue = fresh.nodeValue; return; }
+    copyAttributes(part, fresh);
+    let next = part.firstChild;
+    for (const wanted of [...fresh.childNodes]) {
+      const same = nameOf(wanted) ? following(next, wanted) : next && isSame(next, wanted) ? next : null;
+      if (!same) { part.insertBefore(wanted, next); continue; }
+      for (; next !== same; next = removed(next));
+      bringUpToDate(same, wanted);
+      next = same.nextSibling;
+    }
+    while (next) next = removed(next);
+  };
+
+  const removed = (node) => {
+    const next = node.nextSibling;
+    node.remove();
+    return next;
+  };
+
+  const show = (fresh) => {
+    const focused = content.contains(document.activeElement) ? document.activeElement : null;
+    const place = focused && focused.getAttribute("href");
+    bringUpToDate(content, fresh.getElementById("content"));
     document.title = fresh.title;
+    document.body.dataset.mark = fresh.body.dataset.mark;
+    if (place && document.activeElement.getAttribute("href") !== place) {
+      const link = [...content.querySelectorAll("a[href]")].find((item) => item.getAttribute("href") === place);
+      if (link) link.focus({ preventScroll: true });
+    }
   };
 
   const refresh = async () => {
@@ -40,10 +79,11 @@
     busy = true;
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-      replaceParts(await answer.text());
-      say("live", true);
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (fresh.body.dataset.mark) show(fresh);
+      say(fresh.body.dataset.mark || SILENT);
     } catch {
-      say("the explorer does not answer", false);
+      say(SILENT);
     }
     busy = false;
     if (again) { again = false; setTimeout(refresh, 50); }
@@ -52,9 +92,9 @@
   const watch = () => {
     if (source) return;
     source = new EventSource(events);
-    source.onopen = () => say("live", true);
+    source.onopen = () => say(document.body.dataset.mark);
     source.onmessage = refresh;
-    source.onerror = () => say("the explorer does not answer", false);
+    source.onerror = () => say(SILENT);
   };
 
   // A browser opens few connections to one place: only pages that somebody sees hold one.
@@ -62,7 +102,7 @@
     if (!document.hidden) { watch(); return; }
     if (source) source.close();
     source = null;
-    say("paused", false);
+    say("paused");
   });
   if (!document.hidden) watch();
 })();

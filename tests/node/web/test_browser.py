@@ -52,6 +52,8 @@ class Place:
     lie: ChainBuilder
     live: ChainBuilder
     live_folder: Path
+    ending: ChainBuilder
+    ending_folder: Path
 
 
 def _write(folder: Path, chain: ChainBuilder) -> None:
@@ -66,9 +68,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     write_run(folder / "run", run, (0.5, 0.7, 0.8, 0.85, 0.875))
     lie.extend()
     lying_block(lie)
+    ending = ChainBuilder(genesis(4, name="ending", rounds=3))
     live.extend_many(2)
+    ending.extend_many(2)
     _write(folder / "lie", lie)
     _write(folder / "live", live)
+    _write(folder / "ending", ending)
 
     def rules(document: Any) -> Any:
         return run.rules if document.chain_id == run.genesis.chain_id else FakeRules()
@@ -78,7 +83,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with listen("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        yield Place(f"http://127.0.0.1:{listener.getsockname()[1]}", run, lie, live, folder / "live")
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield Place(address, run, lie, live, folder / "live", ending, folder / "ending")
         server.should_exit = True
         thread.join(20)
     for chain in chains:
@@ -161,13 +167,17 @@ def test_a_name_that_is_a_script_is_text(place: Place, context: BrowserContext) 
 
 def test_a_false_aggregate_turns_red_with_both_hashes(place: Place, context: BrowserContext) -> None:
     false = place.lie.blocks[place.lie.tip]
-    page = context.new_page()
+    page, other = context.new_page(), context.new_page()
+    other.goto(f"{place.address}/lie/block/2")
+    expect(other.locator("#live-state")).to_have_text("live")
     page.goto(f"{place.address}/lie/block/2")
     verdict = page.locator("#recompute")
     expect(verdict).not_to_have_class("card verdict false")
     page.get_by_role("button", name="Recompute here").click()
     expect(verdict).to_have_class("card verdict false")
     expect(verdict).to_contain_text("FALSE")
+    expect(other.locator("#recompute")).to_have_class("card verdict false")
+    expect(other.locator("#recompute")).to_contain_text("FALSE")
     said, made = verdict.locator("dd code").all_inner_texts()
     assert said == false.header.knowledge_root.hex()
     assert made != said
@@ -194,6 +204,58 @@ def test_a_new_block_comes_onto_open_pages_and_what_the_reader_did_stays(place: 
     expect(overview).to_have_title("live: height 3")
     expect(overview.locator("#q")).to_have_value("half a word")
     expect(other.get_by_role("link", name="Block 3")).to_have_count(1)
+
+
+def test_what_a_reader_scrolled_opened_and_focused_stays_so(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(f"{place.address}/live/")
+    expect(page.locator("#live-state")).to_have_text("live")
+    newest = place.live.state.height
+    scrolled = page.locator("#last-blocks .scroll")
+    page.locator("#last-blocks").get_by_role("link", name=str(newest), exact=True).first.focus()
+    scrolled.evaluate("box => { box.scrollLeft = 150; }")
+    append(place.live_folder, place.live, place.live.extend())
+    expect(page).to_have_title(f"live: height {newest + 1}")
+    expect(page.locator("#last-blocks tbody tr")).to_have_count(newest + 1)
+    assert scrolled.evaluate("box => box.scrollLeft") == 150
+    expect(page.locator(":focus")).to_have_attribute("href", f"/live/block/{newest}")
+
+
+def test_a_page_of_a_chain_that_ends_loses_and_gets_sections(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{place.address}/ending/")
+    expect(page.locator("#live-state")).to_have_text("live")
+    expect(page.locator("main > section")).to_have_count(4)
+    assert _sections(page) == ["glance", "open", "last-blocks", "health"]
+    (place.ending_folder / "metrics.jsonl").write_text('{"round": 1, "taa": 0.5}\n{"round": 2, "taa": 0.75}\n')
+    expect(page.get_by_role("heading", name="Learning")).to_be_visible()
+    page.get_by_text("Numbers").click()
+    append(place.ending_folder, place.ending, place.ending.extend())
+    expect(page.locator("#open")).to_have_count(0)
+    expect(page.locator("#live-state")).to_have_text("finished")
+    expect(page.locator("#live-state")).to_have_class("live")
+    assert _sections(page) == ["glance", "last-blocks", "accuracy", "health"]
+    expect(page.locator("#accuracy details")).to_have_attribute("open", "")
+
+
+def _sections(page: Page) -> list[str]:
+    return [section.get_attribute("id") or "" for section in page.locator("main > section").all()]
+
+
+def test_a_chain_that_disappears_is_live_no_more_until_it_is_back(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{place.address}/live/")
+    expect(page.locator("#live-state")).to_have_class("live on")
+    aside = place.live_folder.with_name("aside")
+    place.live_folder.rename(aside)
+    expect(page.locator("#live-state")).to_have_text("Not found")
+    expect(page.locator("#live-state")).to_have_class("live")
+    expect(page.locator("main")).to_contain_text("is gone, or holds no chain any more")
+    expect(page.locator("#glance")).to_have_count(0)
+    aside.rename(place.live_folder)
+    expect(page.locator("#live-state")).to_have_class("live on")
+    expect(page.locator("#glance")).to_have_count(1)
 
 
 def test_without_script_everything_is_there_and_a_reload_shows_what_is_new(place: Place, browser: Browser) -> None:
