@@ -258,6 +258,29 @@ def test_a_chain_that_disappears_is_live_no_more_until_it_is_back(place: Place, 
     expect(page.locator("#glance")).to_have_count(1)
 
 
+def test_a_small_telephone_shows_tab_figures_and_bars_whole(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": 360, "height": 800})
+    for path, shown in (
+        ("/run/genesis", "nav a[aria-current]"),
+        ("/run/", "nav a[aria-current]"),
+        ("/run/blocks", ".timeline"),
+        ("/run/", "#last-blocks .timeline"),
+    ):
+        page.goto(place.address + path)
+        box = page.locator(shown).first.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0, path
+        assert box["x"] + box["width"] <= 360, path
+    for path in ("/", "/run/", "/run/member/1"):
+        page.goto(place.address + path)
+        for figure in page.locator("dt", has_text="accuracy").locator("xpath=following-sibling::dd").all():
+            figure.evaluate("item => { item.querySelector('.whole').textContent = '100.0 %'; }")
+            assert figure.evaluate("item => item.querySelector('.whole').getClientRects().length") == 1
+            beyond = figure.evaluate("item => item.scrollWidth - item.clientWidth")
+            assert beyond <= 0, path
+
+
 def test_without_script_everything_is_there_and_a_reload_shows_what_is_new(place: Place, browser: Browser) -> None:
     with browser.new_context(java_script_enabled=False) as context:
         page: Page = context.new_page()
