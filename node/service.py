@@ -66,7 +66,7 @@ from fedchain.node.outbox import EffectQueue
 from fedchain.node.parts import run_part
 from fedchain.node.report import Links, log_notice, report
 from fedchain.node.steady_checks import SteadyChecks
-from fedchain.node.timeline import SeenBlock, TimelineFile, Watch
+from fedchain.node.timeline import SeenBlock, TimelineFile, TrainingResult, Watch
 from fedchain.node.workers.supervisor import MiningWorker, Trained, VerifyingWorker, WorkerFailed, WorkerRefused
 
 log = logging.getLogger("fedchain.node")
@@ -360,9 +360,12 @@ class Service:
             self.activity.training_s += took_s
         if (effect.round, effect.phase) == (self.node.head.round, self.node.head.phase):
             self._watch.train(round(1000 * took_s))
+        accuracy, epsilon = trained.measured.get("local_accuracy"), trained.measured.get("epsilon")
+        if accuracy is not None or epsilon is not None:
+            self._watch.measure(TrainingResult(effect.round, accuracy, epsilon))
         self.activity.failure, self.activity.is_failing = "", False
-        self.activity.accuracy = trained.measured.get("local_accuracy", self.activity.accuracy)
-        self.activity.epsilon = trained.measured.get("epsilon", self.activity.epsilon)
+        self.activity.accuracy = self.activity.accuracy if accuracy is None else accuracy
+        self.activity.epsilon = self.activity.epsilon if epsilon is None else epsilon
         self.activity.trained_round = effect.round
         pattern, values = "trained round=%d steps=%d seconds=%.3f", [effect.round, trained.steps, took_s]
         if self.activity.accuracy is not None:  # None before the first phase that trains

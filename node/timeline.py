@@ -1,7 +1,8 @@
 """What a node saw of each block before it was final, written beside its chain: the chain itself says none of it.
 
-A line of ``timeline.jsonl`` is a JSON object about one final block: how long this peer trained for it, which candidates
-came and when, and when one of them was final. Blocks that this node did not see come about have no line.
+A line of ``timeline.jsonl`` is a JSON object about one final block: how long this peer trained for it, how good its
+model was then, which candidates came and when, and when one of them was final. Blocks that this node did not see come
+about have no line.
 """
 
 import json
@@ -41,6 +42,18 @@ class SeenCandidate:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """What this peer measured when it had trained."""
+
+    round: int
+    """Round that it trained for."""
+    accuracy: float | None
+    """Of its model on its own test set, a fraction; None where the phase measures none."""
+    epsilon: float | None
+    """What its posts have let out so far: epsilon of differential privacy; None where no noise is added."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenBlock:
     """A final block as this node saw it come about. Times are in milliseconds."""
 
@@ -54,6 +67,8 @@ class SeenBlock:
     """When it was final, after the block before was."""
     candidates: tuple[SeenCandidate, ...]
     """All that came for its height, in their order."""
+    training: TrainingResult | None = None
+    """The last that this peer measured while it waited for the block; of a slow one it may be for a round before."""
 
 
 @dataclass(slots=True)
@@ -63,11 +78,16 @@ class Watch:
     since_ms: int
     """When the block before became final here, by the monotonic clock."""
     _trained_ms: int | None = None
+    _training: TrainingResult | None = None
     _candidates: dict[Hash, SeenCandidate] = field(default_factory=dict)
 
     def train(self, took_ms: int) -> None:
         """This peer has trained for the block."""
         self._trained_ms = (self._trained_ms or 0) + took_ms
+
+    def measure(self, training: TrainingResult) -> None:
+        """This peer has trained, for the block or, being slow, for one before it."""
+        self._training = training
 
     def look(self, entries: Iterable[Entry]) -> None:
         """Note candidates that are new."""
@@ -83,10 +103,10 @@ class Watch:
 
     def end(self, height: int, block_hash: Hash, now_ms: int) -> SeenBlock | None:
         """The block is final; what was seen of it, or None where that is nothing."""
-        if self._trained_ms is None and not self._candidates:
+        if self._trained_ms is None and self._training is None and not self._candidates:
             return None
         found = tuple(self._candidates.values())
-        return SeenBlock(height, block_hash.hex(), self._trained_ms, now_ms - self.since_ms, found)
+        return SeenBlock(height, block_hash.hex(), self._trained_ms, now_ms - self.since_ms, found, self._training)
 
 
 class TimelineFile:

@@ -45,8 +45,8 @@ class Holder:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.measured = MeasuredFile(place.folder)
         self.seen = SeenFile(place.folder)
+        self.measured = MeasuredFile(place.folder, self.seen)
         self.status: dict[str, Any] | None = None
         """What its node says; None where none runs."""
         self.trouble = ""
@@ -189,8 +189,8 @@ class Chain:
         """Look at all folders; a text that is another one once a page would be."""
         with self.lock:
             for holder in self.holders:
-                holder.measured.look()
                 holder.seen.look()
+                holder.measured.look()
                 try:
                     holder.look()
                     holder.trouble = ""

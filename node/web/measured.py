@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.node.layout import LOG_FILE, METRICS_FILE, read_metrics
+from fedchain.node.web.seen import SeenFile
 
 LOG_SIZE_MAX = 4 * 2**20
 """Bytes at the end of a log that are read."""
@@ -34,29 +35,39 @@ class Measured:
 
 @dataclass(slots=True)
 class MeasuredFile:
-    """The measurements in a folder, read again when their file has changed."""
+    """The measurements in a folder, read again when their file has changed: a run's, or a node's.
+
+    A node writes them into its timeline; who keeps what it printed, in its log as well, has those from before, too.
+    """
 
     folder: Path
+    seen: SeenFile
     rounds: dict[int, Measured] = field(default_factory=dict)
     """By round."""
-    _seen: tuple[str, int, int] | None = None
+    _told: dict[int, Measured] = field(default_factory=dict)
+    _file: tuple[str, int, int] | None = None
 
-    def look(self) -> bool:
-        """Read what is there now; whether it is something else than before. What cannot be read is left out."""
+    def look(self) -> None:
+        """Read what is there now, and take what the timeline was found to say. What cannot be read is left out."""
+        self._read()
+        rounds = dict(self._told)
+        for number, training in self.seen.trainings.items():
+            found = {"taa": training.accuracy, "epsilon": training.epsilon}
+            known = rounds[number].values if number in rounds else {}
+            rounds[number] = Measured(number, known | {name: x for name, x in found.items() if x is not None})
+        self.rounds = rounds
+
+    def _read(self) -> None:
         for name, read in ((METRICS_FILE, _read_run), (LOG_FILE, _read_log)):
             path = self.folder / name
             try:
                 stat = path.stat()
-                seen = name, stat.st_mtime_ns, stat.st_size
-                if seen == self._seen:
-                    return False
-                rounds = {item.round: item for item in read(self.folder)}
+                file = name, stat.st_mtime_ns, stat.st_size
+                if file != self._file:
+                    self._told, self._file = {item.round: item for item in read(self.folder)}, file
             except OSError:
                 continue
-            is_new = rounds != self.rounds
-            self._seen, self.rounds = seen, rounds
-            return is_new
-        return False
+            return
 
     def newest(self, name: str) -> float | None:
         """What was measured last under a name; None where nothing was."""

@@ -10,19 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.node.layout import TIMELINE_FILE
-from fedchain.node.timeline import CANDIDATES_MAX, SIZE_MAX, SeenBlock, SeenCandidate
+from fedchain.node.timeline import CANDIDATES_MAX, SIZE_MAX, SeenBlock, SeenCandidate, TrainingResult
 
 BLOCKS_AT_ONCE = 1_024
 """Blocks that are read for one page."""
 
+EPSILON_MAX = 1e12
+"""What is more was not measured."""
+
 _BEGINNING = re.compile(rb'\{"height":(\d{1,18}),')
+_MEASURED = b'"training":{'
 
 
 @dataclass(slots=True)
 class SeenFile:
-    """The timeline in a node's folder; of each line only its place is kept in memory."""
+    """The timeline in a node's folder; of each line only its place is kept in memory, and what training measured."""
 
     folder: Path
+    trainings: dict[int, TrainingResult] = field(default_factory=dict)
+    """By round."""
     _heights: "array[int]" = field(default_factory=lambda: array("Q"))  # ascending
     _places: "array[int]" = field(default_factory=lambda: array("Q"))
     _end: int = 0
@@ -39,7 +45,7 @@ class SeenFile:
             stat = (self.folder / TIMELINE_FILE).stat()
             if (stat.st_dev, stat.st_ino) != self._file or stat.st_size < self._end:
                 self._heights, self._places, self._end = array("Q"), array("Q"), 0
-                self._file = stat.st_dev, stat.st_ino
+                self._file, self.trainings = (stat.st_dev, stat.st_ino), {}
             if stat.st_size > self._end:
                 self._read_on()
         except OSError:
@@ -74,18 +80,37 @@ class SeenFile:
                 if height > (self._heights[-1] if self._heights else 0):
                     self._heights.append(height)
                     self._places.append(self._end)
+                    self._note_training(line)
                 self._end += len(line)
+
+    def _note_training(self, line: bytes) -> None:
+        block = _read_line(line) if _MEASURED in line else None
+        if block is not None and block.training is not None:
+            self.trainings[block.training.round] = block.training
 
 
 def _read_line(line: bytes) -> SeenBlock | None:
     try:
         found: Any = json.loads(line)
         candidates = tuple(SeenCandidate(**item) for item in found.pop("candidates")[:CANDIDATES_MAX])
-        block = SeenBlock(**found, candidates=candidates)
+        training = found.pop("training", None)  # lines of earlier versions have none
+        block = SeenBlock(
+            **found, candidates=candidates, training=None if training is None else TrainingResult(**training)
+        )
     except (ValueError, RecursionError, TypeError, AttributeError, KeyError):
         return None
     numbers = [block.height, block.final_ms, *([] if block.trained_ms is None else [block.trained_ms])]
     numbers += [number for item in candidates for number in (item.posts, item.after_ms)]
     texts = [block.hash, *(text for item in candidates for text in (item.hash, item.miner, item.knowledge_root))]
     is_sound = all(type(number) is int and 0 <= number < 2**62 for number in numbers)
-    return block if is_sound and all(isinstance(text, str) and len(text) <= 100 for text in texts) else None
+    is_sound = is_sound and all(isinstance(text, str) and len(text) <= 100 for text in texts)
+    return block if is_sound and (block.training is None or _is_sound(block.training)) else None
+
+
+def _is_sound(training: TrainingResult) -> bool:
+    accuracy, epsilon = training.accuracy, training.epsilon
+    return (
+        (type(training.round) is int and 0 <= training.round < 2**62)
+        and (accuracy is None or (type(accuracy) in (int, float) and 0 <= accuracy <= 1))
+        and (epsilon is None or (type(epsilon) in (int, float) and 0 <= epsilon <= EPSILON_MAX))
+    )

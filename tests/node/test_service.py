@@ -227,6 +227,7 @@ async def test_a_federation_of_one_trains_mines_and_finishes_and_stores_what_it_
 @on_trio
 async def test_what_was_seen_of_a_block_is_written_down(tmp_path: Path) -> None:
     shell, chain = Shell(), ChainBuilder(genesis(4))
+    shell.measured["epsilon"] = 1.5
     final = chain.extend()
     lost = chain.extend(chain.genesis.chain_id, miner=OTHERS[1])
     path = tmp_path / "timeline.jsonl"
@@ -242,6 +243,7 @@ async def test_what_was_seen_of_a_block_is_written_down(tmp_path: Path) -> None:
     assert (line["height"], line["hash"]) == (1, final.hash.hex())
     assert {item["hash"] for item in line["candidates"]} >= {final.hash.hex(), lost.hash.hex()}
     assert line["trained_ms"] is not None
+    assert line["training"] == {"round": 1, "accuracy": 0.75, "epsilon": 1.5}
 
 
 @on_trio

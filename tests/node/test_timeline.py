@@ -10,7 +10,7 @@ from fedchain.chain.state import genesis_state
 from fedchain.crypto.address import address
 from fedchain.node import timeline
 from fedchain.node.core.ledger import Entry
-from fedchain.node.timeline import SeenBlock, TimelineFile, Watch
+from fedchain.node.timeline import SeenBlock, TimelineFile, TrainingResult, Watch
 from tests.chain.builders import ChainBuilder, genesis, keys
 
 LINE = SeenBlock(1, "ab" * 32, 200, 3_000, ())
@@ -36,6 +36,14 @@ def test_every_candidate_is_noted_once_with_when_it_came() -> None:
     members = [address(key.public_key) for key in keys(4)]
     assert found == [(first.hash.hex(), members[0], 4, 500), (second.hash.hex(), members[1], 4, 700)]
     assert seen.candidates[0].knowledge_root == first.block.header.knowledge_root.hex()
+
+
+def test_what_training_measured_is_noted_with_the_block_that_came_next() -> None:
+    watch = Watch(0)
+    watch.measure(TrainingResult(3, 0.75, 1.5))
+    seen = watch.end(5, bytes(32), 10)
+    assert seen is not None
+    assert (seen.trained_ms, seen.training) == (None, TrainingResult(3, 0.75, 1.5))
 
 
 def test_who_saw_nothing_of_a_block_notes_nothing() -> None:
@@ -64,6 +72,7 @@ def test_a_line_a_block_and_a_torn_one_makes_way(tmp_path: Path) -> None:
         "trained_ms": 200,
         "final_ms": 3_000,
         "candidates": [],
+        "training": None,
     }
 
 

@@ -12,7 +12,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
 from fedchain.node.layout import SCENARIO_FILE, TIMELINE_FILE
-from fedchain.node.timeline import SeenBlock, SeenCandidate, TimelineFile
+from fedchain.node.timeline import SeenBlock, SeenCandidate, TimelineFile, TrainingResult
 from fedchain.node.web.app import Site
 from fedchain.node.web.chains import open_chains
 from fedchain.node.web.places import find_places
@@ -127,6 +127,9 @@ def test_a_block_that_its_own_node_mined_and_nobody_noted_is_lost_too(tmp_path: 
 def test_of_a_simulation_it_is_said_whose_lost_blocks_are_shown(net: tuple[Path, list[Block], Block]) -> None:
     folder, _, _ = net
     (folder / "node-0" / SCENARIO_FILE).write_text("", encoding="utf-8")
+    member = client(folder).get("/net/member/0").text
+    assert "A simulation keeps the mean accuracy of all members alone" in member
+    assert "<dt>accuracy</dt>" not in member
     assert "Of blocks that lost, those of the first peer" in client(folder).get("/net/blocks").text
     assert "a simulation keeps the first peer's store" in client(folder).get("/net/block/3").text
 
@@ -150,6 +153,47 @@ def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:
     assert [block.height for block in file.blocks(0, 9)] == [7]
 
 
+def test_what_training_measured_is_kept_by_round_and_read_with_lines_that_have_none(tmp_path: Path) -> None:
+    old = asdict(SeenBlock(1, "ab" * 32, 3, 9, ()))
+    del old["training"]
+    (tmp_path / TIMELINE_FILE).write_text(json.dumps(old, separators=(",", ":")) + "\n")
+    file, writer = SeenFile(tmp_path), TimelineFile(tmp_path / TIMELINE_FILE)
+    for height in (2, 3):
+        writer.add(SeenBlock(height, "ab" * 32, 3, 9, (), TrainingResult(height - 1, height / 10, None)))
+    file.look()
+    assert file.trainings == {1: TrainingResult(1, 0.2, None), 2: TrainingResult(2, 0.3, None)}
+    assert [block.training for block in file.blocks(1, 3)] == [
+        None,
+        TrainingResult(1, 0.2, None),
+        TrainingResult(2, 0.3, None),
+    ]
+
+
+def test_a_stopped_node_s_accuracy_is_read_from_its_timeline(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    blocks = chain.extend_many(3)
+    folder = tmp_path / "node"
+    with Store.create(folder / "chain", chain.genesis) as store:
+        write(store, chain)
+        store.append([chain.blocks[chain.tip].transactions[0]])
+    (owner,) = {address(chain.blocks[chain.tip].transactions[0].sender)}
+    writer = TimelineFile(folder / TIMELINE_FILE)
+    for number, block in enumerate(blocks[:2], 1):
+        line = SeenBlock(number, block.hash.hex(), 3, 9, (), TrainingResult(number, 0.5 + number / 100, 1.25))
+        writer.add(line)
+    shown = Site(open_chains(find_places([folder]), lambda _: FakeRules()))
+    (found,) = shown.chains.values()
+    found.look()
+    asked = TestClient(shown.app, base_url=HOME)
+    page = asked.get(f"/node/member/{owner}").text
+    assert '<section id="member-accuracy"' in page
+    assert [text in page for text in ("51.0 %", "52.0 %")] == [True, True]
+    version = found.look()
+    writer.add(SeenBlock(3, blocks[2].hash.hex(), 3, 9, (), TrainingResult(3, 0.66, None)))
+    assert found.look() != version
+    assert "66.0 %" in asked.get(f"/node/member/{owner}?again").text
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -161,6 +205,11 @@ def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:
         {"final_ms": 2**70},
         {"hash": ["ab"]},
         {"more": 1},
+        {"training": 1},
+        {"training": {"round": 1}},
+        {"training": {"round": "1", "accuracy": None, "epsilon": None}},
+        {"training": {"round": 1, "accuracy": float("nan"), "epsilon": None}},
+        {"training": {"round": 1, "accuracy": 0.5, "epsilon": -1.0}},
     ],
 )
 def test_a_line_that_is_damaged_is_left_out(tmp_path: Path, change: dict[str, object]) -> None:
@@ -171,3 +220,4 @@ def test_a_line_that_is_damaged_is_left_out(tmp_path: Path, change: dict[str, ob
     file = SeenFile(tmp_path)
     file.look()
     assert [block.height for block in file.blocks(0, 9)] == [2]
+    assert not file.trainings
