@@ -135,19 +135,19 @@ def run_local(
 
 @node_app.command("repair")
 def repair_chain(
-    folder: Annotated[Path, typer.Argument(help="Data folder of the node, which must not run.")],
+    folder: Annotated[Path, typer.Argument(help="Data folder of the node, which must not run, or the chain's in it.")],
     genesis: Annotated[
         Path | None, typer.Option(help="Genesis document; needed only where the folder does not say it any more.")
     ] = None,
 ) -> None:
     """Check all that a node has stored, and keep what is sound; what is missing is fetched when it starts."""
     with clear_errors():
+        from fedchain.chain.storage.database import chain_folder
         from fedchain.chain.storage.repair import describe_repair, repair
-        from fedchain.node.layout import CHAIN_FOLDER
         from fedchain.node.run import read_genesis
 
-        chain = folder / CHAIN_FOLDER
-        typer.echo(describe_repair(repair(chain, None if genesis is None else read_genesis(genesis))))
+        document = None if genesis is None else read_genesis(genesis)
+        typer.echo(describe_repair(repair(chain_folder(folder), document)))
 
 
 node_app.command("list")(list_nodes)

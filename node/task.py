@@ -150,6 +150,13 @@ def _failures() -> Iterator[None]:
         raise MethodFailed("method", str(error)) from error
 
 
+def use_method_file(name: str) -> None:
+    """Have Python find the file of a method, ``FILE.py:Class``; raises ConfigurationError. It is run: it is trusted."""
+    if not is_file_path(name):
+        raise ConfigurationError(f"method {name} is not of the form FILE.py:Class")
+    load_method(importable_name(name))
+
+
 def rules_with(methods: Sequence[str]) -> Callable[[Genesis], Application]:
     """The same for who reads others' chains, and names the files of methods that Python does not find by itself.
 
@@ -159,9 +166,7 @@ def rules_with(methods: Sequence[str]) -> Callable[[Genesis], Application]:
 
     try:
         for name in methods:
-            if not is_file_path(name):
-                raise ConfigurationError(f"method {name} is not of the form FILE.py:Class")
-            load_method(importable_name(name))
+            use_method_file(name)
     except ConfigurationError as error:
         raise InvalidGenesis(str(error)) from None
 

@@ -29,6 +29,14 @@ RoundNumber = Annotated[
 ]
 DataDir = Annotated[str, typer.Option(help="Folder of the data sets; default: the run's, or FEDCHAIN_DATA.")]
 Task = Annotated[str, typer.Option(help="Members train on own data: the MODULE:FUNCTION that loads it.")]
+MethodFile = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        metavar="FILE.py:Class",
+        help="The run's own learning method, where its file is not found. The file is run: trust it.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -39,6 +47,7 @@ def export(
     member: Member = "",
     aggregate: Aggregate = False,
     round_number: RoundNumber = None,
+    method: MethodFile = "",
 ) -> None:
     """Write a model as a safetensors file, which load_state_dict of the module itself takes as it is.
 
@@ -49,7 +58,7 @@ def export(
 
         if out.exists():
             raise ScenarioError(f"{out} exists already; nothing is overwritten")
-        model = choose(open_models(folder), member, round_number, aggregate=aggregate)
+        model = choose(open_models(folder, method=method), member, round_number, aggregate=aggregate)
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(model.to_file())
         typer.echo(f"wrote {out}: {describe(model)}")
@@ -66,6 +75,7 @@ def evaluate(
     ] = None,
     data_dir: DataDir = "",
     task: Task = "",
+    method: MethodFile = "",
     as_json: AsJson = False,
 ) -> None:
     """Measure a model as its run did: a member's on its own test set, the common one on everybody's.
@@ -77,7 +87,7 @@ def evaluate(
         from fedchain.simulator.trained.measure import measure, measure_trained
         from fedchain.simulator.trained.origins import read_file
 
-        models = open_models(folder, data_dir, task)
+        models = open_models(folder, data_dir, task, method)
         if file is None:
             model = choose(models, member, round_number, aggregate=aggregate)
             origin, measured = model.origin, measure_trained(models, models.learner(), model)
@@ -112,6 +122,7 @@ def cross_site(
     folder: Folder,
     data_dir: DataDir = "",
     task: Task = "",
+    method: MethodFile = "",
     as_json: AsJson = False,
 ) -> None:
     """Measure every member's model, and the common one, on every member's own test set.
@@ -124,7 +135,7 @@ def cross_site(
         from fedchain.simulator.trained.folders import open_models
         from fedchain.simulator.trained.measure import measure_cross_site
 
-        models = open_models(folder, data_dir, task)
+        models = open_models(folder, data_dir, task, method)
         chosen = [models.member(member) for member in models.kept]
         try:
             chosen.append(models.aggregate())

@@ -30,6 +30,9 @@ from fedchain.simulator.scenario import Scenario, ScenarioError
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"
 """What a result says of the noise in it."""
 
+PEERS_DRAWN, ROUNDS_DRAWN = 40, 20
+"""Of a timeline: more would be too small to be seen."""
+
 PHASE_COLOURS = {"training": colour(0), "exchange": colour(5), "mining": colour(4), "voting": colour(2)}
 
 
@@ -71,7 +74,7 @@ class RunFolder:
         return self.path / MODELS_FOLDER
 
     def read_rows(self) -> list[RoundMetrics]:
-        """Return what was measured in each round that was closed, of a run that was interrupted."""
+        """Return what was measured in each round that was closed."""
         return [RoundMetrics(**row) for row in read_metrics(self.path)]
 
     def write_rows(self, rows: Sequence[RoundMetrics]) -> None:
@@ -181,13 +184,13 @@ def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
 
 
 def draw_timeline(timeline: Mapping[tuple[int, int], Span], title: str, path: Path) -> None:
-    """Who did what when: training, exchange, mining, voting; the first 40 peers and 20 rounds.
+    """Who did what when: training, exchange, mining, voting; of many peers and rounds the first, which the title says.
 
     A dotted line with a number is the beginning of a round; a star is where a block was mined that became final.
     """
-    shown = {key: span for key, span in timeline.items() if key[0] < 40 and 0 < key[1] <= 20}
+    shown = {key: span for key, span in timeline.items() if key[0] < PEERS_DRAWN and 0 < key[1] <= ROUNDS_DRAWN}
     peers = 1 + max((peer for peer, _ in shown), default=0)
-    figure, (axes,) = _subplots(1, (10.0, max(2.4, 0.2 * peers + 1.6)), title)
+    figure, (axes,) = _subplots(1, (10.0, max(2.4, 0.2 * peers + 1.6)), title + _left_out(timeline))
     for phase, shade in PHASE_COLOURS.items():
         bars = [(peer, *part) for (peer, _), span in shown.items() if (part := _part(span, phase))]
         if bars:
@@ -207,6 +210,18 @@ def draw_timeline(timeline: Mapping[tuple[int, int], Span], title: str, path: Pa
     if axes.get_legend_handles_labels()[0]:
         figure.legend(ncols=5, fontsize=7, loc="outside lower center", frameon=False)
     _save(figure, path)
+
+
+def _left_out(timeline: Mapping[tuple[int, int], Span]) -> str:
+    """What a title says of peers and rounds that are not drawn; empty where all are."""
+    peers = 1 + max((peer for peer, _ in timeline), default=0)
+    rounds = max((number for _, number in timeline), default=0)
+    drawn = (
+        (ROUNDS_DRAWN, rounds, f"rounds 1 to {ROUNDS_DRAWN}"),
+        (PEERS_DRAWN, peers, f"peers 0 to {PEERS_DRAWN - 1}"),
+    )
+    cut = [f"{text} of {count}" for most, count, text in drawn if count > most]
+    return f"\n({', '.join(cut)})" if cut else ""
 
 
 _NUMBER: Mapping[str, Any] = {"textcoords": "offset points", "fontsize": 7, "annotation_clip": False}

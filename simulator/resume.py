@@ -1,6 +1,8 @@
 """Which interrupted run goes on: its folder, its scenario, and whether it can."""
 
 import inspect
+import json
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
@@ -15,6 +17,8 @@ from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import RUNS_FOLDER
 from fedchain.node.layout import RECORD_FOLDER, RESULT_FILE, SCENARIO_FILE
 from fedchain.node.tables import read_toml
+from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.report import RunFolder
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 
 CHANGES_NOTHING = ("data_dir", "workers")
@@ -49,31 +53,58 @@ def interrupted_run(
     folder = out or _newest(asked.name if asked else str(overrides.get("name", Scenario().name)))
     _require_unfinished(folder)
     asked = asked or load_scenario(folder / SCENARIO_FILE, overrides)
-    _require_same(folder, asked)
+    require_same(folder, asked)
     return asked, folder
 
 
 def require_interrupted(folder: Path, scenario: Scenario) -> None:
     """Raise ScenarioError unless a folder holds a run of this scenario that was interrupted and can go on."""
     _require_unfinished(folder)
-    _require_same(folder, scenario)
+    require_same(folder, scenario)
     _require_record(folder)
 
 
 def require_new(folder: Path) -> None:
-    """Raise ScenarioError where there is something already: runs are never mixed or overwritten."""
+    """Raise ScenarioError where something is already, for runs are never mixed or overwritten, or nothing can be made."""
     if folder.exists():
         raise ScenarioError(f"{folder} exists already; name another folder with --out")
+    try:
+        with tempfile.TemporaryDirectory(dir=next(place for place in folder.absolute().parents if place.exists())):
+            return
+    except OSError as error:
+        raise ScenarioError(f"{folder} cannot be made: {error.strerror}") from None
 
 
 def _require_unfinished(folder: Path) -> None:
     if not (folder / SCENARIO_FILE).is_file():
         raise ScenarioError(f"{folder} holds no run that was interrupted")
-    if (folder / RESULT_FILE).exists():
+    if holds_finished(folder):
         raise ScenarioError(f"{folder} holds a finished run; to run it again, name another folder with --out")
 
 
-def _require_same(folder: Path, asked: Scenario) -> None:
+def holds_finished(folder: Path) -> bool:
+    """Whether a folder holds a run that was finished."""
+    return (folder / RESULT_FILE).exists() and (folder / SCENARIO_FILE).exists()
+
+
+def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str, Any]]:
+    """What a finished run has left: its scenario, its rounds, and its result. Raises ScenarioError."""
+    if not holds_finished(folder):
+        raise ScenarioError(f"{folder} holds no finished run")
+    scenario = load_scenario(folder / SCENARIO_FILE, {})
+    try:
+        result: dict[str, Any] = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+        rows = RunFolder(folder, scenario, is_resumed=True).read_rows()
+        missing = {"tip", "knowledge_root", "trace_hash", "violations"} - result.keys()
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ScenarioError(f"the run in {folder} cannot be read: {type(error).__name__}: {error}") from None
+    if missing:
+        raise ScenarioError(f"{folder / RESULT_FILE} has no {min(missing)}")
+    return scenario, rows, result
+
+
+def require_same(folder: Path, asked: Scenario) -> None:
+    """Raise ScenarioError unless a folder's run is of this scenario, but for what changes nothing."""
     begun = scenario_from_dict(read_toml(folder / SCENARIO_FILE, ScenarioError))
     free = () if begun.vectorize_clients else CHANGES_NOTHING
     values = asked.to_dict()

@@ -16,7 +16,7 @@ from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
 from fedchain.node.config import field_texts
 from fedchain.node.tables import build, nearest, read_toml
-from fedchain.simulator.adversaries.registry import BEHAVIOURS
+from fedchain.simulator.adversaries.registry import BEHAVIOURS, validate_parameters
 
 if TYPE_CHECKING:
     from fedchain.chain.genesis import AggregatorRule
@@ -322,6 +322,11 @@ def _validate_traitors(name: str, traitors: Traitors, peers: int) -> None:
         raise ScenarioError(f"{name} is of no peers")
     for number in traitors.peers:
         _expect_range(f"{name} peers", number, 0, peers - 1)
+    if traitors.parameters:
+        try:
+            validate_parameters(traitors.behaviour, traitors.parameters)
+        except ValueError as error:
+            raise ScenarioError(f"{name}: {error}") from None
 
 
 def _validate_fault(name: str, fault: Fault, peers: int) -> None:

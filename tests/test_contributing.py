@@ -76,6 +76,8 @@ def test_who_reads_a_chain_names_the_file_of_its_method(folder: Path) -> None:
     for command in ("verify", "knowledge"):
         read = run("explorer", command, "run", "--method", "apart/fedmedian.py:FedMedian")
         assert read.returncode == 0, read.stderr
+    exported = run("model", "export", "run", "--aggregate", "--out", "m", "--method", "apart/fedmedian.py:FedMedian")
+    assert exported.returncode == 0, exported.stderr
     looks = "import fedchain; chain = fedchain.open_chain('run', methods=['apart/fedmedian.py:FedMedian']); "
     done = subprocess.run(
         [sys.executable, "-c", f"{looks} print(chain.verify().is_valid)"],

@@ -224,6 +224,9 @@ def _call(function: Callable[..., Any], offered: Mapping[str, int]) -> Any:
 
 
 def _expect_three(made: Any) -> tuple[Any, Any, Any]:
+    if inspect.iscoroutine(made):
+        made.close()
+        raise ConfigurationError("(model, train set, test set) must be returned, not a coroutine: leave out async")
     if not isinstance(made, tuple) or len(made) != 3:
         found = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
         raise ConfigurationError(f"(model, train set, test set) must be returned, not {found}")

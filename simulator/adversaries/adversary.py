@@ -37,28 +37,31 @@ class Coalition:
     """Numbers of the peers that follow the protocol."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A number that can be set of a behaviour."""
+
+    default: float
+    low: float
+    high: float
+    """The most that it may be."""
+
+
 class Adversary:
     """Follows the protocol, but for what a subclass overrides.
 
     Args:
         coalition: what it shares with the others.
         draw: its randomness.
-        parameters: some of ``PARAMETERS``, otherwise.
-
-    Raises:
-        ValueError: the behaviour has no such parameter.
+        parameters: values of some of ``PARAMETERS``, within their bounds.
     """
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {}
-    """What can be set, and its default."""
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {}
+    """What can be set."""
 
     def __init__(self, coalition: Coalition, draw: random.Random, parameters: Mapping[str, float]) -> None:
-        for name in parameters:
-            if name not in self.PARAMETERS:
-                known = ", ".join(self.PARAMETERS) or "none"
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; known are: {known}")
         self.coalition, self.draw = coalition, draw
-        self.parameters = {**self.PARAMETERS, **parameters}
+        self.parameters = {name: parameters.get(name, item.default) for name, item in self.PARAMETERS.items()}
         self._peer: SimulatedPeer | None = None
 
     # what a behaviour may override

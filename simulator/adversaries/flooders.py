@@ -25,7 +25,7 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.effects import Effect, Send
 from fedchain.node.core.events import Event, MessageReceived
-from fedchain.simulator.adversaries.adversary import Adversary
+from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 from fedchain.simulator.engine.peer import SimulatedPeer
 
 REMEMBERED = 2_000
@@ -35,7 +35,7 @@ REMEMBERED = 2_000
 class JunkFlooder(Adversary):
     """Sends votes and posts that nobody signed, chunks that nobody asked for, statuses that are not true, questions."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"per_s": 20}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(20, 0, 10_000)}
 
     def act(self) -> None:
         """So many to everybody."""
@@ -68,7 +68,7 @@ class JunkFlooder(Adversary):
 class ReplayFlooder(Adversary):
     """Sends what it has heard again, to everybody, as much as the budget of a neighbour allows."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"per_s": 50}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(50, 0, 10_000)}
 
     def listen(self, event: Event) -> Sequence[Event]:
         """Remember what comes."""
@@ -94,7 +94,11 @@ class CatchUpHog(Adversary):
     The forged ones stand at the height that was claimed, and only the coalition has signed them.
     """
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"ahead": 1_000, "per_s": 1, "forged": 8}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {
+        "ahead": Parameter(1_000, 1, 2**40),
+        "per_s": Parameter(1, 0, 10_000),
+        "forged": Parameter(8, 0, 1_000),
+    }
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Every status is a claim."""

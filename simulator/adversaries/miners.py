@@ -17,7 +17,7 @@ from fedchain.node.core.block_import import recompute_job
 from fedchain.node.core.effects import Effect, Mine, Publish, Send
 from fedchain.node.core.events import Event, MessageReceived
 from fedchain.node.core.jobs import Knowledge
-from fedchain.simulator.adversaries.adversary import Adversary
+from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 
 class EagerMiner(Adversary):
@@ -75,7 +75,7 @@ class Censor(EagerMiner):
     Its block then counts as many posts as the others hold, with its own in place of a victim's.
     """
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"victims": 1}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"victims": Parameter(1, 0, 2**20)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Its own post is a secret, and it does not vote for blocks of others."""
@@ -144,7 +144,7 @@ class FalseAggregator(EagerMiner):
 class SiblingMiner(Adversary):
     """Makes many blocks for the open height, and for the last ones that are closed, as if its hashes cost nothing."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"per_s": 4}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(4, 0, 10_000)}
 
     def act(self) -> None:
         """Blocks over all posts that it holds; those of closed heights are those blocks mined again."""
@@ -172,7 +172,7 @@ class SiblingMiner(Adversary):
 class DifficultyLiar(Adversary):
     """Says that mining took as long as it likes, and mines against the easiest target."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"mining_s": 1e6}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"mining_s": Parameter(1e6, 0, 1e9)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Its precommits carry the lie, its headers the wrong bits."""

@@ -26,7 +26,7 @@ from fedchain.learning.payload.codec import decode, encode, settle
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.data_source import DataSource, Share
 from fedchain.node.core.events import Contributed, Event
-from fedchain.simulator.adversaries.adversary import Adversary
+from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 WAIT_S = 1.0
 """Virtual seconds after its own training for which an attacker waits for others' posts; a phase waits longer."""
@@ -87,7 +87,7 @@ class Poisoner(Adversary):
 class SignFlipper(Poisoner):
     """Posts its own change times minus `scale`."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"scale": 1.0}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"scale": Parameter(1.0, -1e30, 1e30)}
 
     def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
         """-s u."""
@@ -105,7 +105,7 @@ class CountInflater(SignFlipper):
 class NoisePoster(Poisoner):
     """Posts Gaussian noise of the given standard deviation."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"deviation": 1.0}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"deviation": Parameter(1.0, 0, 1e30)}
 
     def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
         """N(0, sigma^2)."""
@@ -116,7 +116,7 @@ class NoisePoster(Poisoner):
 class LittleIsEnough(Poisoner):
     """Posts the honest mean, moved by `deviations` of their standard deviation: near enough to pass for honest."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"deviations": 1.5}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"deviations": Parameter(1.5, -1e6, 1e6)}
 
     def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
         """mu - z sigma, coordinate by coordinate."""
@@ -131,7 +131,7 @@ class LittleIsEnough(Poisoner):
 class InnerProductManipulator(Poisoner):
     """Posts the honest mean times minus `factor`: the mean of all then points the wrong way, or hardly forward."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"factor": 0.5}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"factor": Parameter(0.5, -1e6, 1e6)}
 
     def lie(self, own: Vectors, others: Sequence[Vectors]) -> Vectors:
         """-epsilon mu."""

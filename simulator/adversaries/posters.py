@@ -12,7 +12,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.network.messages import Chunk, EvidenceMessage, GetContent, PostMessage
 from fedchain.node.core.effects import Effect, Publish, Send
 from fedchain.node.core.events import Contributed, Event, MessageReceived
-from fedchain.simulator.adversaries.adversary import Adversary
+from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 TRIES = 200
 """How often a byte is changed before a payload is left as it is."""
@@ -58,7 +58,7 @@ class PostEquivocator(Adversary):
 class PoisonPoster(Adversary):
     """Posts numbers of the given magnitude in place of what it learned."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"magnitude": 1e20}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"magnitude": Parameter(1e20, 0, 1e38)}
 
     def listen(self, event: Event) -> Sequence[Event]:
         """Its node is not asked: it would refuse to post that."""
@@ -113,7 +113,7 @@ class PayloadWithholder(Adversary):
 class SlowProvider(Adversary):
     """Promises a payload, and takes its time over every part of any content that it is asked for."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"delay_s": 1.85}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"delay_s": Parameter(1.85, 0, 3_600)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Parts leave late; the post goes out without its payload."""

@@ -51,5 +51,16 @@ def find_behaviour(name: str) -> "type[Adversary]":
 def build_adversary(
     name: str, coalition: "Coalition", draw: random.Random, parameters: Mapping[str, float]
 ) -> "Adversary":
-    """An adversary of a known behaviour. Raises ValueError for a parameter that it does not have."""
+    """An adversary of a known behaviour, with parameters that are its own."""
     return find_behaviour(name)(coalition, draw, parameters)
+
+
+def validate_parameters(name: str, parameters: Mapping[str, float]) -> None:
+    """Raise ValueError for parameters that a known behaviour does not have, or cannot take."""
+    known = find_behaviour(name).PARAMETERS
+    for parameter, value in parameters.items():
+        if parameter not in known:
+            raise ValueError(f"{name} has no parameter {parameter!r}; known are: {', '.join(known) or 'none'}")
+        low, high = known[parameter].low, known[parameter].high
+        if not low <= value <= high:
+            raise ValueError(f"{parameter} of {name} is {value}, it must be between {low:g} and {high:g}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from fedchain.node.core.effects import Blame, Effect, Publish, Send
-from fedchain.simulator.adversaries.adversary import Adversary
+from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 
 class Silent(Adversary):
@@ -18,7 +18,7 @@ class Silent(Adversary):
 class CrashLoop(Adversary):
     """Crashes every few seconds and comes back at once, from what it had stored."""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"up_s": 3.0}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"up_s": Parameter(3.0, 1, 1e9)}
 
     def act(self) -> None:
         """Crash at some ticks."""

@@ -9,7 +9,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import EvidenceMessage, VoteMessage
 from fedchain.node.core.effects import Effect, Publish
 from fedchain.node.core.events import Event, MessageReceived
-from fedchain.simulator.adversaries.adversary import Adversary
+from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 
 class DoubleVoter(Adversary):
@@ -129,7 +129,7 @@ class StaleLockVoter(Adversary):
 class ClockLiar(Adversary):
     """Shows a clock in its precommits that is off by an hour. (Backdater, postdater)"""
 
-    PARAMETERS: ClassVar[Mapping[str, float]] = {"offset_s": -3600.0}
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"offset_s": Parameter(-3600.0, -1e9, 1e9)}
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """The same vote with another clock."""

@@ -306,10 +306,7 @@ class Simulation:
         for row in self._scenario.adversaries:
             for number in row.peers:
                 draw = random.Random(derive(self._scenario.seed, "adversary", number))
-                try:
-                    built[number] = build_adversary(row.behaviour, coalition, draw, row.parameters)
-                except ValueError as error:
-                    raise ScenarioError(str(error)) from None
+                built[number] = build_adversary(row.behaviour, coalition, draw, row.parameters)
         return built
 
     def keep_chain(self, store: Storage) -> None:

@@ -29,6 +29,7 @@ from fedchain.simulator.reproduction.table import (
 from fedchain.simulator.reproduction.timing import run_timing
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.terminal import Console
+from fedchain.wording import counted
 
 
 def reproduce(
@@ -57,7 +58,7 @@ def reproduce(
     results.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
     console = Console()
-    console.print(f"{experiment.title}\n{len(runs)} runs, {len(runs) - len(missing)} of them done already")
+    console.print(f"{experiment.title}\n{counted(len(runs), 'run')}, {len(runs) - len(missing)} of them done already")
     lacking = find_lacking([run.scenario for run in missing])
     usable = [run for run in missing if run.scenario.dataset not in lacking]
     if len(usable) < len(missing) == len(runs) and not usable:

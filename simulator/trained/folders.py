@@ -32,7 +32,7 @@ from fedchain.node.layout import (
     node_folders,
     read_metrics,
 )
-from fedchain.node.task import learning_from_genesis
+from fedchain.node.task import learning_from_genesis, use_method_file
 from fedchain.node.workers.frames import PipeBroken
 from fedchain.node.workers.training_file import read_training
 from fedchain.simulator.run import load_learner, model_path
@@ -148,9 +148,10 @@ class ModelFolder(ABC):
 class RunFolderModels(ModelFolder):
     """The folder of a simulated run."""
 
-    def __init__(self, folder: Path, data_dir: str, task: str) -> None:
+    def __init__(self, folder: Path, data_dir: str, task: str, method: str) -> None:
         super().__init__(folder, folder / CHAIN_FOLDER, data_dir, task)
-        overrides = {name: value for name, value in (("data_dir", data_dir), ("task", task)) if value}
+        given = {"data_dir": data_dir, "task": task, "method": method}
+        overrides = {name: value for name, value in given.items() if value}
         self._models = folder / MODELS_FOLDER
         self._scenario: Scenario = load_scenario(folder / SCENARIO_FILE, overrides)
 
@@ -262,22 +263,26 @@ class NodeModels(ModelFolder):
         return f"{self.folder} holds the local model of member {held}; member {member}'s is on its own machine"
 
 
-def open_models(folder: Path, data_dir: str = "", task: str = "") -> ModelFolder:
+def open_models(folder: Path, data_dir: str = "", task: str = "", method: str = "") -> ModelFolder:
     """Find out what kind of folder it is.
 
     Args:
         folder: of a simulated run, a node, or a test network.
         data_dir: folder of the data set; empty: the run's own, or the environment's.
         task: the function that loads own data, as module:function.
+        method: the file of the learning method, as FILE.py:Class, where Python does not find it by itself.
 
     Raises:
         NotFound: it is none of these.
         ChainError: its chain cannot be read.
+        ConfigurationError: the method's file cannot be used.
     """
     if not folder.is_dir():
         raise NotFound(f"{folder} is not a folder")
+    if method:
+        use_method_file(method)
     if (folder / SCENARIO_FILE).exists():
-        return RunFolderModels(folder, data_dir, task)
+        return RunFolderModels(folder, data_dir, task, method)
     if (folder / GENESIS_FILE).exists() and (nodes := node_folders(folder)):
         return NodeModels(folder, nodes, data_dir, task)
     if (folder / CHAIN_FOLDER).is_dir():

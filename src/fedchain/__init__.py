@@ -3,6 +3,7 @@
 What ``import fedchain`` offers is imported when it is first used; docs/python.md shows each of it at work:
 
 * ``simulate``, ``simulate_async``: run a federation on this machine; the result is a ``Run``
+* ``open_run``: open the folder of a finished run
 * ``open_chain``: look into a stored chain; the result is a ``Chain``
 * ``Scenario``: all that can be set of a simulation
 * ``Method``, ``Phase``, ``Client``, ``Round``: what a learning method of one's own is made of
@@ -31,6 +32,7 @@ _PLACES = {
     "Run": "fedchain.runs",
     "Scenario": "fedchain.simulator.scenario",
     "open_chain": "fedchain.chains",
+    "open_run": "fedchain.runs",
     "simulate": "fedchain.runs",
     "simulate_async": "fedchain.runs",
     "testing": "",

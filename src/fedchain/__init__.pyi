@@ -6,6 +6,7 @@ from fedchain.learning.method import Phase as Phase
 from fedchain.learning.round import Round as Round
 from fedchain.runs import RoundRecord as RoundRecord
 from fedchain.runs import Run as Run
+from fedchain.runs import open_run as open_run
 from fedchain.runs import simulate as simulate
 from fedchain.runs import simulate_async as simulate_async
 from fedchain.simulator.scenario import Scenario as Scenario

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from types import NoneType
+from typing import TYPE_CHECKING, Any, SupportsIndex, get_args
 
 import torch
 from torch import nn
@@ -39,14 +40,22 @@ from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
 from fedchain.node.layout import CHAIN_FOLDER, MODELS_FOLDER
 from fedchain.node.tables import read_toml
+from fedchain.node.task import learning_from_genesis
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.engine.simulation import Outcome
-from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resume import identity, require_interrupted, require_new
+from fedchain.simulator.report import RunFolder, result_of
+from fedchain.simulator.resume import (
+    holds_finished,
+    identity,
+    read_finished,
+    require_interrupted,
+    require_new,
+    require_same,
+)
 from fedchain.simulator.run import STARTING, load_learner, model_path, run_in_folder
 from fedchain.simulator.run import simulate as run_simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 from fedchain.simulator.tracking import validate_tracker
+from fedchain.wording import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -80,7 +89,8 @@ class Run:
         scenario: Scenario,
         config: LearningConfig,
         task: TaskFunction | None,
-        outcome: Outcome,
+        rows: Sequence[RoundMetrics],
+        result: Mapping[str, Any],
         folder: Path,
         owner: "tempfile.TemporaryDirectory[str] | None",
     ) -> None:
@@ -88,21 +98,22 @@ class Run:
         """What was run."""
         self.folder = folder
         """The run's folder: the chain, and the final models; a temporary one goes when the run is forgotten."""
-        self.rounds: Sequence[RoundRecord] = tuple(map(RoundRecord, outcome.rows))
+        self.rounds: Sequence[RoundRecord] = tuple(map(RoundRecord, rows))
         """What was measured, round by round."""
-        self.tip = outcome.tip
+        self.tip: str = result["tip"]
         """Hash of the last block, in hexadecimal."""
-        self.knowledge_root = outcome.knowledge_root
+        self.knowledge_root: str = result["knowledge_root"]
         """Hash of the final knowledge, in hexadecimal."""
-        self.trace_hash = outcome.trace_hash
+        self.trace_hash: str = result["trace_hash"]
         """Hash over all that happened, in order: the same scenario has the same, on any machine."""
-        self.violations: Sequence[str] = tuple(outcome.violations)
+        self.violations: Sequence[str] = tuple(result["violations"])
         """What did not hold of what the protocol promises; empty when all is well."""
-        self._config, self._task, self._outcome, self._owner = config, task, outcome, owner
+        self._config, self._task, self._owner = config, task, owner
 
     def __repr__(self) -> str:
         scenario = self.scenario
-        what = f"{scenario.method} on {scenario.dataset}, {scenario.peers} peers × {len(self.rounds)} rounds"
+        size = f"{counted(scenario.peers, 'peer')} × {counted(len(self.rounds), 'round')}"
+        what = f"{scenario.method} on {scenario.dataset}, {size}"
         accuracy = next((row.taa for row in reversed(self.rounds) if row.taa is not None), None)
         measured = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
         return f"<Run of {what}, seed {scenario.seed}{measured}>"
@@ -113,7 +124,10 @@ class Run:
             import pandas
         except ImportError:
             raise ImportError("to_pandas needs pandas: pip install 'fedchain[pandas]'") from None
-        return pandas.DataFrame([asdict(row) for row in self.rounds]).set_index("round")
+        table = pandas.DataFrame([asdict(row) for row in self.rounds]).set_index("round")
+        # What was not measured is None, of which pandas would make columns that nothing can be calculated with.
+        optional = [item.name for item in fields(RoundMetrics) if NoneType in get_args(item.type)]
+        return table.astype(dict.fromkeys(optional, float))
 
     @cached_property
     def chain(self) -> Chain:
@@ -123,7 +137,7 @@ class Run:
     @cached_property
     def knowledge(self) -> Tensors:
         """What the federation knows in the end, as numpy arrays by name; {} if it knows nothing."""
-        return self.chain.rules.read_knowledge(self._outcome.knowledge) or {}
+        return self.chain.tensors()
 
     def state(self, member: int | None = None) -> ModelState:
         """The parameters and buffers of :meth:`model`, as tensors by the names that the module gives them."""
@@ -153,6 +167,25 @@ class Run:
             module = build_model(config.model_of(who), 0, **config.dataset_info.model_shape)
         module.load_state_dict(state, strict=True)
         return module.eval()
+
+
+def open_run(folder: str | os.PathLike[str], *, task: TaskFunction | None = None) -> Run:
+    """A finished run, from its folder: what :func:`simulate` returned.
+
+    Args:
+        folder: the run's, of ``simulate(out=…)`` or of ``fedchain simulate``.
+        task: the function for own data, where the scenario in the folder cannot name it.
+
+    Raises:
+        ScenarioError: it holds no finished run, or one that cannot be read.
+        ChainError: its chain cannot be read.
+    """
+    use_current_folder()
+    path = Path(folder)
+    scenario, rows, result = read_finished(path)
+    with Chain(path) as chain:
+        config = learning_from_genesis(chain.genesis, scenario.data_dir, scenario.task)
+    return Run(scenario, config, task, rows, result, path, None)
 
 
 def simulate(
@@ -186,7 +219,8 @@ def simulate(
         out: run folder to create, with pictures and all. Default: a temporary one, which goes with the run.
         keep_models: whether every member's final model is kept, for :meth:`Run.model`.
         track: trackers beside ``out``: ``"tensorboard"`` or ``"mlflow"``, ``"tensorboard=FOLDER"`` or ``"mlflow=URI"``.
-        resume: whether the run in ``out`` goes on if it was interrupted; if there is none, it begins.
+        resume: whether the run in ``out`` goes on if it was interrupted, and is opened if it was finished; if there is
+            none, it begins.
         settings: any other field of ``Scenario``, such as ``hyperparameters={"local_steps": 5}``.
 
     Raises:
@@ -240,6 +274,11 @@ class _Order:
     track: Sequence[str]
     resume: bool
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.resume and self.out is not None and holds_finished(self.out)
+
     @classmethod
     def of(
         cls,
@@ -247,6 +286,8 @@ class _Order:
         task: TaskFunction | str | None,
         given: Mapping[str, Any],
         out: str | os.PathLike[str] | None,
+        *,
+        track: Sequence[str],
         **others: Any,
     ) -> "_Order":
         """Put together what was asked for, and check it."""
@@ -269,7 +310,9 @@ class _Order:
         _validate_names(values)
         chosen = scenario_from_dict(values)
         chosen.validate(function)
-        order = cls(scenario=chosen, function=function, out=None if out is None else Path(out), **others)
+        trackers = (track,) if isinstance(track, str) else track
+        place = None if out is None else Path(out)
+        order = cls(scenario=chosen, function=function, out=place, track=trackers, **others)
         order._validate_folder()
         return order
 
@@ -280,18 +323,28 @@ class _Order:
         if self.out is None:
             if self.resume or self.track:
                 raise ScenarioError(f"{'resume' if self.resume else 'track'} needs the run's folder: name it with out")
+        elif self.is_finished:
+            require_same(self.out, self.scenario)
         elif self.resume and self.out.exists():
             require_interrupted(self.out, self.scenario)
         else:
             require_new(self.out)
 
-    def load(self) -> Learner:
-        """Read the data and import what is needed, while no other run forks its processes."""
+    def load(self) -> Learner | None:
+        """Read the data and import what is needed, while no other run forks its processes; None: nothing is needed."""
+        if self.is_finished:
+            return None
         with STARTING:
             return load_learner(self.scenario, self.function)
 
-    def run(self, learner: Learner, told: Callable[["RoundRecord"], None], stop: threading.Event) -> Run:
-        """Simulate."""
+    def run(self, learner: Learner | None, told: Callable[["RoundRecord"], None], stop: threading.Event) -> Run:
+        """Simulate, or open what was simulated."""
+        if learner is None:
+            assert self.out is not None, "only what is in a folder is finished"
+            finished = open_run(self.out, task=self.function)
+            for row in finished.rounds:
+                told(row)
+            return finished
 
         def on_round(row: RoundMetrics) -> None:
             told(RoundRecord(row))
@@ -304,7 +357,7 @@ class _Order:
             outcome = run_in_folder(
                 scenario, learner, folder, record, on_round, keep_models=self.keep_models, track=self.track, stop=stop
             )
-            return Run(scenario, learner.config, function, outcome, self.out, None)
+            return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), self.out, None)
         owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
         place = Path(owner.name)
         models = place / MODELS_FOLDER if self.keep_models else None
@@ -313,7 +366,7 @@ class _Order:
         except BaseException:
             owner.cleanup()
             raise
-        return Run(scenario, learner.config, function, outcome, place, owner)
+        return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), place, owner)
 
 
 def _values_of(scenario: Scenario | str | os.PathLike[str] | None) -> dict[str, Any]:

@@ -271,6 +271,13 @@ def test_a_data_folder_that_another_process_writes(here: Path) -> None:
         assert "another process" in start()
 
 
+def test_a_repair_takes_the_folder_that_an_error_names_and_the_node_s(here: Path) -> None:
+    genesis = Genesis.decode((here / "genesis").read_bytes())
+    Store.create(here / "data" / CHAIN_FOLDER, genesis).close()
+    said = {done("node", "repair", folder) for folder in (here / "data", here / "data" / CHAIN_FOLDER)}
+    assert len(said) == 1
+
+
 def test_a_data_folder_that_cannot_be_made(here: Path) -> None:
     (here / "data").write_text("a file", encoding="utf-8")
     assert "data" in start()

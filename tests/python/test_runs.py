@@ -65,6 +65,9 @@ def test_rounds_are_records_that_nobody_changes(run: fedchain.Run) -> None:
     table = run.to_pandas()
     assert table.index.tolist() == [1, 2]
     assert table["taa"].tolist() == [row.taa for row in run.rounds]
+    assert table["epsilon"].isna().all()
+    assert table.mean()["taa"] == pytest.approx(np.mean([row.taa for row in run.rounds])), "no column is of objects"
+    assert {str(kind) for kind in table.dtypes} == {"float64", "int64"}
     assert "dfpl on own, 3 peers × 2 rounds, seed 0, accuracy " in repr(run)
 
 
@@ -139,8 +142,34 @@ def test_an_interrupted_run_goes_on_with_its_models_and_names_its_task(run: fedc
     again = fedchain.simulate(**given, on_round=lambda row: heard.append(row.round), keep_models=False)
     assert (again.trace_hash, again.tip, again.rounds, heard) == (run.trace_hash, run.tip, run.rounds, [1, 2])
     assert all(torch.equal(value, run.state(1)[name]) for name, value in again.state(1).items())
-    with pytest.raises(ScenarioError, match="holds a finished run"):
-        fedchain.simulate(**given)
+
+
+def test_a_finished_run_is_opened_again_with_all_that_it_was(run: fedchain.Run, tmp_path: Path) -> None:
+    heard = list[int]()
+    given: dict[str, Any] = {"task": load, "rounds": 2, "out": tmp_path / "run", "resume": True, **QUICK}
+    with pytest.raises(ScenarioError, match="run holds no finished run"):
+        fedchain.open_run(tmp_path / "run")
+    fedchain.simulate(**given, track="tensorboard")
+    written = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    for again in (
+        fedchain.simulate(**given, on_round=lambda row: heard.append(row.round)),
+        fedchain.open_run(given["out"]),
+    ):
+        assert (again.trace_hash, again.tip, again.rounds, heard) == (run.trace_hash, run.tip, run.rounds, [1, 2])
+        assert repr(again) == repr(run)
+        assert {name: array.tolist() for name, array in again.knowledge.items()} == {
+            name: array.tolist() for name, array in run.knowledge.items()
+        }
+        assert all(torch.equal(value, run.state(1)[name]) for name, value in again.state(1).items())
+        assert type(again.model(1)) is Bag
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == written
+    with pytest.raises(ScenarioError, match="holds another scenario: its seed is 0, not 1"):
+        fedchain.simulate(**given, seed=1)
+    with pytest.raises(ScenarioError, match="run exists already"):
+        fedchain.simulate(**(given | {"resume": False}))
+    (tmp_path / "run" / "result.json").write_text("{}")
+    with pytest.raises(ScenarioError, match=r"result.json has no knowledge_root$"):
+        fedchain.open_run(tmp_path / "run")
 
 
 OWN_METHOD = """

@@ -105,6 +105,13 @@ def test_lines_that_coincide_show_each_other(figures: list[Any]) -> None:
         assert below.get_linestyle() != above.get_linestyle()
 
 
+def test_a_timeline_says_what_it_leaves_out(figures: list[Any]) -> None:
+    draw_timeline({(0, number): Span() for number in range(1, 21)}, "a title", Path("timeline.png"))
+    draw_timeline({(peer, 21): Span() for peer in range(41)}, "a title", Path("timeline.png"))
+    titles = [figure.get_suptitle() for figure in figures]
+    assert titles == ["a title", "a title\n(rounds 1 to 20 of 21, peers 0 to 39 of 41)"]
+
+
 def test_the_timeline_has_round_numbers_and_marks_who_mined(figures: list[Any]) -> None:
     timeline = dict(TIMELINE)
     timeline[1, 2] = replace(timeline[1, 2], sealed=14.1)

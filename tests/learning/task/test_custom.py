@@ -350,12 +350,17 @@ def stops() -> Any:
     raise SystemExit("not\ntoday")
 
 
+async def later() -> None:
+    """What nobody awaits."""
+
+
 GOOD = points(9)
 WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "raises": (lambda: 1 // 0, "it raised ZeroDivisionError: integer division or modulo by zero (" + __file__),
     "exits": (stops, "it raised SystemExit: not today ("),
     "wants more": (lambda path: path, "missing 1 required positional argument: 'path'"),
     "nothing": (lambda: None, "(model, train set, test set) must be returned, not NoneType"),
+    "a coroutine": (later, "(model, train set, test set) must be returned, not a coroutine: leave out async"),
     "two": (returns((Net, GOOD)), "must be returned, not a tuple of 2"),
     "no model": (returns(("Net", GOOD, GOOD)), "the model must be a torch Module, or what builds one, not str"),
     "builds no model": (returns((dict, GOOD, GOOD)), "the model must be a torch Module, or what builds one, not dict"),
