@@ -185,6 +185,17 @@ class Chain:
         for holder in self.holders:
             holder.ask()
 
+    @property
+    def written(self) -> object:
+        """Something else once a node has written into its folder, as of the last look."""
+        return tuple(holder.version for holder in self.holders)
+
+    @property
+    def has_candidate(self) -> bool:
+        """Whether a node told of a block that may become the next final one."""
+        told = [holder.status for holder in self.holders if holder.status is not None]
+        return any((status.get("open") or {}).get("candidates") for status in told)
+
     def look(self) -> str:
         """Look at all folders; a text that is another one once a page would be."""
         with self.lock:

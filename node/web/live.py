@@ -15,7 +15,13 @@ LOOK_EVERY_S = 0.15
 """How often the folders are looked at: whether something was written, which reads nothing."""
 
 ASK_EVERY_S = 1.0
-"""How often running nodes are asked."""
+"""How often running nodes are asked where nothing happens."""
+
+ASK_SOON_S = 0.2
+"""How often they are asked at most: when they wrote something, and while there is a candidate to vote for."""
+
+ASKED_AT_ONCE = 8
+"""Chains whose nodes are asked at the same time: each takes a thread for as long as a node hangs."""
 
 
 class Live:
@@ -30,6 +36,8 @@ class Live:
         self._work = work
         self._chains = tuple(chains)
         self._versions = {chain.key: _first_look(chain) for chain in chains}
+        self._written = {chain.key: chain.written for chain in chains}
+        self._news = {chain.key: anyio.Event() for chain in chains}
         self._changed = anyio.Event()
         self.is_closed = False
         """Whether the explorer ends: streams end then."""
@@ -37,7 +45,9 @@ class Live:
     async def run(self) -> None:
         """Look and ask until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._ask)
+            askers = anyio.CapacityLimiter(ASKED_AT_ONCE)
+            for chain in self._chains:
+                tasks.start_soon(self._ask, chain, askers)
             await self._look()
 
     async def _look(self) -> None:
@@ -48,15 +58,24 @@ class Live:
                 if key in unread and await anyio.to_thread.run_sync(_read_on, chain):
                     unread.discard(key)
                 self.note(key, await anyio.to_thread.run_sync(chain.look))
+                if chain.written != self._written[key]:
+                    self._written[key] = chain.written
+                    self._news[key].set()
             is_busy = await anyio.to_thread.run_sync(self._work)
             await anyio.sleep(0.01 if unread or is_busy else LOOK_EVERY_S)
 
-    async def _ask(self) -> None:
-        """Ask the nodes: apart from looking, since one that hangs would keep new blocks off the pages."""
+    async def _ask(self, chain: Chain, askers: anyio.CapacityLimiter) -> None:
+        """Ask a chain's nodes: apart from looking, since one that hangs would keep new blocks off the pages.
+
+        What they wrote is a new block, or a post or a candidate of their own: then they have more to say.
+        """
         while True:
-            for chain in self._chains:
-                await anyio.to_thread.run_sync(chain.ask, abandon_on_cancel=True)
-            await anyio.sleep(ASK_EVERY_S)
+            news = self._news[chain.key] = anyio.Event()
+            await anyio.to_thread.run_sync(chain.ask, abandon_on_cancel=True, limiter=askers)
+            await anyio.sleep(ASK_SOON_S)
+            if not chain.has_candidate:
+                with anyio.move_on_after(ASK_EVERY_S - ASK_SOON_S):
+                    await news.wait()
 
     async def wait(self, chain: Chain, version: str, timeout_s: float) -> bool:
         """Wait until the chain has another version than ``version``; False if none came in time."""

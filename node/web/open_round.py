@@ -12,7 +12,9 @@ from fedchain.chain.explorer.block_views import phase_name
 from fedchain.chain.state import State, expected_contributors, posts_required, votes_required
 from fedchain.chain.vote import NIL
 from fedchain.crypto.address import address
+from fedchain.node.core.deadlines import deadline_ms
 from fedchain.node.web.chains import Chain, Reading
+from fedchain.node.web.reasons import reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Contribution:
     """Whether it is waited for: who missed a phase must be on time in two phases running first."""
     payload_size: int | None
     """Bytes of its payload; None where it has not posted."""
+    why: str
+    """Why it has not posted or is not waited for, as far as it is known; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,9 @@ class OpenRound:
     """Posts that came."""
     posts_required: int
     """Without so many the phase is not closed."""
+    deadline_ms: int | None
+    """How long expected posts are waited for, in milliseconds since the head moved; longer where the required posts are
+    not in by then. None once the last round is closed."""
     attempt: int
     """Attempt to agree on a block, from 0."""
     votes_required: int
@@ -113,10 +120,19 @@ def open_round(chain: Chain, reading: Reading) -> OpenRound:
     for block in reading.explorer.candidates():
         sizes |= {address(post.sender): post.payload_size for post in block.transactions}
     finished = state.finished
-    expected = {address(member) for member in expected_contributors(state)}
-    members = [] if finished else [address(item) for item in genesis.members if item in state.contributors]
+    expected = expected_contributors(state)
+    members = [] if finished else [item for item in genesis.members if item in state.contributors]
+    absent = [member for member in members if address(member) not in sizes]
+    why = reasons(chain, reading, absent, expected)
     contributors = tuple(
-        Contribution(member, member in sizes, member in expected, sizes.get(member)) for member in members
+        Contribution(
+            member=address(member),
+            posted=address(member) in sizes,
+            expected=member in expected,
+            payload_size=sizes.get(address(member)),
+            why=why.get(member, ""),
+        )
+        for member in members
     )
     return OpenRound(
         round=genesis.rounds if finished else state.round,
@@ -124,6 +140,7 @@ def open_round(chain: Chain, reading: Reading) -> OpenRound:
         contributors=contributors,
         posts=sum(item.posted for item in contributors),
         posts_required=0 if finished else posts_required(genesis, state),
+        deadline_ms=None if finished else deadline_ms(genesis, state),
         attempt=max((status.get("attempt", 0) for status in told), default=0),
         votes_required=votes_required(genesis, state.electors),
         nil_votes=len({voter for votes in _votes(opened, "prevote") for voter, item in votes.items() if _is_nil(item)}),

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -50,6 +51,43 @@ def test_a_node_that_hangs_keeps_no_block_off_the_pages(tmp_path: Path, monkeypa
     finally:
         is_released.set()
         found.close()
+
+
+def test_nodes_are_asked_when_they_wrote_and_while_there_is_a_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend()
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())
+    live, asked = Live([found], lambda: False), threading.Semaphore(0)
+    told: dict[str, Any] = {"open": {"candidates": []}}
+    monkeypatch.setattr("fedchain.node.web.live.ASK_EVERY_S", 10 * PATIENCE_S)
+
+    def ask(holder: Holder) -> None:
+        holder.status = told
+        asked.release()
+
+    monkeypatch.setattr(Holder, "ask", ask)
+
+    async def is_asked() -> bool:
+        return await anyio.to_thread.run_sync(asked.acquire, True, PATIENCE_S)
+
+    async def watch() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(live.run)
+            assert await is_asked()
+            for _ in range(2):
+                append(tmp_path / "run", chain, chain.extend())
+                assert await is_asked()
+            told["open"]["candidates"] = [{"hash": "ab" * 32}]
+            append(tmp_path / "run", chain, chain.extend())
+            assert [await is_asked() for _ in range(3)] == [True] * 3
+            tasks.cancel_scope.cancel()
+
+    anyio.run(watch)
+    found.close()
 
 
 def test_what_pages_left_to_be_done_is_done_at_once(tmp_path: Path) -> None:
