@@ -86,21 +86,28 @@ def timed(
 
 
 def told(measured: Measured | None) -> tuple[int, int] | None:
-    """Training and voting of a simulated run's round, in milliseconds; None where it was not measured."""
-    if measured is None or not {"training_s", "voting_s"} <= measured.values.keys():
+    """Training and voting of a simulated run's round, in milliseconds; None where it was not measured.
+
+    No vote takes no time: 0 stands for a round whose end none of the measured peers saw.
+    """
+    if measured is None or "training_s" not in measured.values or not measured.values.get("voting_s"):
         return None
     return round(1000 * measured.values["training_s"]), round(1000 * measured.values["voting_s"])
 
 
 def watched(line: Line, seen: Sequence[SeenBlock]) -> tuple[int, int] | None:
     """The same of a block that nodes saw come about: the longest training, and the time from when the block first came
-    to one of them until it was final there; None where nobody saw it."""
+    to one of them until it was final there; None where nobody saw it.
+
+    Where an attempt failed, the first candidate of all began the vote.
+    """
     name = line.hash.hex()
-    came = [(block, item) for block in seen if block.hash == name for item in block.candidates if item.hash == name]
+    came = [block for block in seen if block.hash == name and any(item.hash == name for item in block.candidates)]
     if not came:
         return None
-    trained = [block.trained_ms or 0 for block, _ in came]
-    return max(trained), max(block.final_ms - item.after_ms for block, item in came)
+    began = [min(item.after_ms for item in block.candidates if line.attempt or item.hash == name) for block in came]
+    voted = [block.final_ms - began_ms for block, began_ms in zip(came, began, strict=True)]
+    return max(block.trained_ms or 0 for block in came), max(voted)
 
 
 def split(

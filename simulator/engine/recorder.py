@@ -59,6 +59,7 @@ class Recorder:
                     for record in records:
                         if isinstance(record, Candidate):
                             self._candidates.setdefault(record.block.header.height, set()).add(record.block.hash)
+                            self._sealed_s.setdefault(record.block.hash, now_s)  # a traitor's: when it is first known
                 case _:
                     pass
 
@@ -98,13 +99,19 @@ class Recorder:
         local = [span for number, span in of_round.items() if number < clients]
         trained = [s.trained - s.started for s in local if s.trained is not None and s.started is not None]
         row.training_s = sum(trained) / len(trained) if trained else 0.0
-        sealed_s = self._sealed_s.get(decided[-1][0].hash) if decided else None
+        began_s = self._voting_began_s(*decided[-1]) if decided else None
         waited = [
-            max(0.0, span.closed - sealed_s)
+            max(0.0, span.closed - began_s)
             for span in spans
-            if sealed_s is not None and span.closed is not None and span.up_since <= sealed_s
+            if began_s is not None and span.closed is not None and span.up_since <= began_s
         ]
         row.voting_s = sum(waited) / len(waited) if waited else 0.0
+
+    def _voting_began_s(self, block: Block, certificate: Certificate) -> float | None:
+        """When there was something to vote for: the block, or the first candidate where an attempt before it failed."""
+        failed = self._candidates.get(block.header.height, set()) if certificate.attempt else set()
+        known_s = [self._sealed_s[item] for item in {block.hash} | failed if item in self._sealed_s]
+        return min(known_s, default=None)
 
     def _fill_blocks(self, row: RoundMetrics, decided: Sequence[tuple[Block, Certificate]]) -> None:
         row.mining_s = sum(certificate.mining_ms for _, certificate in decided) / 1000

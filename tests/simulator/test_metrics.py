@@ -12,6 +12,7 @@ from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, PartRef
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from fedchain.simulator.engine.training_pool import Job
+from fedchain.simulator.scenario import Traitors
 from tests.simulator.trivial import (
     Done,
     TrivialCompute,
@@ -130,6 +131,17 @@ def test_the_round_before_the_last_that_closed_has_all_that_was_measured() -> No
     with pytest.raises(TrainingDiverged):
         trivial_simulation(trivial_scenario(rounds=5), compute=DivergingCompute(), on_round=rows.append).run()
     assert [row.taa_received for row in rows] == [0.25, None], "what round 2 made would be measured in round 3"
+
+
+def test_votes_on_a_traitor_s_block_and_in_attempts_that_fail_are_voting() -> None:
+    traitor = Traitors(behaviour="sibling-miner", peers=(4,))
+    outcome = run_trivial(trivial_scenario(peers=5, rounds=4, seed=5, adversaries=(traitor,)))
+    began_s = [0.0, *(row.virtual_s for row in outcome.rows)]
+    assert all(0 < row.voting_s < row.virtual_s - began for row, began in zip(outcome.rows, began_s, strict=False))
+    once = [row.voting_s for row in outcome.rows if row.attempts == 1]
+    again = [row.voting_s for row in outcome.rows if row.attempts == 2]
+    assert len(once) + len(again) == 4
+    assert max(once) + 0.4 < min(again), "an attempt that fails lasts until its timeout"
 
 
 def test_rounds_keep_the_interval_that_was_asked_for() -> None:

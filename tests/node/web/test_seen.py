@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.block import Block
+from fedchain.chain.explorer.columns import Columns, Line
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
@@ -15,9 +16,10 @@ from fedchain.node.layout import SCENARIO_FILE, TIMELINE_FILE
 from fedchain.node.timeline import SeenBlock, SeenCandidate, TimelineFile, TrainingResult
 from fedchain.node.web.app import Site
 from fedchain.node.web.chains import open_chains
+from fedchain.node.web.measured import Measured
 from fedchain.node.web.places import find_places
 from fedchain.node.web.seen import SeenFile
-from fedchain.node.web.timeline import split
+from fedchain.node.web.timeline import split, told, watched
 from tests.chain.builders import UPDATE, ChainBuilder, genesis, keys
 from tests.chain.test_explorer import FakeRules, write
 
@@ -37,6 +39,16 @@ def candidate(block: Block, after_ms: int) -> SeenCandidate:
 
 def seen(block: Block, trained_ms: int | None, final_ms: int, *candidates: SeenCandidate) -> SeenBlock:
     return SeenBlock(block.header.height, block.hash.hex(), trained_ms, final_ms, candidates)
+
+
+def line_of(chain: ChainBuilder, folder: Path) -> Line:
+    """What is kept of the only block of a chain."""
+    with Store.create(folder / "chain", chain.genesis) as store:
+        write(store, chain)
+        columns = Columns(chain.genesis)
+        columns.read(store, 1, 1)
+        (line,) = columns.lines()
+    return line
 
 
 @pytest.fixture
@@ -79,6 +91,24 @@ def test_a_node_s_block_is_split_by_what_the_nodes_saw(net: tuple[Path, list[Blo
     # 10 s from block to block, 4 s of which were mining; the slower trained for 1.5 s, and votes began with the first
     assert "train 1.5 s · exchange 3.5 s · mine 4.0 s · vote 1.0 s" in shown
     assert "train, exchange and vote 6.0 s · mine 4.0 s" in client(folder).get("/net/block/2").text
+
+
+def test_the_vote_on_a_block_that_a_failed_attempt_went_before_began_with_the_first_candidate(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    block = chain.extend()
+    lost = chain.extend(chain.genesis.chain_id, miner=keys(4)[2])
+    del chain.blocks[lost.hash]
+    chain.tip = block.hash
+    line = line_of(chain, tmp_path)
+    nodes = [seen(block, 1_000, 9_000, candidate(lost, 5_000), candidate(block, 8_000))]
+    assert watched(line, nodes) == (1_000, 1_000)
+    assert watched(replace(line, attempt=1), nodes) == (1_000, 4_000)
+    assert watched(replace(line, hash=lost.hash), nodes) is None
+
+
+def test_a_round_whose_vote_nobody_measured_is_not_said_to_have_had_none() -> None:
+    assert told(Measured(1, {"training_s": 1.0, "voting_s": 0.5})) == (1_000, 500)
+    assert told(Measured(1, {"training_s": 1.0, "voting_s": 0.0})) is None
 
 
 def test_what_a_round_waits_for_its_interval_is_no_exchange(tmp_path: Path) -> None:
