@@ -65,7 +65,7 @@ def require_interrupted(folder: Path, scenario: Scenario) -> None:
 
 
 def require_new(folder: Path) -> None:
-    """Raise ScenarioError where something is already, for runs are never mixed or overwritten, or nothing can be made."""
+    """Raise ScenarioError where something is already, for runs are never mixed, or where nothing can be made."""
     if folder.exists():
         raise ScenarioError(f"{folder} exists already; name another folder with --out")
     try:
