@@ -188,7 +188,12 @@ class CommandTable(TyperGroup):
             from fedchain.node.command import GroupedCommand
 
             table.command(cmd_name, cls=GroupedCommand)(command)
-        return typer.main.get_group(table).commands[cmd_name]
+        built = typer.main.get_group(table).commands[cmd_name]
+        if ctx.resilient_parsing:  # nothing is run: the shell asks how a word goes on
+            from fedchain.completion import offer_names
+
+            offer_names(built)
+        return built
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands with their summaries."""

@@ -1,0 +1,77 @@
+"""What the shell offers for the values of options: names of methods, data sets, models, partitions and experiments.
+
+What finds the names is imported when somebody asks for them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+def methods() -> Iterable[str]:
+    """All that are registered, here and by other packages."""
+    from fedchain.learning.registry import METHODS, installed_methods
+
+    return {*METHODS, *installed_methods()}
+
+
+def datasets() -> Iterable[str]:
+    """All that can be read."""
+    from fedchain.learning.datasets.catalogue import DATASETS
+
+    return DATASETS
+
+
+def models() -> Iterable[str]:
+    """Those of any data set."""
+    from fedchain.learning.datasets.catalogue import DATASETS
+
+    return {name for dataset in DATASETS.values() for name in dataset.models}
+
+
+def partitions() -> Iterable[str]:
+    """All ways to spread a data set."""
+    from fedchain.learning.config import PARTITIONS
+
+    return PARTITIONS
+
+
+def experiments() -> Iterable[str]:
+    """Those that come with the program."""
+    from fedchain.simulator.reproduction.library import experiment_files
+
+    return experiment_files()
+
+
+OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
+    "method": methods,
+    "methods": methods,
+    "dataset": datasets,
+    "model": models,
+    "partition": partitions,
+}
+"""By the name of the parameter, whatever the command."""
+
+ARGUMENTS: Mapping[tuple[str, str], Callable[[], Iterable[str]]] = {
+    ("methods", "name"): methods,
+    ("reproduce", "name"): experiments,
+}
+"""By command and parameter."""
+
+
+def offer_names(command: Any) -> None:
+    """Have a command, and those below it, offer names for the values of its parameters."""
+    for below in getattr(command, "commands", {}).values():
+        offer_names(below)
+    for parameter in command.params:
+        known = ARGUMENTS.get((command.name, parameter.name)) or OPTIONS.get(parameter.name)
+        if known is not None:
+            # What `autocompletion=` of an option sets; these options are made in a dozen places.
+            parameter._custom_shell_complete = _offer(known)
+
+
+def _offer(known: Callable[[], Iterable[str]]) -> Callable[[Any, Any, str], list[str]]:
+    def complete(ctx: Any, parameter: Any, incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")  # lists are names with commas between
+        return [f"{before}{comma}{name}" for name in sorted(known()) if name.startswith(begun)]
+
+    return complete
