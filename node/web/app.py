@@ -169,7 +169,10 @@ class Site:
 
     def _block(self, chain: Chain, reading: Reading, request: Request) -> pages.Context:
         context = pages.block(chain, reading, request.path_params["name"])
-        return context | {"recomputation": self._recomputed.get((chain.key, context["block"].summary.hash))}
+        found = self._recomputed.get((chain.key, context["block"].summary.hash))
+        # What has a row and cannot be read has other bytes than were written.
+        altered = {item for item in found.missing if reading.store.holds_content(item)} if found else set()
+        return context | {"recomputation": found, "altered": altered}
 
     def _knowledge(self, chain: Chain, reading: Reading, request: Request) -> pages.Context:
         name = request.path_params.get("name", "")
@@ -284,6 +287,8 @@ class Site:
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": text}, status)
         chain = self.chains.get(request.path_params.get("chain", ""))
+        if status == 503 and chain is not None:
+            chain.note_trouble(text)
         titles = {404: "Not found", 503: "This chain cannot be read now"}
         context = {"status": status, "text": text, "heading": titles.get(status, "This did not work")}
         context["mark"] = context["heading"]

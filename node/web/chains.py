@@ -36,6 +36,9 @@ BLOCKS_FOR_PAGE = 16
 BLOCKS_AT_ONCE = 150
 """Blocks of a long chain that are read in the background before a page gets its turn."""
 
+TROUBLES_MAX = 8
+"""Faults that pages met and that the overview names."""
+
 VOLATILE = frozenset({"head_age_s", "links", "refused", "clock_offset_ms", "clocks_off"})
 """Fields of a node's status that change all the time and that no page shows."""
 
@@ -138,6 +141,8 @@ class Chain:
     lock: threading.RLock = field(default_factory=threading.RLock)
     compared: int = 0
     """How often what pages lacked of its knowledge was read in the background."""
+    troubles: tuple[str, ...] = ()
+    """What pages could not read, as they said it: at most ``TROUBLES_MAX``, the newest last."""
     recomputed: int = 0
     """How often somebody had one of its blocks recomputed."""
     _columns: Columns = field(init=False)
@@ -196,6 +201,11 @@ class Chain:
         told = [holder.status for holder in self.holders if holder.status is not None]
         return any((status.get("open") or {}).get("candidates") for status in told)
 
+    def note_trouble(self, text: str) -> None:
+        """Keep what a page could not read for the overview."""
+        if text not in self.troubles:
+            self.troubles = (*self.troubles, text)[-TROUBLES_MAX:]
+
     def look(self) -> str:
         """Look at all folders; a text that is another one once a page would be."""
         with self.lock:
@@ -210,7 +220,7 @@ class Chain:
             versions = [holder.version for holder in self.holders]
         told = [_steady(holder.status) for holder in self.holders]
         rounds = [(len(holder.measured.rounds), holder.seen.count) for holder in self.holders]
-        text = json.dumps([versions, told, rounds, self._columns.height, self.compared], default=str)
+        text = json.dumps([versions, told, rounds, self._columns.height, self.compared, self.troubles], default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -592,6 +593,30 @@ def test_an_open_candidate_and_its_projected_aggregate_are_shown(tmp_path: Path)
     assert "open candidate" in client.get(f"/run/block/{candidate.hash.hex()}").text
     found = client.get("/api/v1/run/open").json()
     assert [item["hash"] for item in found["candidates"]] == [candidate.hash.hex()]
+
+
+def test_a_post_that_was_altered_is_named_and_damage_that_a_page_met_is_on_the_overview(
+    tmp_path: Path, chain: ChainBuilder
+) -> None:
+    folder = write_run(tmp_path / "run", chain)
+    post = chain.blocks[chain.tip].transactions[0]
+    with sqlite3.connect(folder / "chain" / "chain.sqlite") as connection:
+        connection.execute("UPDATE contents SET data = zeroblob(size) WHERE hash = ?", (post.payload_hash,))
+    connection.close()
+    shown = site(folder)
+    client = TestClient(shown.app, base_url=HOME)
+    page = client.post("/run/block/5/recompute").text
+    verdict = page.partition('id="recompute"')[2].partition("</section>")[0]
+    assert post.payload_hash.hex() in verdict
+    assert verdict.count("was altered") == 1
+    home = client.get("/run/").text
+    assert "not checked here: run <code>fedchain explorer verify</code>" in home
+    assert "A page met damage" not in home
+    version = shown.chains["run"].look()
+    (folder / "chain" / "chain.sqlite").write_bytes(b"no database" * 500)
+    assert client.get("/run/block/2?again").status_code == 503
+    assert shown.chains["run"].look() != version
+    assert any("not a database" in text or "malformed" in text for text in shown.chains["run"].troubles)
 
 
 def test_who_has_not_posted_has_a_reason_and_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
