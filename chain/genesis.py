@@ -55,9 +55,9 @@ class FaultModel(Enum):
     """What members may do wrong before the chain's promises end."""
 
     BYZANTINE = "byzantine"
-    """Up to a third may do anything: lie, sign twice, withhold, collude."""
+    """Fewer than a third may do anything: lie, sign twice, withhold, collude."""
     CRASH = "crash"
-    """Up to half may stop, and all others are honest. (DFPL's majority)"""
+    """Fewer than half may stop, and all others are honest. (DFPL's majority)"""
 
     def faulty(self, electors: int) -> int:
         """How many of ``electors`` may lie, f."""

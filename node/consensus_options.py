@@ -31,7 +31,7 @@ class Setting:
 ATTEMPTS_MAX = 2**40
 """Hashes behind the first block: no federation searches longer for it."""
 
-FAULT_MODEL_HELP = "What members may do wrong: byzantine (up to a third, anything) or crash (up to half)."
+FAULT_MODEL_HELP = "What members may do wrong: byzantine (fewer than a third, anything) or crash (fewer than half)."
 
 ROUND_INTERVAL_HELP = "Seconds from the end of a round to the beginning of the next one, at least."
 

@@ -116,6 +116,8 @@ def _texts(name: str, value: Any, unit: str) -> list[str]:
             return ["-"]
         case 0 if name == "catching_up_to":
             return ["-"]
+        case int() if name == "attempt":  # people count from 1, as the pages do; --json from 0, as the protocol does
+            return [str(value + 1)]
         case float() if name == "accuracy":
             return [percent(value)]
         case _:

@@ -157,7 +157,7 @@ def waiting_for(service: "Service", missing: list[str]) -> str:
         return f"the next phase: {activity.failure}"
     prevotes = node.voting.agreement.ballots.ballot(node.voting.agreement.attempt, VoteKind.PREVOTE).first
     if prevotes:
-        return f"votes: {len(prevotes)} of {node.votes_required()} in attempt {node.voting.agreement.attempt}"
+        return f"votes: {len(prevotes)} of {node.votes_required()} in attempt {node.voting.agreement.attempt + 1}"
     if activity.mining_since_s is not None:
         return "a nonce"
     if missing:

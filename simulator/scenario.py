@@ -142,7 +142,7 @@ class Scenario:
     centralized: bool = False
     """Only the designated aggregator produces blocks."""
     fault_model: str = "byzantine"
-    """What members may do wrong: byzantine (a third of them anything) or crash (half of them stop)."""
+    """What members may do wrong: byzantine (fewer than a third, anything) or crash (fewer than half stop)."""
     contribution_quorum: int = 0
     """Fewest posts that close a phase; 0: a quorum of the phase's contributors."""
     committee_size: int = 0

@@ -54,9 +54,13 @@ def view_post(store: Store, transaction: Transaction) -> PostView:
     )
 
 
-def view_conviction(crime: Evidence, height: int | None) -> Conviction:
+def view_conviction(genesis: Genesis, crime: Evidence, height: int | None) -> Conviction:
     """A proven crime."""
-    return Conviction(address(crime.culprit), crime.crime, height)
+    text = crime.crime
+    if isinstance(crime.first, Transaction):
+        phase = phase_name(genesis, crime.first.round, crime.first.phase)
+        text = f"two different posts in round {crime.first.round}, phase {phase}"
+    return Conviction(address(crime.culprit), text, height)
 
 
 def phase_name(genesis: Genesis, round_number: int, phase: int) -> str:
@@ -97,7 +101,7 @@ def _view(
         header=block.header,
         transactions=tuple(view_post(store, transaction) for transaction in block.transactions),
         missing=None if before is None else tuple(sorted(map(address, before.contributors - posted))),
-        convictions=tuple(view_conviction(crime, block.header.height) for crime in block.evidence),
+        convictions=tuple(view_conviction(store.genesis, crime, block.header.height) for crime in block.evidence),
         certificate=certificate,
         voters=voters,
     )

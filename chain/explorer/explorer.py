@@ -427,7 +427,7 @@ class Explorer:
         for height in self._store.heights_of_crimes():
             if (found := self._store.final(height)) is not None:
                 heights |= {crime.hash: height for crime in found[0].evidence}
-        return tuple(view_conviction(crime, heights.get(crime.hash)) for crime in self._state.convicted)
+        return tuple(view_conviction(self.genesis, crime, heights.get(crime.hash)) for crime in self._state.convicted)
 
     def _find_transaction(self, name: str, heights: Iterable[int] | None) -> tuple[Transaction, int | Block]:
         """A post, and the height of the final block or the candidate that counts it."""

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import LearningError
+from fedchain.learning.models.parameters import parameter_spec
 from fedchain.node.web.chains import Chain, Reading
 from fedchain.node.web.prototype_map import Dot, prototype_map
 
@@ -58,6 +59,8 @@ class Drift:
     """Prototypes of the last round on the plane of their two main directions, each with where it was before."""
     unread: int
     """Rounds that are read in the background: a later page shows them, too."""
+    is_of_model: bool = False
+    """Whether the phases of the method leave a whole model behind."""
 
 
 @dataclass(slots=True)
@@ -103,7 +106,11 @@ class KnowledgeReader:
         if not roots or not isinstance(rules, Application):
             return Drift((), (), (), (), 0)
         if view.prototypes is None:
-            return self._of_models(chain, reading.store, rules, roots)
+            left = _names_left(rules)
+            if not left:  # parts, or numbers that mean nothing by themselves: there is no distance between them
+                return Drift((), (), (), (), 0)
+            is_model = {spec.name for spec in parameter_spec(rules.info)} <= left
+            return replace(self._of_models(chain, reading.store, rules, roots), is_of_model=is_model)
         found = dict[int, Prototypes]()
         for number, root in roots.items():
             prototypes = self._of_classes(reading.store, rules, root)
@@ -185,6 +192,12 @@ class KnowledgeReader:
             while self._size_bytes > KEPT_SIZE_MAX:
                 self._size_bytes -= _size(self._prototypes.popitem(last=False)[1])
         return prototypes
+
+
+def _names_left(rules: Application) -> set[str]:
+    """Names of the real numbers that phases of the learning method leave behind, beside the parts that they list."""
+    specs = (spec for phase in rules.method.phases for spec in rules.method.knowledge_spec(phase, rules.info))
+    return {spec.name for spec in specs if spec.dtype.startswith("float")}
 
 
 def _read(store: Store, rules: Application, root: Hash) -> Mapping[str, Any] | None:

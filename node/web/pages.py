@@ -208,7 +208,7 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
         "classes_left_out": max(0, len(by_class) - 8),
         "of_model": line_chart(
             "distance to the round before",
-            [("whole model", [(float(x), y) for x, y in drift.of_model])],
+            [("whole model" if drift.is_of_model else "all numbers", [(float(x), y) for x, y in drift.of_model])],
             x_name="round",
             low=0.0,
         ),

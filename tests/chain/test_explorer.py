@@ -306,7 +306,7 @@ def test_convictions_are_shown_with_crime_and_height(explore: Explore) -> None:
     explorer = explore(chain)
     convictions = (
         Conviction(address(liar), "two different precommits at height 1, attempt 0", 2),
-        Conviction(address(cheat), "two different posts in round 3, phase 0", 4),
+        Conviction(address(cheat), "two different posts in round 3, phase update", 4),
     )
     status = explorer.status()
     assert status.convictions == convictions

@@ -85,7 +85,7 @@ def test_members_are_shown_with_their_numbers() -> None:
         "elector           yes",
         "aggregator        -",
         "catching up to    -",
-        "attempt           0",
+        "attempt           1",
         "accuracy          98.8 %",
         "epsilon           -",
         "post              12D3KooWother (peer 0): 12,345 bytes",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+import fedchain
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
@@ -21,6 +22,7 @@ from fedchain.node.web.chains import Chain, open_chains
 from fedchain.node.web.knowledge import Drift, KnowledgeReader
 from fedchain.node.web.places import find_places
 from fedchain.node.web.report import render_report
+from fedchain.simulator.scenario import Scenario
 from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
 from tests.node.web.builders import document, learning_chain, write_run
 
@@ -68,6 +70,25 @@ def test_models_are_compared_round_by_round(models: ChainBuilder, tmp_path: Path
     assert [moved for _, moved in drift.of_model] == pytest.approx([2, 3, 4, 5, 6])
     assert (drift.unread, drift.by_class, drift.places) == (0, (), ())
     assert [number for number, _ in drift_of(chain, KnowledgeReader(), 3).of_model] == [2, 3]
+
+
+def test_of_a_method_that_lists_parts_no_model_is_spoken_of(tmp_path: Path) -> None:
+    scenario = Scenario(method="fedict", peers=2, rounds=2, hyperparameters={"local_steps": 1})
+    fedchain.simulate(scenario=scenario, out=tmp_path / "run", keep_models=False)
+    chain = opened(tmp_path / "run")
+    drift = drift_of(chain, KnowledgeReader(), 2)
+    assert (drift.of_model, drift.unread, drift.is_of_model) == ((), 0, False)
+    page = TestClient(Site([chain]).app, base_url="http://localhost").get("/run/knowledge").text
+    assert "it lists parts, whose bytes only their readers fetch." in page
+    assert "whole model" not in page
+    assert "a model" not in page
+
+
+def test_a_model_is_called_one(models: ChainBuilder, tmp_path: Path) -> None:
+    chain = opened(write_run(tmp_path / "run", models))
+    page = TestClient(Site([chain]).app, base_url="http://localhost").get("/run/knowledge").text
+    assert "No class prototypes are in this knowledge: it is a model." in page
+    assert "whole model" in page
 
 
 def test_what_a_page_has_no_time_for_is_read_later_and_the_page_changes(
