@@ -119,6 +119,12 @@ def test_the_shell_completes_commands_options_and_names(words: str, expected: li
 # --- what a shell does with commands
 
 
+def test_an_option_without_its_value_is_told_with_the_command_s_help() -> None:
+    done = started("fedchain simulate --peers")
+    expected = "fedchain: Option '--peers' requires an argument; see fedchain simulate --help\n"
+    assert (done.returncode, done.stderr) == (2, expected)
+
+
 @pytest.mark.parametrize("line", ["data", "reproduce", "explorer export --help", "explorer blocks RUN"])
 def test_a_closed_pipe_ends_a_command_quietly(line: str, folder: Path) -> None:
     done = started(f"(sleep 0.2; fedchain {line.replace('RUN', str(folder / 'run'))}) | true; echo ${{PIPESTATUS[0]}}")
@@ -319,6 +325,7 @@ compare --methods dfpl --seeds 0
 compare --methods dfpl --seeds few
 compare --methods dfpl --sweep learning_rate
 compare --methods dfpl --sweep nonsense=1,2
+compare --methods dfpl --sweep seed=1,2
 compare --methods dfpl --metric nonsense
 compare --methods dfpl --peers abc
 compare {0}/none.toml

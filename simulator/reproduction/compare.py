@@ -123,6 +123,8 @@ def _read_sweep(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, lis
     if not separator or not all(value.strip() for value in values.split(",")):
         raise ScenarioError(f"--sweep {text!r} is not of the form NAME=VALUE,VALUE")
     hyperparameters = {parameter for names in known.values() for parameter in names}
+    if name == "seed":
+        raise ScenarioError("--sweep seed: a comparison has seeds of its own, say --seeds 3")
     if name not in _FIELDS and name not in hyperparameters:
         hint = nearest(name, sorted({*_FIELDS, *hyperparameters}))
         raise ScenarioError(f"--sweep {name}: neither a setting nor a hyper-parameter of {', '.join(known)}{hint}")

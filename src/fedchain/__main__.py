@@ -247,7 +247,8 @@ def usage_line(error: typer.TyperException) -> str:
     for pattern, words in _WORDS:
         text = pattern.sub(words, text)
     context = getattr(error, "ctx", None)
-    command = "fedchain" if context is None else context.command_path
+    begun = " ".join(["fedchain", *(word for word in sys.argv[1:2] if word in COMMANDS)])
+    command = begun if context is None else context.command_path
     return f"fedchain: {text}{'' if text.endswith('?') else ';'} see {command} --help"
 
 
