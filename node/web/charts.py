@@ -18,7 +18,7 @@ TICKS_MAX, TICKS_APART = 7, 8.0
 """Labels of the horizontal axis at most, and how far apart they are at least, in hundredths of its width."""
 
 STYLES = 8
-"""Line styles, by colour and dashes; see ``explorer.css``."""
+"""Line styles, by colour and dashes, of which a chart has each once; see ``explorer.css``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class Chart:
     """What the horizontal axis counts."""
     rows: tuple[tuple[str, ...], ...]
     """The values as a table: x, then each line's, some of them where there are many."""
+    left_out: int = 0
+    """Lines that are not drawn: more could not be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ Series = tuple[str, Sequence[tuple[float, float]]]
 def line_chart(
     title: str, series: Iterable[Series], *, x_name: str, unit: str = "", low: float | None = None
 ) -> Chart | None:
-    """A chart of all series with at least one point; None where there is none.
+    """A chart of the series with at least one point, of the first of many; None where there is none.
 
     Args:
         title: what is shown.
@@ -95,9 +97,10 @@ def line_chart(
         unit: of y; ``%`` has fractions shown in hundredths.
         low: a y that the axis has, also where no value is so low.
     """
-    shown = [(label, thin(points)) for label, points in series if points]
-    if not shown:
+    found = [(label, thin(points)) for label, points in series if points]
+    if not found:
         return None
+    shown = found[:STYLES]
     xs = [x for _, points in shown for x, _ in points]
     ys = [y for _, points in shown for _, y in points]
     x_low, x_high = min(xs), max(xs)
@@ -109,7 +112,7 @@ def line_chart(
         return f"{across * WIDTH:.1f},{(y_high - y) / (y_high - y_low) * HEIGHT:.1f}"
 
     lines = tuple(
-        Line(label, number % STYLES, _drawn([place(x, y) for x, y in points]), number_text(points[-1][1], unit))
+        Line(label, number, _drawn([place(x, y) for x, y in points]), number_text(points[-1][1], unit))
         for number, (label, points) in enumerate(shown)
     )
     return Chart(
@@ -119,6 +122,7 @@ def line_chart(
         ticks=tuple(_ticks(x_low, x_high)),
         x_name=x_name,
         rows=_rows(shown, unit),
+        left_out=len(found) - len(shown),
     )
 
 

@@ -204,8 +204,7 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
         "knowledge": view,
         "newest": newest_round,
         "drift": drift,
-        "by_class": line_chart("distance to the round before, by class", by_class[:8], x_name="round", low=0.0),
-        "classes_left_out": max(0, len(by_class) - 8),
+        "by_class": line_chart("distance to the round before, by class", by_class, x_name="round", low=0.0),
         "of_model": line_chart(
             "distance to the round before",
             [("whole model" if drift.is_of_model else "all numbers", [(float(x), y) for x, y in drift.of_model])],
@@ -414,7 +413,7 @@ def measured_of(chain: Chain) -> dict[int, Measured]:
 def accuracy_chart(chain: Chain) -> Chart | None:
     """Accuracies by round; of several nodes each has its line."""
     if len(chain.holders) > 1:
-        series = [(holder.place.label, _points(holder.measured.rounds, "taa")) for holder in chain.holders[:8]]
+        series = [(holder.place.label, _points(holder.measured.rounds, "taa")) for holder in chain.holders]
         return line_chart("accuracy on each node's own test set", series, x_name="round", unit="%", low=0.0)
     found = measured_of(chain)
     series = [

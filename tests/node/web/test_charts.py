@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedchain.node.web.charts import bar, line_chart
+from fedchain.node.web.charts import STYLES, bar, line_chart
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,10 @@ def test_a_bar_has_the_width_of_its_share_and_a_longer_one_all_of_it() -> None:
         ("train", 125.0, 375.0),
     ]
     assert [item.width for item in bar((("mine", 100), ("train", 300)), 200)] == [250.0, 750.0]
+
+
+def test_lines_that_could_not_be_told_apart_are_left_out_and_counted() -> None:
+    chart = line_chart("a", [(str(number), [(1.0, number)]) for number in range(11)], x_name="round")
+    assert chart is not None
+    assert [line.style for line in chart.lines] == list(range(STYLES))
+    assert chart.left_out == 11 - STYLES
