@@ -24,6 +24,7 @@
     ├── InvalidGenesis            the document that founds a chain contradicts itself
     ├── NotFound                  the chain holds nothing under that height, hash or address
     └── StoreError                the data folder cannot be used
+        ├── DiskRefused               the disk or the system refuses; it may be otherwise later
         ├── StoreMismatch             it holds another chain or another version
         └── StoreCorrupt              it is truncated or was tampered with
 """
@@ -122,6 +123,10 @@ class NotFound(ChainError):
 
 class StoreError(ChainError):
     """The data folder cannot be used."""
+
+
+class DiskRefused(StoreError):
+    """The disk or the system refuses to read or to write; to try again may help."""
 
 
 class StoreMismatch(StoreError):

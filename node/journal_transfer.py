@@ -6,7 +6,9 @@ private randomness and privacy ledger go with it (`node/private_transfer.py`), w
 
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,25 +126,41 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
             validate_private(secrets, place, private)
         note = importing_path(path)
         _begin(note)
-        if private is not None:
-            write_private(secrets, place, private)
-        if content is not None:
-            journal.write(content)
-        _hand_over((path, secrets, ledger_path(secrets)), path.with_name(path.name.removesuffix(suffix)))
+        try:
+            if private is not None:
+                write_private(secrets, place, private)
+            if content is not None:
+                journal.write(content)
+        finally:
+            _hand_over((path, note, secrets, ledger_path(secrets)), path.with_name(path.name.removesuffix(suffix)))
         _end(note)
 
 
 def _hand_over(paths: Iterable[Path], key_path: Path) -> None:
-    """Give what root has written to whom the key belongs: the node runs as that user. Raises JournalError."""
+    """Give what root has written to whom the key belongs: the node runs as that user. Raises JournalError.
+
+    That user may put links there, which are not followed: root would give away what they lead to.
+    """
     if os.geteuid() != 0 or not key_path.exists():
         return
+    path = key_path
     try:
-        owner = key_path.stat()
+        owner = key_path.stat(follow_symlinks=False)
         for path in paths:
-            if path.exists():
-                os.chown(path, owner.st_uid, owner.st_gid)
+            with suppress(FileNotFoundError):
+                _give(path, owner)
     except OSError as error:
-        raise JournalError(f"{error.filename} cannot be given to the owner of {key_path}: {error.strerror}") from None
+        raise JournalError(f"{path} cannot be given to the owner of {key_path}: {error.strerror}") from None
+
+
+def _give(path: Path, owner: os.stat_result) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    finally:
+        os.close(descriptor)
 
 
 def _begin(note: Path) -> None:

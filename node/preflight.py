@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
-from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 from fedchain.node.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, SOCKET, TIMELINE_FILE, TRAINING_FILE
 
 LIBP2P_VERSION = "0.8.1"
@@ -200,8 +200,11 @@ def _check_parent(path: Path) -> None:
 
 
 def check_chain(folder: Path, genesis_path: Path) -> None:
-    """Raise NodeConfigError if there is a chain in the folder that is another federation's, or is being written to."""
-    from fedchain.chain.exceptions import ChainError, NotFound
+    """Raise NodeConfigError if there is a chain in the folder that is another federation's, or is being written to.
+
+    Where the disk refuses it is NodeFailed: a later start may work.
+    """
+    from fedchain.chain.exceptions import ChainError, DiskRefused, NotFound
     from fedchain.chain.genesis import Genesis
     from fedchain.chain.storage.content_files import take_lock
     from fedchain.chain.storage.sqlite import Store
@@ -217,6 +220,8 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
         os.close(take_lock(folder))
     except NotFound:
         return
+    except DiskRefused as error:
+        raise NodeFailed(str(error)) from None
     except ChainError as error:
         raise NodeConfigError(str(error)) from None
     except OSError as error:

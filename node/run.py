@@ -11,7 +11,15 @@ from typing import Any
 import anyio
 from anyio.abc import TaskStatus
 
-from fedchain.chain.exceptions import ChainError, InvalidEncoding, InvalidGenesis, NotFound, StoreCorrupt, StoreError
+from fedchain.chain.exceptions import (
+    ChainError,
+    DiskRefused,
+    InvalidEncoding,
+    InvalidGenesis,
+    NotFound,
+    StoreCorrupt,
+    StoreError,
+)
 from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
@@ -120,7 +128,12 @@ def open_store(folder: Path, genesis: Genesis) -> Store:
             folder.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise NodeConfigError(f"{folder.parent} cannot be made: {error.strerror}") from None
-        return Store.create(folder, genesis)
+        try:
+            return Store.create(folder, genesis)
+        except DiskRefused as error:
+            raise NodeFailed(str(error)) from None
+    except DiskRefused as error:
+        raise NodeFailed(str(error)) from None
 
 
 async def _serve(

@@ -15,7 +15,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.learning.registry import is_file_path, load_method
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import RUNS_FOLDER
-from fedchain.node.layout import RECORD_FOLDER, RESULT_FILE, SCENARIO_FILE
+from fedchain.node.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, SCENARIO_FILE
 from fedchain.node.tables import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder
@@ -98,6 +98,8 @@ def read_finished(folder: Path) -> tuple[Scenario, list[RoundMetrics], dict[str,
         missing = {"tip", "knowledge_root", "trace_hash", "violations"} - result.keys()
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ScenarioError(f"the run in {folder} cannot be read: {type(error).__name__}: {error}") from None
+    if len(rows) != scenario.rounds:
+        raise ScenarioError(f"{folder / METRICS_FILE} has {len(rows)} of {scenario.rounds} rounds")
     if missing:
         raise ScenarioError(f"{folder / RESULT_FILE} has no {min(missing)}")
     return scenario, rows, result

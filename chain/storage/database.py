@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, StoreCorrupt, StoreError, StoreMismatch
+from fedchain.chain.exceptions import (
+    DiskRefused,
+    InvalidEncoding,
+    InvalidGenesis,
+    StoreCorrupt,
+    StoreMismatch,
+)
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import FILE_MODE
 from fedchain.chain.storage.pages import PAGE_SIZE
@@ -151,11 +157,11 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if str(error).startswith("no such "):  # table, column or index
             raise _corrupt(folder, error) from None
-        raise StoreError(f"{folder / DATABASE}: {error}") from None
+        raise DiskRefused(f"{folder / DATABASE}: {error}") from None
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise _corrupt(folder, error) from None
     except OSError as error:
-        raise StoreError(f"{error.filename or folder}: {error.strerror}") from None
+        raise DiskRefused(f"{error.filename or folder}: {error.strerror}") from None
 
 
 def _corrupt(folder: Path, error: Exception) -> StoreCorrupt:

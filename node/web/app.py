@@ -26,7 +26,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fedchain
-from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.chain.exceptions import ChainError, NotFound, StoreCorrupt
 from fedchain.chain.explorer.plain import plain_proof
 from fedchain.chain.explorer.views import Recomputation
 from fedchain.crypto.exceptions import CryptoError
@@ -159,6 +159,9 @@ class Site:
             if kept is not None and kept[0] == version:
                 return _html(kept[1], kept[2], tag)
             with chain.reading() as reading:
+                kept = self._kept.get(place)  # of many who wait here the first has made it
+                if kept is not None and kept[0] == version:
+                    return _html(kept[1], kept[2], tag)
                 context = make(chain, reading, request)
                 body = self._render(f"{name}.html", request, context, chain, reading)
             if version == self.live.version(chain):
@@ -276,6 +279,9 @@ class Site:
                 text = "there is no such page"
         else:
             status, text = 404 if isinstance(error, NotFound | CryptoError) else 503, str(error)
+        chain = self.chains.get(request.path_params.get("chain", ""))
+        if isinstance(error, StoreCorrupt) and chain is not None:
+            chain.note_trouble(text)
         return await anyio.to_thread.run_sync(self._trouble, request, status, text)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
@@ -287,8 +293,6 @@ class Site:
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": text}, status)
         chain = self.chains.get(request.path_params.get("chain", ""))
-        if status == 503 and chain is not None:
-            chain.note_trouble(text)
         titles = {404: "Not found", 503: "This chain cannot be read now"}
         context = {"status": status, "text": text, "heading": titles.get(status, "This did not work")}
         context["mark"] = context["heading"]

@@ -1,6 +1,7 @@
 """Who watches the chains while pages are open: one look for all browsers, a few times a second."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -18,7 +19,7 @@ ASK_EVERY_S = 1.0
 """How often running nodes are asked where nothing happens."""
 
 ASK_SOON_S = 0.2
-"""How often they are asked at most: when they wrote something, and while there is a candidate to vote for."""
+"""How often they are asked at most: when they wrote something, and while somebody looks and there is a candidate."""
 
 ASKED_AT_ONCE = 8
 """Chains whose nodes are asked at the same time: each takes a thread for as long as a node hangs."""
@@ -38,6 +39,7 @@ class Live:
         self._versions = {chain.key: _first_look(chain) for chain in chains}
         self._written = {chain.key: chain.written for chain in chains}
         self._news = {chain.key: anyio.Event() for chain in chains}
+        self._waiting = Counter[str]()  # pages that are looked at, by chain
         self._changed = anyio.Event()
         self.is_closed = False
         """Whether the explorer ends: streams end then."""
@@ -73,17 +75,21 @@ class Live:
             news = self._news[chain.key] = anyio.Event()
             await anyio.to_thread.run_sync(chain.ask, abandon_on_cancel=True, limiter=askers)
             await anyio.sleep(ASK_SOON_S)
-            if not chain.has_candidate:
+            if not (chain.has_candidate and self._waiting[chain.key]):
                 with anyio.move_on_after(ASK_EVERY_S - ASK_SOON_S):
                     await news.wait()
 
     async def wait(self, chain: Chain, version: str, timeout_s: float) -> bool:
         """Wait until the chain has another version than ``version``; False if none came in time."""
-        with anyio.move_on_after(timeout_s):
-            while self.version(chain) == version and not self.is_closed:
-                await self._changed.wait()
-            return True
-        return False
+        self._waiting[chain.key] += 1
+        try:
+            with anyio.move_on_after(timeout_s):
+                while self.version(chain) == version and not self.is_closed:
+                    await self._changed.wait()
+                return True
+            return False
+        finally:
+            self._waiting[chain.key] -= 1
 
     def version(self, chain: Chain) -> str:
         """Something else once the chain's pages would be."""

@@ -18,6 +18,9 @@ BLOCKS_AT_ONCE = 1_024
 EPSILON_MAX = 1e12
 """What is more was not measured."""
 
+HEIGHTS_MISSED_MAX = 10_000_000
+"""Blocks that a node may have been away for; a greater height is damage, behind which nothing would be found."""
+
 _BEGINNING = re.compile(rb'\{"height":(\d{1,18}),')
 _MEASURED = b'"training":{'
 
@@ -61,7 +64,7 @@ class SeenFile:
         try:
             with (self.folder / TIMELINE_FILE).open("rb") as file:
                 file.seek(self._places[start])
-                lines = file.read(min(SIZE_MAX, end - self._places[start])).splitlines()
+                lines = file.read(min(SIZE_MAX, end - self._places[start])).split(b"\n")
         except OSError:
             return
         for line in lines:
@@ -72,16 +75,18 @@ class SeenFile:
     def _read_on(self) -> None:
         with (self.folder / TIMELINE_FILE).open("rb") as file:
             file.seek(self._end)
-            for line in file.read(2 * SIZE_MAX).splitlines(keepends=True):
-                if not line.endswith(b"\n"):  # it is being written
-                    break
-                found = _BEGINNING.match(line)
-                height = int(found[1]) if found else 0
-                if height > (self._heights[-1] if self._heights else 0):
-                    self._heights.append(height)
-                    self._places.append(self._end)
-                    self._note_training(line)
-                self._end += len(line)
+            data = file.read(2 * SIZE_MAX)
+        *lines, rest = data.split(b"\n")
+        if len(rest) > SIZE_MAX:  # no node wrote it; what is shorter is being written
+            lines.append(rest[:-1])
+        for line in lines:
+            found = _BEGINNING.match(line)
+            height, last = int(found[1]) if found else 0, self._heights[-1] if self._heights else 0
+            if last < height <= last + HEIGHTS_MISSED_MAX:
+                self._heights.append(height)
+                self._places.append(self._end)
+                self._note_training(line)
+            self._end += len(line) + 1
 
     def _note_training(self, line: bytes) -> None:
         block = _read_line(line) if _MEASURED in line else None

@@ -21,7 +21,8 @@ class Witness:
 
     def look(self, node: Node, event: Event, effects: Sequence[Effect], now_ms: int) -> None:
         """The node took an event, from which effects follow."""
-        if isinstance(event, Contributed):
+        open_phase = None if self._head is None else (self._head.round, self._head.phase)
+        if isinstance(event, Contributed) and (event.round, event.phase) == open_phase:
             self._watch.train(now_ms - self._began_training_ms)
         if any(isinstance(effect, Contribute) for effect in effects):
             self._began_training_ms = now_ms

@@ -64,7 +64,7 @@ def offer_names(command: Any) -> None:
         offer_names(below)
     for parameter in command.params:
         known = ARGUMENTS.get((command.name, parameter.name)) or OPTIONS.get(parameter.name)
-        if known is not None:
+        if known is not None and parameter.metavar != "FILE.py:Class":  # these take files alone
             # What `autocompletion=` of an option sets; these options are made in a dozen places.
             parameter._custom_shell_complete = _offer(known)
 

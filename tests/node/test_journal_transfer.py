@@ -67,6 +67,25 @@ def test_what_root_imports_belongs_to_whom_the_key_belongs(here: Path, there: Pa
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(45_678, 45_679)}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_gives_nothing_away_that_a_link_leads_to(here: Path, there: Path, tmp_path: Path) -> None:
+    put(here, b"\x01")
+    key, victim, twin = there.with_name("key.pem"), tmp_path / "victim", tmp_path / "twin"
+    for path in (key, victim, twin):
+        path.touch(mode=0o600)
+    os.chown(key, 45_678, 45_679)
+    there.with_suffix(".secrets").symlink_to(victim)
+    there.with_suffix(".privacy").hardlink_to(twin)
+    with pytest.raises(
+        JournalError, match=r"\.secrets cannot be given to the owner of .*: Too many levels of symbolic"
+    ):
+        import_journal(there, export_journal(here, OWNER), is_behind, OWNER)
+    there.with_suffix(".secrets").unlink()
+    import_journal(there, export_journal(here, OWNER), is_behind, OWNER)
+    assert there.stat().st_uid == 45_678
+    assert (victim.stat().st_uid, twin.stat().st_uid) == (0, 0)
+
+
 @pytest.mark.parametrize("contents", [[], [b""], [b"\x01", b"\x02"], [bytes(CONTENT_SIZE_MAX)]])
 def test_what_is_exported_can_be_imported(here: Path, there: Path, contents: list[bytes]) -> None:
     put(here, *contents)

@@ -167,6 +167,11 @@ def test_a_finished_run_is_opened_again_with_all_that_it_was(run: fedchain.Run, 
         fedchain.simulate(**given, seed=1)
     with pytest.raises(ScenarioError, match="run exists already"):
         fedchain.simulate(**(given | {"resume": False}))
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().partition("\n")[0] + "\n")
+    with pytest.raises(ScenarioError, match=r"metrics.jsonl has 1 of 2 rounds$"):
+        fedchain.open_run(tmp_path / "run")
+    metrics.write_bytes(written[metrics])
     (tmp_path / "run" / "result.json").write_text("{}")
     with pytest.raises(ScenarioError, match=r"result.json has no knowledge_root$"):
         fedchain.open_run(tmp_path / "run")

@@ -81,9 +81,9 @@
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (fresh.body.dataset.mark) show(fresh);
-      say(fresh.body.dataset.mark || SILENT);
+      if (source) say(fresh.body.dataset.mark || SILENT);
     } catch {
-      say(SILENT);
+      if (source) say(SILENT);
     }
     busy = false;
     if (again) { again = false; setTimeout(refresh, 50); }

@@ -74,9 +74,14 @@ def test_nodes_are_asked_when_they_wrote_and_while_there_is_a_candidate(
     async def is_asked() -> bool:
         return await anyio.to_thread.run_sync(asked.acquire, True, PATIENCE_S)
 
+    async def look() -> None:
+        while True:
+            await live.wait(found, live.version(found), PATIENCE_S)
+
     async def watch() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(live.run)
+            tasks.start_soon(look)
             assert await is_asked()
             for _ in range(2):
                 append(tmp_path / "run", chain, chain.extend())

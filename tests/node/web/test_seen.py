@@ -251,3 +251,15 @@ def test_a_line_that_is_damaged_is_left_out(tmp_path: Path, change: dict[str, ob
     file.look()
     assert [block.height for block in file.blocks(0, 9)] == [2]
     assert not file.trainings
+
+
+def test_damage_hides_no_line_that_follows(tmp_path: Path) -> None:
+    line = TimelineFile(tmp_path / "whole")
+    for height in (1, 2):
+        line.add(SeenBlock(height, "ab" * 32, None, 1_000, ()))
+    first, second = (tmp_path / "whole").read_bytes().splitlines(keepends=True)
+    damage = b"noise\rnoise\n" + b'{"height":99999999999999999,"hash":1}\n'
+    (tmp_path / TIMELINE_FILE).write_bytes(first + damage + second)
+    file = SeenFile(tmp_path)
+    file.look()
+    assert [block.height for block in file.blocks(1, 9)] == [1, 2]
