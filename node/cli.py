@@ -31,13 +31,14 @@ def start(
     ] = False,
 ) -> None:
     """Run a peer until Ctrl-C. Started again, it continues where it was."""
-    with clear_errors():
+    with clear_errors() as complaints:
         from fedchain.node.config import load_config
         from fedchain.node.console import set_up_logging, show_service
         from fedchain.node.preflight import check as check_start
 
         settings = load_config(file, overrides)
         set_up_logging(verbose, settings.log_format)
+        complaints.are_logged = settings.log_format == "json"
         check_start(settings)
         private_key, passphrase = unlock_key(Path(settings.key), passphrase_file=settings.passphrase_file)
         from fedchain.node.run import run_node  # slow to import: what can be wrong was looked at before

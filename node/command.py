@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,14 @@ def with_parameters(
 
 
 @contextmanager
-def clear_errors(*kinds: type[Exception]) -> Iterator[None]:
+def clear_errors(*kinds: type[Exception]) -> Iterator["Complaints"]:
     """Turn what the user can mend into one line and exit code 2.
 
     Args:
         kinds: errors of a layer above this one; those of the layers below are known.
+
+    Yields:
+        Where that line goes, which the command may change.
     """
     from fedchain.chain.exceptions import ChainError
     from fedchain.crypto.exceptions import CryptoError
@@ -80,29 +84,35 @@ def clear_errors(*kinds: type[Exception]) -> Iterator[None]:
     from fedchain.node.config import NodeConfigError, NodeFailed
 
     mendable: tuple[type[Exception], ...] = (NodeConfigError, ChainError, CryptoError, LearningError, *kinds)
+    complaints = Complaints()
     try:
-        yield
+        yield complaints
     except BrokenPipeError:
         raise  # who reads the output has seen enough: that is for whoever runs all commands
     except mendable as error:
-        _complain(" ".join(str(error).split()))
+        complaints.say(" ".join(str(error).split()))
         raise typer.Exit(EXIT_DIFFERENT if isinstance(error, NodeFailed) else EXIT_BAD_INPUT) from None
     except OSError as error:
-        _complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        complaints.say(f"{error.filename or 'input or output'}: {error.strerror or error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted")
+        complaints.say("interrupted")
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _complain(text: str) -> None:
-    """Say in one line why the command ends, in the form of its log where that is JSON."""
-    from fedchain.node.json_log import logs_json
+@dataclass(slots=True)
+class Complaints:
+    """Says why a command ends."""
 
-    if logs_json():
-        logging.getLogger("fedchain.node").error("%s", text)
-    else:
-        print(f"fedchain: {text}", file=sys.stderr)
+    are_logged: bool = False
+    """Whether that is a line of the log, for whoever reads nothing else, and not of standard error alone."""
+
+    def say(self, text: str) -> None:
+        """Say it in one line."""
+        if self.are_logged:
+            logging.getLogger("fedchain.node").error("%s", text)
+        else:
+            print(f"fedchain: {text}", file=sys.stderr)
 
 
 def free_folder(name: str) -> Path:

@@ -16,11 +16,6 @@ RESERVED = frozenset({"time", "level", "logger", "message", "error"})
 """Fields that every line may have."""
 
 
-def logs_json() -> bool:
-    """Whether this process writes its log lines as JSON objects."""
-    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
-
-
 class JsonFormatter(logging.Formatter):
     """Writes ``{"time": …, "level": …, "logger": …, "message": …}`` and, for ``height=%d``, also ``"height": …``."""
 
