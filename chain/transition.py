@@ -5,7 +5,7 @@ Node, audit and the simulator's checker call it; nothing else turns a state into
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import InvalidCertificate, UnknownParent
+from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, apply_block, decode_state, votes_required
 from fedchain.chain.validation import (
@@ -60,9 +60,9 @@ def judge_final(
             contradicts a quorum, unless it is the body that somebody exchanged (InvalidSignature).
     """
     validate_parent(state, block)
-    if certificate.kind is not VoteKind.PRECOMMIT or certificate.block_hash != block.hash:
-        raise InvalidCertificate("certificate", f"it does not make block {block.hash.hex()} final")
-    validate_certificate(genesis, state.electors, certificate, state.height + 1, is_valid_signature)
+    validate_certificate(
+        genesis, state.electors, certificate, VoteKind.PRECOMMIT, state.height + 1, block.hash, is_valid_signature
+    )
     return judge_block(genesis, state, block, knowledge_root, is_valid_signature)
 
 

@@ -165,11 +165,30 @@ def validate_certificate(
     genesis: Genesis,
     electors: frozenset[PublicKey],
     certificate: Certificate,
+    kind: VoteKind,
     height: int,
+    block_hash: Hash,
     is_valid_signature: SignatureCheck,
 ) -> None:
-    """Votes of a quorum of ``electors`` for a block at ``height``. Raises InvalidCertificate."""
+    """Votes of ``kind``, of a quorum of ``electors``, for one block at ``height``. Raises InvalidCertificate.
+
+    Kind, height and block are what the caller needs proved: a quorum of prevotes locks members and decides nothing.
+    """
     required, count = votes_required(genesis, electors), len(certificate.votes)
+    # Only precommits make a block final; prevotes may go on to another one.
+    _check(
+        certificate.kind is kind,
+        InvalidCertificate,
+        "certificate's kind",
+        f"{certificate.kind.name.lower()}s found, {kind.name.lower()}s expected",
+    )
+    # And only those for it.
+    _check(
+        certificate.block_hash == block_hash,
+        InvalidCertificate,
+        "certificate's block",
+        f"{certificate.block_hash.hex()} found, {block_hash.hex()} expected",
+    )
     _check(
         certificate.height == height,
         InvalidCertificate,
@@ -410,9 +429,15 @@ def _validate_parent_certificate(
     if certificate is None:
         return
     # The chain grows on final blocks only: no side of a partition can extend it.
-    is_final = certificate.kind is VoteKind.PRECOMMIT and certificate.block_hash == state.block_hash
-    _check(is_final, InvalidBlock, "certificate", f"it does not make the parent {state.block_hash.hex()} final")
-    validate_certificate(genesis, state.deciders, certificate, state.height, is_valid_signature)
+    validate_certificate(
+        genesis,
+        state.deciders,
+        certificate,
+        VoteKind.PRECOMMIT,
+        state.height,
+        state.block_hash,
+        is_valid_signature,
+    )
 
 
 def _check_signature(

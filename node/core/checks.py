@@ -26,8 +26,8 @@ from fedchain.chain.validation import (
     validate_transaction,
     validate_vote,
 )
-from fedchain.chain.vote import Vote
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.chain.vote import Vote, VoteKind
+from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
 from fedchain.node.core.content_cache import Intern
 from fedchain.node.core.jobs import (
@@ -47,9 +47,6 @@ V = TypeVar("V")
 
 CHECKED_MAX = 2**16
 """Checked things that are remembered."""
-
-BLOCKS_MAX = 64
-"""Checked blocks that are remembered, with the states after them; they are kept whole, and members may send many."""
 
 KNOWLEDGE_MAX = 8
 """Recomputed knowledges that are kept: one for each set of posts of the open height."""
@@ -72,7 +69,6 @@ class Checks:
         self._rules = rules
         self._intern = intern
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
-        self._blocks: OrderedDict[Hash, tuple[Block, State]] = OrderedDict()
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
 
     def transaction(self, state: State, transaction: Transaction) -> None:
@@ -100,9 +96,10 @@ class Checks:
         """Whether that was noted of the very same objects."""
         return False
 
-    def certificate(self, electors: frozenset[PublicKey], certificate: Certificate, height: int) -> None:
-        """Votes of a quorum; raises InvalidCertificate."""
-        validate_certificate(self._genesis, electors, certificate, height, self._is_valid_signature)
+    def polka(self, electors: frozenset[PublicKey], certificate: Certificate, height: int) -> None:
+        """Prevotes of a quorum for some block; raises InvalidCertificate."""
+        check, kind = self._is_valid_signature, VoteKind.PREVOTE
+        validate_certificate(self._genesis, electors, certificate, kind, height, certificate.block_hash, check)
 
     def evidence(self, state: State, evidence: Evidence) -> None:
         """A crime; raises InvalidEvidence."""
@@ -126,26 +123,16 @@ class Checks:
         return self._is_valid_signature(header.miner, block.signature, message)
 
     def block(self, state: State, block: Block) -> State:
-        """The state after a block, if everything but its knowledge is right; raises as ``judge_block``.
-
-        What is remembered is the whole block: a forged body under a good header is another block.
-        """
-        known = self._known(state, block)
-        if known is not None:
-            return known
-        after = judge_block(self._genesis, state, block, None, self._is_valid_signature)
-        _remember(self._blocks, block.hash, (block, after), BLOCKS_MAX)
-        return after
+        """The state after a block, if everything but its knowledge is right; raises as ``judge_block``."""
+        return judge_block(self._genesis, state, block, None, self._is_valid_signature)
 
     def final(self, state: State, block: Block, certificate: Certificate) -> State:
-        """The state after a block that is final, on the word of a quorum; raises as ``judge_final``."""
-        known = self._known(state, block)
-        if known is not None and certificate.block_hash == block.hash:
-            self.certificate(state.electors, certificate, state.height + 1)
-            return known
-        after = judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
-        _remember(self._blocks, block.hash, (block, after), BLOCKS_MAX)
-        return after
+        """The state after a block that is final, on the word of a quorum; raises as ``judge_final``.
+
+        A block that is held as a candidate is judged again: what passed then was the block, not its proof. Its
+        signatures are remembered one by one, so only the rules are looked at twice.
+        """
+        return judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
 
     def unverified(self, block: Block, certificate: Certificate) -> tuple[Signed, ...]:
         """Signatures of a final block that :meth:`final` would have to verify."""
@@ -221,18 +208,6 @@ class Checks:
     def _name_of(self, post: Transaction) -> str:
         """The phase of a post that was checked."""
         return self._genesis.phases_of(post.round)[post.phase].name
-
-    def _known(self, state: State, block: Block) -> State | None:
-        """The state after a block that was judged on this state before."""
-        found = self._blocks.get(block.hash)
-        if found is None or block.header.parent_hash != state.block_hash:
-            return None
-        judged, after = found
-        if judged is not block:
-            if judged != block:
-                return None
-            self._blocks[block.hash] = block, after  # most that ask next hold this copy
-        return after
 
     def _check_post(
         self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes

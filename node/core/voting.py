@@ -75,7 +75,7 @@ class Voting:
             raise OutOfWindow("certificate's height", f"{certificate.height} found, {height} is open")
         if self.agreement.ballots.polka(certificate.attempt) is not None:
             raise AlreadyKnown("certificate", f"a quorum of attempt {certificate.attempt} is known")
-        context.checks.certificate(context.head.electors, certificate, height)
+        context.checks.polka(context.head.electors, certificate, height)
         self._compare(certificate)
         self.agreement.ballots.add_certificate(certificate)
 

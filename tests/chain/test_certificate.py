@@ -12,7 +12,7 @@ from fedchain.chain.exceptions import InvalidCertificate, InvalidEncoding
 from fedchain.chain.genesis import FaultModel
 from fedchain.chain.validation import CLOCK_MS_MAX, validate_certificate
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
-from fedchain.crypto.hashing import ZERO_HASH, sha256
+from fedchain.crypto.hashing import ZERO_HASH, Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
 from tests.chain.builders import CREATED_MS, genesis, keys
 
@@ -31,13 +31,13 @@ def _votes(count: int = 5, **changes: Any) -> list[Vote]:
     return [sign_vote(key, GENESIS.chain_id, **fields) for key in KEYS[:count]]
 
 
-def _validate(certificate: Certificate) -> None:
-    validate_certificate(GENESIS, ELECTORS, certificate, 3, is_valid_signature)
+def _validate(certificate: Certificate, kind: VoteKind = PRECOMMIT, block_hash: Hash = BLOCK_HASH) -> None:
+    validate_certificate(GENESIS, ELECTORS, certificate, kind, 3, block_hash, is_valid_signature)
 
 
-def _refusal(certificate: Certificate) -> str:
+def _refusal(certificate: Certificate, kind: VoteKind = PRECOMMIT, block_hash: Hash = BLOCK_HASH) -> str:
     with pytest.raises(InvalidCertificate) as caught:
-        _validate(certificate)
+        _validate(certificate, kind, block_hash)
     assert type(caught.value) is InvalidCertificate
     return str(caught.value)
 
@@ -45,7 +45,7 @@ def _refusal(certificate: Certificate) -> str:
 @pytest.mark.parametrize("count", [5, 6, 7])
 def test_a_quorum_and_more_prove_it(count: int) -> None:
     _validate(certify(_votes(count)))
-    _validate(certify(_votes(count, kind=PREVOTE, clock_ms=0, mining_ms=0)))
+    _validate(certify(_votes(count, kind=PREVOTE, clock_ms=0, mining_ms=0)), PREVOTE)
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -65,9 +65,20 @@ def test_crashes_need_only_a_majority() -> None:
     votes = [
         sign_vote(key, document.chain_id, PRECOMMIT, 3, 0, BLOCK_HASH, clock_ms=1, mining_ms=1) for key in KEYS[:4]
     ]
-    validate_certificate(document, ELECTORS, certify(votes), 3, is_valid_signature)
+    validate_certificate(document, ELECTORS, certify(votes), PRECOMMIT, 3, BLOCK_HASH, is_valid_signature)
     with pytest.raises(InvalidCertificate, match=r"^quorum: 3 votes found, 4 of 7 required"):
-        validate_certificate(document, ELECTORS, certify(votes[:3]), 3, is_valid_signature)
+        validate_certificate(document, ELECTORS, certify(votes[:3]), PRECOMMIT, 3, BLOCK_HASH, is_valid_signature)
+
+
+def test_it_proves_what_it_is_asked_for() -> None:
+    """A quorum of prevotes is no decision, a decision is no reason to lock, and neither speaks for another block."""
+    prevotes, precommits = certify(_votes(kind=PREVOTE, clock_ms=0, mining_ms=0)), certify(_votes())
+    assert _refusal(prevotes) == "certificate's kind: prevotes found, precommits expected"
+    assert _refusal(precommits, PREVOTE) == "certificate's kind: precommits found, prevotes expected"
+    other = sha256(b"another block")
+    assert _refusal(precommits, block_hash=other) == (
+        f"certificate's block: {BLOCK_HASH.hex()} found, {other.hex()} expected"
+    )
 
 
 def test_a_certificate_is_for_one_height() -> None:
@@ -76,7 +87,7 @@ def test_a_certificate_is_for_one_height() -> None:
 
 def test_votes_for_no_block_prove_nothing() -> None:
     nil = certify(_votes(block_hash=NIL, clock_ms=0, mining_ms=0))
-    assert _refusal(nil) == "certificate's block: votes for no block found"
+    assert _refusal(nil, block_hash=NIL) == "certificate's block: votes for no block found"
 
 
 @pytest.mark.parametrize("second", [0, 1])
@@ -119,7 +130,7 @@ def test_each_vote_is_judged() -> None:
         ),
     )
     for certificate, message in cases:
-        assert _refusal(certificate) == f"certificate's vote: {message}"
+        assert _refusal(certificate, certificate.kind) == f"certificate's vote: {message}"
 
 
 @pytest.mark.parametrize("changes", [{"attempt": 1}, {"height": 4}, {"block_hash": sha256(b"x")}, {"kind": PREVOTE}])

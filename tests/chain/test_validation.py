@@ -336,14 +336,14 @@ def _certificate_of_the_first_block() -> tuple[Scene, Block, str]:
 def _certificate_of_prevotes() -> tuple[Scene, Block, str]:
     scene = Scene()
     block = scene.with_voters(scene.parent.members[:3], kind=VoteKind.PREVOTE)
-    return scene, block, f"certificate: it does not make the parent {scene.second.hash.hex()} final"
+    return scene, block, "body: certificate's kind: prevotes found, precommits expected"
 
 
 def _certificate_of_another_block() -> tuple[Scene, Block, str]:
     scene = Scene()
     other = scene.builder.extend(scene.first.hash, payload_of=50)
     block = scene.remake(certificate=scene.builder.certificate(other))
-    return scene, block, f"certificate: it does not make the parent {scene.second.hash.hex()} final"
+    return scene, block, f"body: certificate's block: {other.hash.hex()} found, {scene.second.hash.hex()} expected"
 
 
 def _certificate_of_another_height() -> tuple[Scene, Block, str]:
