@@ -102,3 +102,18 @@ def judge_joined(
     if required <= liars and not is_confirmed:
         raise UnknownParent("state", f"{required} drawn electors vouch for it, {liars} members may lie")
     return judge_final(genesis, state, block, certificate, None, is_valid_signature)
+
+
+def judge_stored(
+    genesis: Genesis, state: State, block: Block, certificate: Certificate, is_valid_signature: SignatureCheck
+) -> State:
+    """The state after the head of a store, which whoever can write to the disk may have altered.
+
+    It is judged as a final block from the network is, and so are the crimes in the state that it stands on: they say
+    who votes. Who joined at it has asked enough others whether they have it, which is not asked again.
+
+    Raises:
+        Refused: the store does not hold what makes its head final.
+    """
+    validate_state(genesis, state, is_valid_signature)
+    return judge_final(genesis, state, block, certificate, None, is_valid_signature)

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import read_content
 from fedchain.chain.storage.database import snapshot
-from fedchain.chain.storage.recovery import head_height, is_whole
+from fedchain.chain.storage.recovery import fault_of_head, head_height
 from fedchain.chain.storage.rows import GENESIS, RECORD_TABLES, STATES
 from fedchain.crypto.hashing import sha256
 
@@ -21,15 +22,15 @@ def count_rows(connection: sqlite3.Connection) -> tuple[int, int]:
     return sum(sizes[:-1]), sizes[-1]
 
 
-def find_damage(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
+def find_damage(folder: Path, connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
     """Read all rows and files, and name what is not as it was written."""
     for (verdict,) in connection.execute("PRAGMA integrity_check(100)"):
         if verdict != b"ok":
             yield " ".join(verdict.decode(errors="replace").split())
     with snapshot(connection):  # without any head the node joins anew, whatever blocks lie there
-        is_broken = head_height(connection) > 0 and not is_whole(connection)
-    if is_broken:
-        yield "the head, or the state before it, is missing or damaged"
+        fault = fault_of_head(connection, genesis) if head_height(connection) > 0 else ""
+    if fault:
+        yield f"the head cannot be gone on from: {fault}"
     for table in _TABLES:
         for row in connection.execute(table.select):
             try:

@@ -1,13 +1,16 @@
 """Where a stored chain can be gone on from: what every start checks, and what it cuts off where something is broken.
 
-A start looks at the head and at how the blocks are linked, which takes milliseconds; it does not read the blocks. Only
-where that finds a fault, states are replayed over the stored blocks until one is missing or damaged. To cut a chain
-back is safe: whoever fetches its end again gets the same blocks, and a key's signing journal keeps its own word.
+A start judges the head, as if it came from the network, and looks at how the blocks are linked, which takes
+milliseconds; it does not read the blocks. Only where that finds a fault, states are replayed over the stored blocks
+until one is missing or damaged, and the highest that its own certificate makes final is the head. To cut a chain back
+is safe: whoever fetches its end again gets the same blocks, and a key's signing journal keeps its own word.
+
+All that is done is done in one transaction, and a start that was killed before it finds what the one before it found.
 """
 
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,15 +19,17 @@ import msgpack
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Evidence
-from fedchain.chain.exceptions import InvalidEncoding, StoreCorrupt
+from fedchain.chain.exceptions import InvalidEncoding, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.database import transaction
 from fedchain.chain.storage.rows import FINALS, STATES, from_row
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transaction import Transaction
+from fedchain.chain.transition import judge_stored
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import is_valid_signature
 
 STATE_INTERVAL = 64
 """The state before every so many blocks is kept: the state before any block is then this many blocks away."""
@@ -33,12 +38,13 @@ STATE_INTERVAL = 64
 def recover(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
     """Make the stored chain one that can be gone on from, and say what was done about it, a line each.
 
-    The head is the highest block whose state is known or can be replayed. What lies above it is dropped. Where no
-    state leads to any block, there is no head, and the blocks stay as an archive below the one that comes.
+    The head is the highest block whose state is known or can be replayed, and that its certificate makes final. What
+    lies above it is dropped. Where no state leads to any block, there is no head, and the blocks stay as an archive
+    below the one that comes.
     """
     done = []
-    if not is_whole(connection):
-        done += _cut_back(connection, genesis)
+    if fault_of_head(connection, genesis):
+        done.append(_cut_back(connection, genesis))
     if (head := head_height(connection)) > 0:
         done += _mend_links(connection, head)
     return done
@@ -50,12 +56,16 @@ def head_height(connection: sqlite3.Connection) -> int:
     return height or 0
 
 
-def is_whole(connection: sqlite3.Connection) -> bool:
-    """Whether the highest block is there as it was written, with the state before it; or there is none at all."""
+def fault_of_head(connection: sqlite3.Connection, genesis: Genesis) -> str:
+    """Why the highest block cannot be gone on from; empty where it can, or where there is none at all."""
     try:
-        return read_head(connection) is not None or _top_height(connection) == 0
-    except StoreCorrupt:
-        return False
+        head = read_head(connection)
+        if head is not None:
+            state = decode_state(genesis, head.state)
+            judge_stored(genesis, state, head.block, head.certificate, is_valid_signature)
+    except (StoreCorrupt, Refused) as error:
+        return str(error)
+    return f"no state leads to block {_top_height(connection)}" if head is None and _top_height(connection) else ""
 
 
 def read_head(connection: sqlite3.Connection) -> Final | None:
@@ -66,7 +76,7 @@ def read_head(connection: sqlite3.Connection) -> Final | None:
     if head != top:
         raise StoreCorrupt(f"the highest block is at height {top}, the last state is the one before height {head}")
     _, data = STATES.read(connection.execute(f"{STATES.select} WHERE height = ?", (head,)).fetchone())
-    final: Final = from_row(FINALS, connection.execute(f"{FINALS.select} WHERE height = ?", (head,)).fetchone())
+    final = _read_final(connection, head)
     if final.block.header.state_root != sha256(data):
         raise StoreCorrupt(f"the state before height {head} is not the one that its block stands on")
     return replace(final, state=data)
@@ -139,28 +149,74 @@ def _top_height(connection: sqlite3.Connection) -> int:
     return height or 0
 
 
-def _cut_back(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
+def _cut_back(connection: sqlite3.Connection, genesis: Genesis) -> str:
+    """Step back to the last block that can be gone on from; what was wrong and what was done, in a line."""
     top = _top_height(connection)
-    reached = (_last(replay(connection, genesis, start, top)) for start in _starts(connection, genesis, top))
-    head = next((step for step in reached if step is not None), None)
+    head, refused = _last_final(connection, genesis, top)
     height = 0 if head is None else head.block.header.height
+    above = height + 1 if refused is None else refused.height
     with transaction(connection):
         # Without a head, blocks that nothing leads to may still turn out to lie below the one that is joined.
+        if head is not None or refused is not None:
+            connection.execute("DELETE FROM finals WHERE height >= ?", (above,))
         if head is not None:
-            connection.execute("DELETE FROM finals WHERE height > ?", (height,))
             STATES.insert(connection, (height, head.before.encode()), replace=True)
         connection.execute("DELETE FROM states WHERE height > ?", (height,))
     if top == 0:
-        return ["a state without a block is dropped"]
-    if head is None:
-        return [f"no state leads to the stored blocks, the highest at height {top}: the chain is joined anew"]
+        return "a state without a block is dropped"
+    if head is None and refused is None:
+        return f"no state leads to the stored blocks, the highest at height {top}: the chain is joined anew"
     if height == top:
-        return [f"the state before the head at height {top} was damaged and is computed again"]
-    return [f"block {height + 1} is missing or damaged: cut back from height {top} to {height}, the rest is fetched"]
+        return f"the state before the head at height {top} was damaged and is computed again"
+    why = "is missing or damaged" if refused is None else f"is not final by what is stored ({refused.error})"
+    return f"block {above} {why}: cut back from height {top} to {height}, the rest is fetched"
 
 
-def _last(steps: Iterable[Step]) -> Step | None:
-    return next(iter(deque(steps, maxlen=1)), None)
+@dataclass(frozen=True, slots=True)
+class _NotFinal:
+    """A block that is stored as final and is not."""
+
+    height: int
+    """The block's."""
+    error: StoreCorrupt | Refused
+    """Why."""
+
+
+def _last_final(connection: sqlite3.Connection, genesis: Genesis, top: int) -> tuple[Step | None, _NotFinal | None]:
+    """The highest block up to ``top`` that a state leads to and its certificate makes final, and the one above it.
+
+    That is None where it is missing or damaged, or where there is none.
+    """
+    refused: _NotFinal | None = None
+    while top > 0:
+        paths = (replay(connection, genesis, start, top) for start in _starts(connection, genesis, top))
+        # The last steps of the first path that leads anywhere; the states of a whole chain would fill the memory.
+        steps = next((steps for path in paths if (steps := deque(path, maxlen=STATE_INTERVAL))), None)
+        if steps is None:
+            break
+        for step in reversed(steps):
+            error = _fault_of(connection, genesis, step)
+            if error is None:
+                return step, refused
+            refused = _NotFinal(step.block.header.height, error)
+        top = steps[0].block.header.height - 1
+    return None, refused
+
+
+def _fault_of(connection: sqlite3.Connection, genesis: Genesis, step: Step) -> StoreCorrupt | Refused | None:
+    """Why a block that was replayed is not final."""
+    try:
+        final = _read_final(connection, step.block.header.height)
+        judge_stored(genesis, step.before, final.block, final.certificate, is_valid_signature)
+    except (StoreCorrupt, Refused) as error:
+        return error
+    return None
+
+
+def _read_final(connection: sqlite3.Connection, height: int) -> Final:
+    """The block at ``height``, which is there, without its state. Raises StoreCorrupt."""
+    final: Final = from_row(FINALS, connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone())
+    return final
 
 
 def _mend_links(connection: sqlite3.Connection, head: int) -> list[str]:

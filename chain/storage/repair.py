@@ -138,8 +138,7 @@ def _find_faults(folder: Path, genesis: Genesis | None) -> Iterator[str]:
     """Everything that is wrong with a folder. Raises StoreMismatch if it is another chain's or version's."""
     try:
         with closing(connect(folder / DATABASE, read_only=True)) as connection:
-            read_genesis(folder, connection, genesis)
-            yield from find_damage(folder, connection)
+            yield from find_damage(folder, connection, read_genesis(folder, connection, genesis))
     except StoreMismatch:
         raise
     except (sqlite3.DatabaseError, UnicodeDecodeError, StoreCorrupt) as error:

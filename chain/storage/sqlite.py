@@ -92,9 +92,10 @@ class Store:
         self._writer = reader if writer is None else writer
         self._lock = lock
         self._contents = Contents(folder, reader, self._writer)
-        # Who only reads looks when it is asked: the writer goes on meanwhile.
-        self._base = 1 if writer is None else find_base(writer, head_height(writer))
+        self._base = 1  # who only reads looks when it is asked: the writer goes on meanwhile
         self._damaged: set[Key] = set()  # rows that count as not held until they are written again
+        if writer is not None:
+            self._recover()
 
     @classmethod
     def create(cls, folder: Path, genesis: Genesis) -> Self:
@@ -144,8 +145,6 @@ class Store:
                 writer = connect(folder / DATABASE, read_only=False)
                 undo.callback(writer.close)
                 writer.execute("PRAGMA temp_store = MEMORY")
-                for line in recover(writer, found):
-                    log.warning("%s: %s", folder, line)
             store = cls(folder, reader, writer, found, lock)
             undo.pop_all()
             return store
@@ -178,6 +177,14 @@ class Store:
             except StoreCorrupt as error:  # who only reads cannot mend it
                 place = self.folder / DATABASE
                 raise StoreCorrupt(f"{place}: {error}; start the node, or {repair_hint(self.folder)}") from None
+
+    def drop_head(self) -> None:
+        """See :class:`Storage`."""
+        with disk_errors(self.folder):
+            with transaction(self._writer):
+                height = head_height(self._writer)
+                self._writer.execute("DELETE FROM finals WHERE height >= ?", (height,))
+            self._recover()
 
     def base(self) -> int:
         """See :class:`Storage`."""
@@ -306,7 +313,7 @@ class Store:
     def damage(self) -> Iterator[str]:
         """Read all that is here, and name what is not as it was written."""
         with disk_errors(self.folder):
-            yield from find_damage(self.folder, self._reader)
+            yield from find_damage(self.folder, self._reader, self.genesis)
 
     def close(self) -> None:
         """Hand back the files and the lock; closing twice is harmless."""
@@ -323,6 +330,12 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _recover(self) -> None:
+        """Step back to what can be gone on from, and tell of it."""
+        for line in recover(self._writer, self.genesis):
+            log.warning("%s: %s", self.folder, line)
+        self._base = find_base(self._writer, head_height(self._writer))
 
     def _insert(self, record: Record, base: int) -> int:
         """Write one record; the height from which on blocks are linked to the head, as far as this alone moves it."""

@@ -66,6 +66,12 @@ class Storage(Protocol):
     def head(self) -> Final | None:
         """The highest final block, with the state before it; None at the start."""
 
+    def drop_head(self) -> None:
+        """The head turned out not to be final: step back to the one below it, or to none where no state leads there.
+
+        Raises StoreError.
+        """
+
     def base(self) -> int:
         """Lowest height from which on every final block is here; 1 above the head's where there is none."""
 
@@ -155,6 +161,11 @@ class MemoryStore:
     def head(self) -> Final | None:
         """See :class:`Storage`."""
         return self._finals.get(self._head)
+
+    def drop_head(self) -> None:
+        """See :class:`Storage`: the only state that is kept here is the head's."""
+        self._finals.clear()
+        self._head, self._base = 0, 1
 
     def base(self) -> int:
         """See :class:`Storage`."""

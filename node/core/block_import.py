@@ -28,6 +28,7 @@ from fedchain.node.core.effects import Blame, Compute, Persist
 from fedchain.node.core.jobs import Knowledge, Recompute
 from fedchain.node.core.ledger import Entry
 from fedchain.node.core.notices import Contradicted
+from fedchain.node.core.recollection import open_candidates
 from fedchain.node.core.retention import contents_in_order
 
 
@@ -47,11 +48,9 @@ class BlockImport:
         context, ledger = self._context, self._context.ledger
         lock = context.journal.lock
         locked = set() if lock is None else {lock[1]}
-        for block in context.storage.candidates():
-            if block.header.parent_hash == context.head.block_hash:
-                entry = Entry(block, context.checks.block(context.head, block), context.now.ms)
-                with suppress(LimitReached):
-                    ledger.add(entry, ledger.to_replace(block, self.wanted | locked))
+        for block, after in open_candidates(context):
+            with suppress(LimitReached):
+                ledger.add(Entry(block, after, context.now.ms), ledger.to_replace(block, self.wanted | locked))
 
     def on_candidate(self, peer: PublicKey, block: Block) -> None:
         """A block for the open height: check all but its knowledge, keep it, fetch what it needs.

@@ -9,11 +9,13 @@ from functools import lru_cache
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import LimitReached, MethodFailed, Refused, StoreCorrupt
+from fedchain.chain.exceptions import LimitReached, MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, apply_block, decode_state, genesis_state
+from fedchain.chain.state import State, decode_state, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.notices import NotBelieved
 
 WINDOW = 8
 """Final blocks below the head that are kept in memory, with their contents and the states before them."""
@@ -81,24 +83,32 @@ class Ledger:
     Args:
         genesis: the founding document.
         storage: where final blocks are.
+        checks: judge what it says is the head.
     """
 
-    def __init__(self, genesis: Genesis, storage: Storage) -> None:
+    def __init__(self, genesis: Genesis, storage: Storage, checks: Checks) -> None:
         self.genesis = genesis
+        self.dropped: list[NotBelieved] = []
+        """What the store said was the head, and is not final."""
         self.head: State = genesis_state(genesis)
         self.certificate: Certificate | None = None
         self.entries: dict[Hash, Entry] = {}
         self._window: list[Settled] = []
         self._storage = storage
-        self._restore()
+        self._restore(checks)
 
-    def _restore(self) -> None:
-        """Stand where the store stands. Its state is checked against the header that commits to it."""
-        stored = self._storage.head()
-        if stored is None:
-            return
-        before, after = _states_around(self.genesis, stored.block, stored.state)
-        self.advance(stored.block, stored.certificate, before, after)
+    def _restore(self, checks: Checks) -> None:
+        """Stand on the highest block of the store that is final by what is stored: the disk is believed nothing."""
+        while (stored := self._storage.head()) is not None:
+            try:
+                before = _state_before(self.genesis, stored.state)
+                after = checks.stored(before, stored.block, stored.certificate)
+            except Refused as error:
+                self.dropped.append(NotBelieved(f"the head at height {stored.block.header.height}", str(error)))
+                self._storage.drop_head()
+            else:
+                self.advance(stored.block, stored.certificate, before, after)
+                return
 
     @property
     def settled(self) -> Settled | None:
@@ -168,15 +178,9 @@ class Ledger:
 
 
 @lru_cache(maxsize=4)
-def _states_around(genesis: Genesis, block: Block, state: bytes) -> tuple[State, State]:
-    """The states before and after a stored block. Kept: in a simulation many peers wake at one block."""
-    before = decode_state(genesis, state)
-    if before.root != block.header.state_root:
-        raise StoreCorrupt(
-            f"the state before height {block.header.height} hashes to {before.root.hex()}, its block says "
-            f"{block.header.state_root.hex()}"
-        )
-    return before, apply_block(genesis, before, block)
+def _state_before(genesis: Genesis, data: bytes) -> State:
+    """A state as it is stored. Kept: in a simulation many peers wake at one block."""
+    return decode_state(genesis, data)
 
 
 def preference(block: Block) -> tuple[int, Hash]:

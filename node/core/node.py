@@ -12,7 +12,6 @@ from typing import assert_never
 
 from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.evidence import Statement
 from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required, votes_required
@@ -72,6 +71,7 @@ from fedchain.node.core.observations import Observations
 from fedchain.node.core.part_lists import NoParts, PartLookup
 from fedchain.node.core.posts import Posts
 from fedchain.node.core.production import Production
+from fedchain.node.core.recollection import own_statements
 from fedchain.node.core.retention import contents_in_order, contents_of, is_time_to_sweep
 from fedchain.node.core.twins import Twins
 from fedchain.node.core.voting import Voting
@@ -133,16 +133,18 @@ class Node:
             key=key,
             checks=checks,
             storage=storage,
-            ledger=Ledger(genesis, storage),
+            ledger=Ledger(genesis, storage, checks),
             contents=contents,
             journal=journal or Journal(),
             now=Moment(0, 0),
             clock=PhaseClock(0),
         )
         contents.extra = context.ledger.state
-        said: list[Statement] = [*storage.votes(context.head.height + 1), *storage.posts(context.head.round)]
-        for statement in said:  # it may be newer than the journal
+        for refused in context.ledger.dropped:
+            context.tell(refused)
+        for statement in own_statements(context):  # it may be newer than the journal
             context.journal = context.journal.adopt(statement)
+        self._not_believed = tuple(context.effects)  # told at the first event
         self._has_adopted = context.journal != (journal or Journal())
         self._crimes = Crimes(context)
         self._bulk = BulkParts(context, held_parts)
@@ -309,6 +311,7 @@ class Node:
         """The first event: from here on time is known."""
         self._has_begun = True
         journal = self._context.journal
+        self._context.emit(*self._not_believed)
         if self._has_adopted:  # nobody may hear it before it is written down here, too
             self._context.write_journal(journal)
         said: tuple[Record, ...] = (*journal.votes, *journal.posts)

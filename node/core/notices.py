@@ -8,6 +8,14 @@ from fedchain.crypto.keys import PublicKey
 
 
 @dataclass(frozen=True, slots=True)
+class NotBelieved:
+    """The store holds what would be refused if it came from the network: this node goes on without it."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class NotCounted:
     """A block became final without this peer's post."""
 
@@ -77,4 +85,14 @@ class Skipped:
     reason: str
 
 
-Notice = NotCounted | Convicted | ClockOff | TwinHeard | SilenceOver | Contradicted | TrainingFailed | Skipped
+Notice = (
+    NotBelieved
+    | NotCounted
+    | Convicted
+    | ClockOff
+    | TwinHeard
+    | SilenceOver
+    | Contradicted
+    | TrainingFailed
+    | Skipped
+)

@@ -147,8 +147,9 @@ class Voting:
         if journal.proof is not None:
             agreement.ballots.add_certificate(journal.proof)
         for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
-            self._blocks.wanted.add(vote.block_hash)
-            with suppress(Refused):  # it is there, or too old to matter
+            with suppress(Refused):  # it is there, too old to matter, or no vote at all
+                self._context.checks.vote(self._context.head.electors, vote)
+                self._blocks.wanted.add(vote.block_hash)
                 agreement.ballots.add(vote, attempt)
 
     def _cast(self, cast: Cast) -> None:

@@ -1,0 +1,45 @@
+"""Recollection: what a node takes from its store when it starts, each thing judged as if it came from the network.
+
+A disk forgets, a bug writes what is wrong, and whoever can write to a folder can put anything into it that has the
+right checksums. What is refused is left out, and the operator is told.
+"""
+
+from collections.abc import Iterator
+
+from fedchain.chain.block import Block
+from fedchain.chain.evidence import Statement
+from fedchain.chain.exceptions import Refused
+from fedchain.chain.state import State
+from fedchain.chain.vote import Vote
+from fedchain.node.core.context import Context
+from fedchain.node.core.notices import NotBelieved
+
+
+def own_statements(context: Context) -> Iterator[Statement]:
+    """Votes for the open height and posts of the open rounds that our key signed: the journal may not know them."""
+    storage, head = context.storage, context.head
+    for statement in (*storage.votes(head.height + 1), *storage.posts(head.round)):
+        author = statement.voter if isinstance(statement, Vote) else statement.sender
+        if author != context.me:  # the folder was another member's
+            context.tell(NotBelieved(_describe(statement), f"it is {author.hex()[:16]}…'s, not ours"))
+        elif not context.checks.is_signed(author, statement):
+            context.tell(NotBelieved(_describe(statement), "our key did not sign it"))
+        else:
+            yield statement
+
+
+def open_candidates(context: Context) -> Iterator[tuple[Block, State]]:
+    """Candidates for the open height, with the states after them; their knowledge is yet to be recomputed."""
+    for block in context.storage.candidates():
+        if block.header.parent_hash != context.head.block_hash:
+            continue
+        try:
+            yield block, context.checks.block(context.head, block)
+        except Refused as error:
+            context.tell(NotBelieved(f"candidate {block.hash.hex()[:16]}…", str(error)))
+
+
+def _describe(statement: Statement) -> str:
+    if isinstance(statement, Vote):
+        return f"a {statement.kind.name.lower()} at height {statement.height}, attempt {statement.attempt}"
+    return f"a post in round {statement.round}, phase {statement.phase}"

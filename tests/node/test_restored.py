@@ -1,0 +1,199 @@
+"""What a node finds in its store is judged as what it hears from others: a wrong head, votes, posts and candidates."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedchain.chain.block import Block
+from fedchain.chain.storage.store import Candidate, Final, MemoryStore
+from fedchain.chain.vote import NIL, Vote
+from fedchain.node.core.effects import Publish, Tell
+from fedchain.node.core.notices import NotBelieved
+from tests.chain.builders import ChainBuilder, genesis, keys, payload, post
+from tests.chain.forgeries import FORGED, Forge
+from tests.node.driver import Federation, check_agreement, check_promises
+from tests.node.stage import PRECOMMIT, PREVOTE, Stage
+
+VICTIM = 0
+
+
+def not_believed(stage: Stage) -> list[str]:
+    """What the operator was told since the last start."""
+    found = [effect.notice for effect in stage.victim.effects if isinstance(effect, Tell)]
+    return [f"{notice.what}: {notice.reason}" for notice in found if isinstance(notice, NotBelieved)]
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_a_head_that_is_not_final_is_dropped_and_the_operator_is_told(forge: Forge) -> None:
+    stage = Stage(genesis(4))
+    blocks = stage.accept(3)
+    head = stage.victim.store.head()
+    assert head is not None
+    wrong = MemoryStore()
+    wrong.append([replace(head, certificate=forge(stage.chain, head.block))])
+    stage.victim.store = wrong
+    stage.victim.effects.clear()
+    stage.restart(is_heard=False)
+    assert (stage.node.head.height, wrong.head(), wrong.base()) == (0, None, 1)
+    (line,) = not_believed(stage)
+    assert line.startswith("the head at height 3: ")
+    for block in blocks:
+        stage.final(block)
+    assert stage.node.head.block_hash == blocks[-1].hash
+    assert [stage.node.ledger.final(height) is not None for height in (1, 2, 3)] == [True] * 3
+    stage.restart()
+    assert stage.node.head.block_hash == blocks[-1].hash
+    assert len(not_believed(stage)) == 1
+
+
+def wrong_head(federation: Federation, height: int) -> MemoryStore:
+    """A store whose head is a block that a quorum prevoted and nobody decided on."""
+    chain = ChainBuilder(federation.genesis)
+    blocks = [chain.keep(block) for block in federation.blocks()]
+    rival = chain.remake(blocks[height - 1], key=keys(4)[3])
+    rival = rival if rival.hash != blocks[height - 1].hash else chain.remake(blocks[height - 1], key=keys(4)[2])
+    store = MemoryStore()
+    store.append([chain.final(block) for block in blocks[: height - 1]])
+    store.append([chain.final(rival, chain.certificate(rival, kind=PREVOTE))])
+    return store
+
+
+@pytest.mark.parametrize("ahead", [1, 4])
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_a_polka_that_was_stored_as_a_decision_stops_nobody(is_needed: bool, ahead: int) -> None:
+    """Also where the federation cannot go on without this member, whose head is where the others' is, or just below."""
+    federation = Federation(genesis(4))
+    federation.run_to_height(6)
+    federation.crash(VICTIM)
+    if is_needed:
+        federation.crash(3)
+    victim, height = federation.peers[VICTIM], max(peer.node.head.height for peer in federation.peers)
+    federation.peers[VICTIM].up = False
+    stored = federation.running[0].node.head.height - ahead + 1
+    victim.store = wrong_head(federation, stored)
+    federation.restart(VICTIM)
+    assert [notice.what for notice in victim.notices if isinstance(notice, NotBelieved)] == [
+        f"the head at height {stored}"
+    ]
+    federation.run_to_height(height + 3, 120)
+    check_agreement(federation)
+    for peer in federation.running:
+        check_promises(peer)
+
+
+# --- own statements
+
+
+def votes_of(stage: Stage) -> list[Vote]:
+    """Votes that the node counts or shows at the open height."""
+    ballots = stage.node.voting.agreement.ballots
+    found = (ballots.ballot(attempt, kind) for attempt, kind in ballots.slots(0))
+    return [vote for ballot in found for vote in (*ballot.first.values(), *ballot.second.values())]
+
+
+def as_own(stage: Stage, vote: Vote) -> Vote:
+    """A vote in the node's name that somebody else signed."""
+    return replace(vote, voter=stage.me)
+
+
+def test_votes_in_the_store_that_our_key_did_not_sign_are_left_out() -> None:
+    stage = Stage(genesis(4))
+    stage.accept(1)
+    block = stage.block()
+    foreign = [stage.a_vote(member, block, PRECOMMIT) for member in stage.others]
+    forged = as_own(stage, stage.a_vote(stage.others[0], NIL, PREVOTE, 5))
+    stage.victim.store.append([*foreign, forged])
+    journal = stage.victim.journal
+    stage.victim.effects.clear()
+    stage.restart()
+    assert stage.node.journal == stage.victim.journal == journal
+    assert len(not_believed(stage)) == 4
+    assert sum("our key did not sign it" in line for line in not_believed(stage)) == 1
+    assert not [effect for effect in stage.victim.effects if isinstance(effect, Publish) and effect.message in foreign]
+
+
+def test_forged_votes_in_the_store_decide_nothing() -> None:
+    """A quorum of precommits that nobody signed, beside one vote of our own at that height."""
+    stage = Stage(genesis(4))
+    stage.accept(1)
+    block = stage.block()
+    stage.candidate(block)
+    assert stage.node.journal.height == 2
+    signatures = [replace(stage.a_vote(member, block, PRECOMMIT), signature=bytes(64)) for member in stage.others]
+    strangers = [replace(vote, voter=keys(9)[5 + n].public_key) for n, vote in enumerate(signatures)]
+    stage.victim.store.append([*signatures, *strangers])
+    stage.restart()
+    assert stage.node.head.height == 1
+    assert {vote.voter for vote in votes_of(stage)} == {stage.me}
+
+
+def test_posts_in_the_store_that_are_not_ours_are_not_posted() -> None:
+    """The folder of another member, or what its operator wrote into it."""
+    stage = Stage(genesis(4), contributes=False)
+    stage.accept(1)
+    stage.victim.effects.clear()
+    content = payload(9)
+    foreign = post(stage.chain.key(stage.others[0]), stage.genesis, 2, content)
+    forged = replace(foreign, sender=stage.me)
+    stage.victim.store.append([foreign, forged])
+    stage.restart()
+    stage.wait(3)
+    assert {kept.round for kept in stage.node.journal.posts} == {1}
+    assert len(not_believed(stage)) == 2
+    assert stage.node.open_posts() == ()
+
+
+# --- candidates
+
+
+def another_body(stage: Stage, block: Block) -> Block:
+    return replace(block, transactions=())
+
+
+def unsigned(stage: Stage, block: Block) -> Block:
+    return replace(block, signature=bytes(64))
+
+
+def wrong_round(stage: Stage, block: Block) -> Block:
+    return stage.chain.remake(block, round=block.header.round + 1)
+
+
+def proved_by_prevotes(stage: Stage, block: Block) -> Block:
+    parent = stage.chain.blocks[block.header.parent_hash]
+    return stage.chain.remake(block, certificate=stage.certificate(parent, PREVOTE))
+
+
+@pytest.mark.parametrize("alter", [another_body, unsigned, wrong_round, proved_by_prevotes])
+def test_a_candidate_in_the_store_that_breaks_a_rule_is_left_out(alter: object) -> None:
+    assert callable(alter)
+    stage = Stage(genesis(4))
+    stage.accept(1)
+    block = stage.block()
+    stage.victim.store.append([Candidate(alter(stage, block), is_own=False)])
+    stage.victim.effects.clear()
+    stage.restart()
+    assert not stage.node.ledger.entries
+    (line,) = not_believed(stage)
+    assert line.startswith("candidate ")
+    stage.candidate(block)
+    assert stage.node.ledger.entries
+
+
+def test_a_good_candidate_in_the_store_is_taken() -> None:
+    stage = Stage(genesis(4))
+    stage.accept(1)
+    block = stage.block()
+    stage.victim.store.append([Candidate(block, is_own=False)])
+    stage.restart()
+    assert list(stage.node.ledger.entries) == [block.hash]
+    assert not not_believed(stage)
+
+
+def test_the_store_of_another_chain_is_no_head() -> None:
+    stage, other = Stage(genesis(4)), ChainBuilder(genesis(4, name="other"))
+    blocks = other.extend_many(2)
+    stage.victim.store = MemoryStore()
+    stage.victim.store.append([Final(block, other.certificate(block), other.final(block).state) for block in blocks])
+    stage.restart(is_heard=False)
+    assert stage.node.head.height == 0
+    assert not_believed(stage)
