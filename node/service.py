@@ -160,6 +160,7 @@ class Service:
             parts=parts,
             replays=replays,
             backfills=True,
+            refills=True,
             recent_size_max=recent_size_max,
             wait_for=wait_for,
         )

@@ -26,13 +26,13 @@ def make_folder(folder: Path) -> None:
     folder.chmod(FOLDER_MODE)  # it may have been there
 
 
-def write_content(folder: Path, content: Content, *, replace: bool = False) -> None:
+def write_content(folder: Path, content: Content) -> None:
     """Let the file appear under its name complete and on disk, or not at all. The caller holds the lock.
 
-    A file of the right size is left as it is, unless it is known to be damaged and to be replaced.
+    A file of the right size is left as it is: one that is known to be damaged was deleted.
     """
     path, root = content_path(folder, content.hash), folder / CONTENTS
-    if not replace and path.exists() and path.stat().st_size == len(content.data):
+    if path.exists() and path.stat().st_size == len(content.data):
         return
     root.mkdir(mode=FOLDER_MODE, exist_ok=True)
     path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt
 from fedchain.chain.storage.content_files import (
+    content_path,
     drop_contents,
     has_content,
     is_content_whole,
@@ -69,6 +70,8 @@ class Contents:
 
     def holds(self, content_hash: Hash) -> bool:
         """Whether the bytes are here, as far as can be said without reading them."""
+        if content_hash in self._damaged:
+            return False
         query = "SELECT size, data IS NULL FROM contents WHERE hash = ?"
         row = self._reader.execute(query, (content_hash,)).fetchone()
         return row is not None and (not row[1] or has_content(self._folder, content_hash, row[0]))
@@ -83,21 +86,31 @@ class Contents:
         """Before the rows: a crash between the two leaves files without rows, which nobody asks for."""
         for content in contents:
             if len(content.data) > ROW_SIZE_MAX:
-                write_content(self._folder, content, replace=content.hash in self._damaged)
+                write_content(self._folder, content)
+
+    def delete_damaged_files(self) -> frozenset[Hash]:
+        """Delete the files of damaged contents, before their rows; which contents those are, in files or not."""
+        damaged = frozenset(self._damaged)
+        for content_hash in damaged:
+            content_path(self._folder, content_hash).unlink(missing_ok=True)
+        return damaged
+
+    def delete_damaged_rows(self, damaged: Collection[Hash]) -> None:
+        """Delete their rows, within the caller's transaction: the next start sees the hole, and need not read it."""
+        self._writer.executemany("DELETE FROM contents WHERE hash = ?", ((item,) for item in damaged))
 
     def insert(self, contents: Iterable[Content]) -> None:
-        """Write the rows, within the caller's transaction; they take the places of damaged ones."""
-        rows: dict[str, list[tuple[Hash, int, bytes | None]]] = {"IGNORE": [], "REPLACE": []}
+        """Write the rows, within the caller's transaction."""
+        rows: list[tuple[Hash, int, bytes | None]] = []
         for content in contents:
             assert sha256(content.data) == content.hash, "content is kept under its own hash"
-            size, verb = len(content.data), "REPLACE" if content.hash in self._damaged else "IGNORE"
-            rows[verb].append((content.hash, size, content.data if size <= ROW_SIZE_MAX else None))
-        for verb, written in rows.items():
-            self._writer.executemany(f"INSERT OR {verb} INTO contents (hash, size, data) VALUES (?, ?, ?)", written)
+            size = len(content.data)
+            rows.append((content.hash, size, content.data if size <= ROW_SIZE_MAX else None))
+        self._writer.executemany("INSERT OR IGNORE INTO contents (hash, size, data) VALUES (?, ?, ?)", rows)
 
-    def mend(self, content_hash: Hash) -> None:
-        """It was written again, and committed."""
-        self._damaged.discard(content_hash)
+    def mend(self, damaged: Collection[Hash]) -> None:
+        """These have no row any more, or a new one, and that is committed."""
+        self._damaged.difference_update(damaged)
 
     def delete_rows(self, needed: Collection[Hash]) -> None:
         """Delete rows that are not ``needed``, within the caller's transaction."""

@@ -153,12 +153,14 @@ class Store:
         """See :class:`Storage`."""
         contents = [record for record in records if isinstance(record, Content)]
         with disk_errors(self.folder):
+            lost = self._contents.delete_damaged_files()
             self._contents.write_files(contents)
             base, damaged = self._base, [key for key in tuple(self._damaged) if key[0] == FINALS.name]
             with transaction(self._writer):
                 for _, height in damaged:  # the next start sees the hole, and does not have to read the block for it
                     self._writer.execute("DELETE FROM finals WHERE height = ?", (height,))
                     base = max(base, height + 1)
+                self._contents.delete_damaged_rows(lost)
                 self._contents.insert(contents)
                 for record in records:
                     base = self._insert(record, base)
@@ -166,6 +168,7 @@ class Store:
                     base = find_base(self._writer, min(base, head_height(self._writer)))
             self._base = base
             self._damaged.difference_update(damaged)
+            self._contents.mend(lost)
             self._forget_damage(records)
 
     def head(self) -> Final | None:
@@ -226,6 +229,11 @@ class Store:
         with disk_errors(self.folder):
             return self._contents.read(content_hash)
 
+    def holds_content(self, content_hash: Hash) -> bool:
+        """See :class:`Storage`."""
+        with disk_errors(self.folder):
+            return self._contents.holds(content_hash)
+
     def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
         """See :class:`Storage`."""
         with disk_errors(self.folder):
@@ -257,11 +265,6 @@ class Store:
         with disk_errors(self.folder):
             row = self._reader.execute("SELECT sender FROM posts ORDER BY sequence LIMIT 1").fetchone()
             return row[0] if row is not None and isinstance(row[0], bytes) else None
-
-    def holds_content(self, content_hash: Hash) -> bool:
-        """Whether a content is held, as far as can be said without reading it."""
-        with disk_errors(self.folder):
-            return self._contents.holds(content_hash)
 
     def totals(self, first: int, last: int) -> tuple[int, int]:
         """Posts in the final blocks between two heights, and the bytes of their payloads."""
@@ -396,9 +399,7 @@ class Store:
     def _forget_damage(self, records: Sequence[Record]) -> None:
         """What was damaged was written again."""
         for record in records:
-            if isinstance(record, Content):
-                self._contents.mend(record.hash)
-            elif self._damaged:
+            if not isinstance(record, Content) and self._damaged:
                 table, values = to_row(record)
                 self._damaged.discard(table.key(values))
 

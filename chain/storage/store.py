@@ -90,6 +90,9 @@ class Storage(Protocol):
     def content(self, content_hash: Hash) -> bytes | None:
         """Bytes by their hash, None where they are not held. What was damaged is not held any more."""
 
+    def holds_content(self, content_hash: Hash) -> bool:
+        """Whether a content is held, as far as can be said without reading it."""
+
     def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
         """Up to ``size`` bytes of a content from ``start`` on; otherwise as :meth:`content`."""
 
@@ -192,6 +195,10 @@ class MemoryStore:
     def content(self, content_hash: Hash) -> bytes | None:
         """See :class:`Storage`."""
         return self._contents.get(content_hash)
+
+    def holds_content(self, content_hash: Hash) -> bool:
+        """See :class:`Storage`."""
+        return content_hash in self._contents
 
     def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
         """See :class:`Storage`."""

@@ -72,6 +72,7 @@ from fedchain.node.core.part_lists import NoParts, PartLookup
 from fedchain.node.core.posts import Posts
 from fedchain.node.core.production import Production
 from fedchain.node.core.recollection import own_statements
+from fedchain.node.core.refill import Refill
 from fedchain.node.core.retention import contents_in_order, contents_of, is_time_to_sweep
 from fedchain.node.core.twins import Twins
 from fedchain.node.core.voting import Voting
@@ -102,6 +103,7 @@ class Node:
         parts: where the bytes are that posts list by reference; None: posts are whole.
         replays: whether every aggregate that was missed is recomputed, instead of joining at the head.
         backfills: whether older blocks are fetched in the background after joining.
+        refills: whether missing payloads and knowledge of final blocks are.
         recent_size_max: bytes of contents of the last blocks that stay in memory; what the open height needs always
             does.
         wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
@@ -120,6 +122,7 @@ class Node:
         *,
         replays: bool = False,
         backfills: bool = False,
+        refills: bool = False,
         recent_size_max: int = RECENT_SIZE_MAX,
         wait_for: int = 0,
         has_listened: bool = False,
@@ -155,6 +158,7 @@ class Node:
         self._gathering = Gathering(context, wait_for)
         self._twins = Twins(context, has_listened=has_listened)
         self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
+        self._refill = Refill(context, is_wanted=refills)
         self._answers = Answers(context, self._bulk)
         self.observations = Observations(context)
         context.silent = self._twins.is_silent
@@ -275,6 +279,7 @@ class Node:
                 context.peers.pop(peer, None)
                 context.catch_up.drop(peer)
                 context.send(context.contents.drop_provider(peer, now.ms, list(context.peers)))
+                self._refill.drop_provider(peer)
                 if not is_first:
                     return context.effects
             case Contributed(round_number, phase, payload):
@@ -363,6 +368,8 @@ class Node:
                     context.emit(Send(peer, chunk))
                 return False
             case Chunk():
+                if self._refill.on_chunk(peer, message):
+                    return False
                 if self._posts.on_chunk(peer, message) and self._catching_up.on_content(message.content_hash):
                     self._on_head()
             case question:
@@ -405,6 +412,7 @@ class Node:
             self._turn = (self._turn + 1) % len(peers)
             self._send_status(peers[self._turn])
         self._catching_up.on_tick()
+        self._refill.on_tick()
 
     def _send_status(self, peer: PublicKey) -> None:
         self._context.emit(Send(peer, self._answers.status(self._voting.agreement)))

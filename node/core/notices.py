@@ -86,13 +86,5 @@ class Skipped:
 
 
 Notice = (
-    NotBelieved
-    | NotCounted
-    | Convicted
-    | ClockOff
-    | TwinHeard
-    | SilenceOver
-    | Contradicted
-    | TrainingFailed
-    | Skipped
+    NotBelieved | NotCounted | Convicted | ClockOff | TwinHeard | SilenceOver | Contradicted | TrainingFailed | Skipped
 )

@@ -18,7 +18,8 @@ from fedchain.node.core.notices import NotBelieved
 def own_statements(context: Context) -> Iterator[Statement]:
     """Votes for the open height and posts of the open rounds that our key signed: the journal may not know them."""
     storage, head = context.storage, context.head
-    for statement in (*storage.votes(head.height + 1), *storage.posts(head.round)):
+    stored: list[Statement] = [*storage.votes(head.height + 1), *storage.posts(head.round)]
+    for statement in stored:
         author = statement.voter if isinstance(statement, Vote) else statement.sender
         if author != context.me:  # the folder was another member's
             context.tell(NotBelieved(_describe(statement), f"it is {author.hex()[:16]}…'s, not ours"))

@@ -106,9 +106,7 @@ def _in_anothers_name(chain: ChainBuilder, block: Block) -> Certificate:
 
 def _of_another_chain(chain: ChainBuilder, block: Block) -> Certificate:
     other = genesis(len(chain.genesis.members), name="other").chain_id
-    return certify(
-        _signed_by(chain, chain.key(vote.voter), block, chain_id=other) for vote in _votes(chain, block)
-    )
+    return certify(_signed_by(chain, chain.key(vote.voter), block, chain_id=other) for vote in _votes(chain, block))
 
 
 def _other_clock(chain: ChainBuilder, block: Block) -> Certificate:

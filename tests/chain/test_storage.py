@@ -15,7 +15,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore, Record, Storage
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote, VoteKind
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from tests.chain.builders import ChainBuilder, genesis, payload, post
 
 GENESIS = genesis(4)
@@ -89,6 +89,10 @@ class Reopening:
     def content(self, content_hash: bytes) -> bytes | None:
         with Store.open(self.folder, GENESIS) as store:
             return store.content(content_hash)
+
+    def holds_content(self, content_hash: Hash) -> bool:
+        with Store.open(self.folder, GENESIS) as store:
+            return store.holds_content(content_hash)
 
     def content_part(self, content_hash: bytes, start: int, size: int) -> bytes | None:
         with Store.open(self.folder, GENESIS) as store:

@@ -7,6 +7,7 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.storage.store import Candidate, Final, MemoryStore
 from fedchain.chain.vote import NIL, Vote
+from fedchain.network.messages import VoteMessage
 from fedchain.node.core.effects import Publish, Tell
 from fedchain.node.core.notices import NotBelieved
 from tests.chain.builders import ChainBuilder, genesis, keys, payload, post
@@ -109,7 +110,8 @@ def test_votes_in_the_store_that_our_key_did_not_sign_are_left_out() -> None:
     assert stage.node.journal == stage.victim.journal == journal
     assert len(not_believed(stage)) == 4
     assert sum("our key did not sign it" in line for line in not_believed(stage)) == 1
-    assert not [effect for effect in stage.victim.effects if isinstance(effect, Publish) and effect.message in foreign]
+    told = [item.message for item in stage.victim.effects if isinstance(item, Publish)]
+    assert not [item for item in told if isinstance(item, VoteMessage) and item.vote in foreign]
 
 
 def test_forged_votes_in_the_store_decide_nothing() -> None:

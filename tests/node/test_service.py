@@ -19,6 +19,7 @@ from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore,
 from fedchain.chain.transaction import Transaction, sign_transaction
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
     CandidateMessage,
@@ -124,6 +125,9 @@ class Shell:
 
     def content(self, content_hash: bytes) -> bytes | None:
         return self.store.content(content_hash)
+
+    def holds_content(self, content_hash: Hash) -> bool:
+        return self.store.holds_content(content_hash)
 
     def content_part(self, content_hash: bytes, start: int, size: int) -> bytes | None:
         return self.store.content_part(content_hash, start, size)
