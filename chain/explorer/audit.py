@@ -12,7 +12,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import ChainError, MethodFailed
 from fedchain.chain.explorer.ahead import SignaturesAhead
 from fedchain.chain.explorer.history import follow
-from fedchain.chain.knowledge import ContentLookup, Rules, missing_contents, recompute
+from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, Rules, missing_contents, recompute
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.transition import judge_final
@@ -57,6 +57,15 @@ class ChainAudit:
     """Stored payloads and knowledge that were compared with their hashes, whether a block needs them or not."""
     damaged: tuple[str, ...]
     """Rows and files that are not as they were written."""
+
+
+def audit_store(store: Store, rules: Rules) -> ChainAudit:
+    """Judge all final blocks of a store, also where its head is damaged, so that nothing else can be asked of it."""
+
+    def content(content_hash: Hash) -> bytes | None:
+        return EMPTY_KNOWLEDGE if content_hash == EMPTY_ROOT else store.content(content_hash)
+
+    return audit_chain(store, store.base(), store.height(), rules, content)
 
 
 def audit_chain(store: Store, base: int, height: int, rules: Rules, content: ContentLookup) -> ChainAudit:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedchain.chain.exceptions import ChainError, NotFound, StoreCorrupt, StoreError
+from fedchain.chain.explorer.audit import audit_store
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
@@ -62,14 +63,16 @@ def explorer_app(rules_with: RulesWith, serve_web: Serve, report_web: Report) ->
     ) -> None:
         """What a round left behind: norm, holders and cosines of the class prototypes."""
         with _open(folder) as explorer:
-            _show(explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number), as_json, explorer)
+            _show(
+                explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number), as_json, explorer.genesis
+            )
 
     @app.command()
     def verify(folder: Folder, method: Methods = None, as_json: AsJson = False) -> None:
         """Judge every block again, from the first to the head. Exit code 1: something is invalid or damaged."""
-        with _open(folder, code_of_damage=1) as explorer:
-            report = explorer.verify(rules_with(method or ())(explorer.genesis))
-            _show(report, as_json, explorer)
+        with _store(folder, code_of_damage=1) as store:
+            report = audit_store(store, rules_with(method or ())(store.genesis))
+            _show(report, as_json, store.genesis)
         raise typer.Exit(0 if report.is_valid else 1)
 
     @app.command()
@@ -123,7 +126,7 @@ def explorer_app(rules_with: RulesWith, serve_web: Serve, report_web: Report) ->
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """The chain at a glance."""
     with _open(folder) as explorer:
-        _show(explorer.status(), as_json, explorer)
+        _show(explorer.status(), as_json, explorer.genesis)
 
 
 def blocks(
@@ -133,7 +136,7 @@ def blocks(
 ) -> None:
     """The newest blocks, head first."""
     with _open(folder) as explorer:
-        _show(explorer.blocks(limit), as_json, explorer)
+        _show(explorer.blocks(limit), as_json, explorer.genesis)
 
 
 def block(
@@ -149,7 +152,7 @@ def block(
         if name == "0":
             _show_genesis(explorer.genesis, as_json)
             return
-        _show(explorer.block(name), as_json, explorer)
+        _show(explorer.block(name), as_json, explorer.genesis)
 
 
 def tx(
@@ -159,13 +162,13 @@ def tx(
 ) -> None:
     """One post, and the block that counts it."""
     with _open(folder) as explorer:
-        _show(explorer.transaction(name), as_json, explorer)
+        _show(explorer.transaction(name), as_json, explorer.genesis)
 
 
 def members(folder: Folder, as_json: AsJson = False) -> None:
     """All members: their numbers, their addresses, and what they did."""
     with _open(folder) as explorer:
-        _show(explorer.members(), as_json, explorer)
+        _show(explorer.members(), as_json, explorer.genesis)
 
 
 def peer(
@@ -177,7 +180,7 @@ def peer(
 ) -> None:
     """What one member did."""
     with _open(folder) as explorer:
-        _show(explorer.peer(name), as_json, explorer)
+        _show(explorer.peer(name), as_json, explorer.genesis)
 
 
 def round_(
@@ -187,7 +190,7 @@ def round_(
 ) -> None:
     """One round: its blocks and posts, who was missing, how long mining took."""
     with _open(folder) as explorer:
-        _show(explorer.round(number), as_json, explorer)
+        _show(explorer.round(number), as_json, explorer.genesis)
 
 
 def proof(
@@ -201,20 +204,27 @@ def proof(
         if as_json:
             typer.echo(json.dumps(plain_proof(answer), indent=2))
             return
-        _show(answer, as_json, explorer)
+        _show(answer, as_json, explorer.genesis)
         typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")
 
 
 @contextmanager
-def _open(folder: Path, code_of_damage: int = 2) -> Iterator[Explorer]:
+def _open(folder: Path) -> Iterator[Explorer]:
     """The chain in a folder, inside the boundary of every command."""
+    with _store(folder) as store:
+        yield Explorer(store)
+
+
+@contextmanager
+def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
+    """The same for who asks the records themselves, which may be damaged."""
     with _clear_errors(code_of_damage):
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
         if several := _chains_in(folder):
             raise NotFound(f"{folder} holds {len(several)} chains; name one of {', '.join(map(str, several))}")
         with Store.open(chain_folder(folder), read_only=True) as store:
-            yield Explorer(store)
+            yield store
 
 
 @contextmanager
@@ -272,9 +282,9 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
     return files
 
 
-def _show(answer: Any, as_json: bool, explorer: Explorer) -> None:
+def _show(answer: Any, as_json: bool, genesis: Genesis) -> None:
     if as_json:
-        typer.echo(json.dumps(plain(answer, numbers_of(explorer.genesis)), indent=2))
+        typer.echo(json.dumps(plain(answer, numbers_of(genesis)), indent=2))
         return
     # Only those who read tables wait for rich.
     from fedchain.chain.explorer.tables import render
@@ -282,5 +292,5 @@ def _show(answer: Any, as_json: bool, explorer: Explorer) -> None:
 
     # What is printed came from others: none of it is markup.
     console = Console()
-    for part in render(answer, explorer.genesis):
+    for part in render(answer, genesis):
         console.print(part, crop=False)

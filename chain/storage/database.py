@@ -18,6 +18,7 @@ from fedchain.chain.storage.content_files import FILE_MODE
 from fedchain.chain.storage.pages import PAGE_SIZE
 from fedchain.chain.storage.rows import GENESIS, SCHEMA
 from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.hashing import sha256
 
 STORE_VERSION = 2
 """Layout of the folder; SQLite's ``user_version``."""
@@ -114,6 +115,8 @@ def read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis
     try:
         genesis = Genesis.decode(data)
     except (InvalidEncoding, InvalidGenesis) as error:
+        if isinstance(error, InvalidEncoding) and sha256(data) != chain_id:
+            raise StoreCorrupt(f"{place}: genesis row was altered: {error}; {repair_hint(folder)}") from None
         # The bytes are as they were written, so another version of the program wrote them.
         raise StoreMismatch(f"{folder}: the genesis document cannot be read by this program: {error}") from None
     if genesis.chain_id != chain_id:

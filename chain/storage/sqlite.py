@@ -181,6 +181,11 @@ class Store:
                 place = self.folder / DATABASE
                 raise StoreCorrupt(f"{place}: {error}; start the node, or {repair_hint(self.folder)}") from None
 
+    def height(self) -> int:
+        """Height of the head, whether it is damaged or not; 0 where there is none."""
+        with disk_errors(self.folder):
+            return head_height(self._reader)
+
     def drop_head(self) -> None:
         """See :class:`Storage`."""
         with disk_errors(self.folder):
