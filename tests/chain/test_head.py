@@ -173,8 +173,9 @@ def test_crimes_in_the_state_before_the_head_are_judged_too(tmp_path: Path, chai
     write(tmp_path, chain, {})
     crimes = (double_vote(key, genesis(4, name="other"), 2) for key in keys(4)[1:])
     state: State = replace(decode_state(GENESIS, records[-1].state), convicted=tuple(crimes))
-    alone = chain.remake(records[-1].block, state_root=state.root, key=keys(4)[0], transactions=())
-    chain.states[alone.header.parent_hash] = state
+    block, first = records[-1].block, keys(4)[0]
+    posts = chain.posts(block.header.parent_hash, members=[first.public_key])
+    alone = chain.remake(block, state_root=state.root, key=first, transactions=posts)
     put(tmp_path, Final(alone, chain.certificate(alone, GENESIS.members[:1]), b""))
     put_state(tmp_path, BLOCKS, state.encode())
     with Store.open(tmp_path) as store:
