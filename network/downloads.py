@@ -15,7 +15,7 @@ from fedchain.network.download import Request as Request  # part of this module'
 from fedchain.network.messages import CHUNK_SIZE, Chunk
 
 DOWNLOADS_MAX = 4_096
-"""Contents fetched at a time."""
+"""Contents fetched at a time, unless it is said otherwise."""
 
 
 class Downloads:
@@ -25,10 +25,11 @@ class Downloads:
 
     Args:
         size_max: bytes of a content whose size nobody told.
+        count_max: contents fetched at a time.
     """
 
-    def __init__(self, size_max: int) -> None:
-        self._size_max = size_max
+    def __init__(self, size_max: int, count_max: int = DOWNLOADS_MAX) -> None:
+        self._size_max, self._count_max = size_max, count_max
         self._downloads: dict[Hash, Download] = {}
         self._idle: dict[Hash, None] = {}  # those of which nobody owes us anything
         self._load = Load()
@@ -39,11 +40,13 @@ class Downloads:
     def __len__(self) -> int:
         return len(self._downloads)
 
-    def want(self, content_hash: Hash, size: int | None, provider: PublicKey, now_ms: int) -> list[Request]:
+    def want(
+        self, content_hash: Hash, size: int | None, provider: PublicKey, now_ms: int, size_max: int | None = None
+    ) -> list[Request]:
         """Fetch a content of ``size`` bytes from ``provider``, or remember it as one more that has it.
 
-        Without a size, as a knowledge has none on the chain, it is whole when it has the right hash. One more
-        provider is asked when the next chunk comes, or at the next tick.
+        Without a size, as a knowledge has none on the chain, it is whole when it has the right hash, and has at most
+        ``size_max`` bytes. One more provider is asked when the next chunk comes, or at the next tick.
 
         Raises:
             LimitReached: too many are being fetched already.
@@ -51,11 +54,11 @@ class Downloads:
         if known := self._downloads.get(content_hash):
             known.add(provider)
             return []
-        if len(self._downloads) >= DOWNLOADS_MAX:
+        if len(self._downloads) >= self._count_max:
             raise LimitReached(
-                "downloads", f"{len(self._downloads)} contents are being fetched, at most {DOWNLOADS_MAX}"
+                "downloads", f"{len(self._downloads)} contents are being fetched, at most {self._count_max}"
             )
-        parts = Assembly(content_hash, size, self._size_max)
+        parts = Assembly(content_hash, size, self._size_max if size_max is None else min(size_max, self._size_max))
         self._downloads[content_hash] = Download(content_hash, parts, provider, self._load)
         return self._ask(content_hash, now_ms)
 

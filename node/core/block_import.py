@@ -73,13 +73,34 @@ class BlockImport:
         except Invalid as error:
             context.emit(Blame(block.header.miner, error))
             raise UnknownParent("candidate", str(error)) from None
+        gone = ledger.entries[replaced].block.transactions if replaced else ()
         ledger.add(Entry(block, after, context.now.ms), replaced)
+        context.contents.release(*(post.payload_hash for post in gone))
         held_posts = context.mempool.posts((block.header.round, block.header.phase))
         for post in block.transactions:  # its miner may have been told another post than we were
             held = held_posts.get(post.sender)
             if held is not None and held.hash != post.hash:
                 self._crimes.accuse(held, post)
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
+
+    def payloads_wanted(self) -> set[Hash]:
+        """Payloads that candidates are recomputed from, whether or not they are here."""
+        entries = self._context.ledger.entries.values()
+        return {
+            post.payload_hash
+            for entry in entries
+            if not (entry.is_valid or entry.is_refuted or entry.is_computing)
+            for post in entry.block.transactions
+        }
+
+    def on_tick(self) -> None:
+        """Fetch the payloads of candidates that there was no room for."""
+        context, downloads = self._context, self._context.contents.downloads
+        missing = self.payloads_wanted()
+        for entry in context.ledger.entries.values() if missing and context.peers else ():
+            posts = [post for post in entry.block.transactions if post.payload_hash in missing]
+            posts = [post for post in posts if post.payload_hash not in downloads]
+            context.send(context.contents.fetch_payloads(posts, next(iter(context.peers)), context.now.ms))
 
     def keep_own(self, block: Block, knowledge: Knowledge) -> None:
         """Our own block, which needs no check, is a candidate and is stored before it is sent."""

@@ -9,13 +9,17 @@ from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import PART_SIZE_MAX, ContentLookup
 from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.validation import PHASES_AHEAD
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.downloads import Downloads, Request
+from fedchain.network.downloads import DOWNLOADS_MAX, Downloads, Request
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 
 ASKERS_MAX = 16
 """Peers that get a content as soon as we have it ourselves, for each content; others ask again."""
+
+AHEAD_MAX = DOWNLOADS_MAX // 2
+"""Contents of blocks above our head that are fetched at a time: they leave room for those of the open height."""
 
 RECENT_SIZE_MAX = 64 * 2**20
 """Bytes of contents of the last blocks that stay in memory by default; those beyond are read from the store."""
@@ -50,13 +54,20 @@ class ContentCache:
         self._stored, self._stored_part, self._intern = stored, stored_part, intern
         self._held: dict[Hash, bytes] = {}
         self._recent_size_max = recent_size_max
-        self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX))
+        phases = (1 + PHASES_AHEAD) * max(len(genesis.setup), len(genesis.phases))
+        posts_max = len(genesis.members) * phases  # those whose payloads may be missing
+        self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX), DOWNLOADS_MAX + posts_max)
         """What is on its way."""
         self._as_content: set[Hash] = set()  # what of it is to be held
+        self._ahead: set[Hash] = set()  # what of it is of blocks above our head
         self._waiting: dict[PostKey, Transaction] = {}
         self._askers: dict[Hash, dict[PublicKey, GetContent]] = {}
         self.extra: ContentLookup = lambda _: None
         """What is held elsewhere, and given to who asks for it."""
+        self.wanted: Callable[[], set[Hash]] = set
+        """What is wanted of what is on its way, beside the payloads of posts that wait."""
+        self.is_part: Callable[[Hash], bool] = lambda _: False
+        """Whether something is being fetched as a part."""
 
     def get(self, content_hash: Hash) -> bytes | None:
         """Bytes by their hash, from memory or from the store."""
@@ -129,17 +140,48 @@ class ContentCache:
             if post.sender == member and post.payload_hash in self.downloads:
                 self.downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
 
-    def fetch_payloads(self, posts: Iterable[Transaction], provider: PublicKey, now_ms: int) -> list[Request]:
-        """Fetch the payloads of a block's posts that are not here, as far as there is room for them."""
+    def fetch_payloads(
+        self, posts: Iterable[Transaction], provider: PublicKey, now_ms: int, *, is_ahead: bool = False
+    ) -> list[Request]:
+        """Fetch the payloads of a block's posts that are not here, as far as there is room for them.
+
+        Args:
+            posts: the block's.
+            provider: a peer that should have them.
+            now_ms: now, on the clock of :class:`Downloads`.
+            is_ahead: whether the block is above the open height.
+        """
         requests: list[Request] = []
         for post in posts:
             if post.payload_hash not in self._held and self._stored(post.payload_hash) is None:
-                requests += self._fetch(post.payload_hash, post.payload_size, provider, now_ms)
+                size = post.payload_size
+                requests += self._fetch(post.payload_hash, size, None, provider, now_ms, is_ahead=is_ahead)
         return requests
 
-    def fetch(self, content_hash: Hash, provider: PublicKey, now_ms: int) -> list[Request]:
-        """Fetch a knowledge or a state by its hash, which is all that the chain says of it."""
-        return self._fetch(content_hash, None, provider, now_ms)
+    def fetch(self, content_hash: Hash, provider: PublicKey, now_ms: int, size_max: int | None = None) -> list[Request]:
+        """Fetch a knowledge or a state by its hash, which is all that the chain says of it.
+
+        Args:
+            content_hash: 32 bytes.
+            provider: a peer that should have it.
+            now_ms: now, on the clock of :class:`Downloads`.
+            size_max: bytes that it has at most; None: as many as a knowledge may have.
+        """
+        return self._fetch(content_hash, None, size_max, provider, now_ms, is_ahead=False)
+
+    def release(self, *content_hashes: Hash) -> None:
+        """Fetch contents no more that somebody has given up, as far as nobody else wants them (:attr:`wanted`)."""
+        dropped = [item for item in content_hashes if item in self._as_content]
+        if not dropped:
+            return
+        wanted = self.wanted() | {post.payload_hash for post in self._waiting.values()}
+        for content_hash in dropped:
+            if content_hash not in wanted:
+                self._as_content.discard(content_hash)
+                self._ahead.discard(content_hash)
+                if not self.is_part(content_hash):
+                    self.downloads.give_up(content_hash)
+                    self._askers.pop(content_hash, None)
 
     def stop_part(self, part_hash: Hash) -> None:
         """Fetch a part no more, unless it is awaited as a content, too."""
@@ -177,6 +219,7 @@ class ContentCache:
         awaited = {post.payload_hash for post in self._waiting.values()}
         self.downloads.keep_only(awaited | fetched)
         self._as_content = {item for item in self._as_content if item in self.downloads}
+        self._ahead &= self._as_content
         kept = {item: data for item, data in self._held.items() if item in needed}
         room = self._recent_size_max
         for item in recent:
@@ -187,9 +230,24 @@ class ContentCache:
         self._held = kept
         self._askers = {item: askers for item, askers in self._askers.items() if item in self.downloads}
 
-    def _fetch(self, content_hash: Hash, size: int | None, provider: PublicKey, now_ms: int) -> list[Request]:
+    def _fetch(
+        self,
+        content_hash: Hash,
+        size: int | None,
+        size_max: int | None,
+        provider: PublicKey,
+        now_ms: int,
+        *,
+        is_ahead: bool,
+    ) -> list[Request]:
+        if is_ahead and content_hash not in self.downloads:
+            if len(self._ahead) >= AHEAD_MAX:
+                self._ahead = {item for item in self._ahead if item in self.downloads}
+            if len(self._ahead) >= AHEAD_MAX:
+                return []
+            self._ahead.add(content_hash)
         try:
-            requests = self.downloads.want(content_hash, size, provider, now_ms)
+            requests = self.downloads.want(content_hash, size, provider, now_ms, size_max)
             self._as_content.add(content_hash)
             return requests
         except LimitReached:

@@ -160,6 +160,7 @@ class Node:
         self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
         self._refill = Refill(context, is_wanted=refills)
         self._answers = Answers(context, self._bulk)
+        contents.wanted, contents.is_part = self._contents_wanted, self._bulk.__contains__
         self.observations = Observations(context)
         context.silent = self._twins.is_silent
         self._me = context.me
@@ -407,6 +408,7 @@ class Node:
         self._status_due_ms = context.now.ms + TICK_MS * 9 // 10
         self._told.clear()
         context.send(context.contents.on_tick(context.now.ms, peers))
+        self._blocks.on_tick()
         self._bulk.on_tick()
         for _ in range(min(STATUS_PEERS, len(peers))):
             self._turn = (self._turn + 1) % len(peers)
@@ -458,7 +460,7 @@ class Node:
     def _forget(self) -> None:
         """Drop what no open phase, candidate or recent block refers to, and at times from the store, too."""
         context, head = self._context, self._context.head
-        fetched = self._catching_up.contents_wanted() | {head.knowledge_root}
+        fetched = self._contents_wanted()
         recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
         posts = {*context.mempool.payload_hashes()} | self._posts.waiting_payloads()
         context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.phase)
@@ -466,6 +468,11 @@ class Node:
         if is_time_to_sweep(head.height, window):
             promised = {post.payload_hash for post in context.journal.posts}
             context.emit(Retain(frozenset(self._contents_of_last(window) | promised | {*recent})))
+
+    def _contents_wanted(self) -> set[Hash]:
+        """What may be on its way for candidates, for blocks above the head, and for what is done on it."""
+        of_blocks = self._blocks.payloads_wanted() | self._catching_up.contents_wanted()
+        return of_blocks | {self._context.head.knowledge_root}
 
     def _contents_of_last(self, blocks: int) -> set[Hash]:
         """Contents of the retention window, as far as its blocks are here."""

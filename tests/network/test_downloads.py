@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network import downloads as module
 from fedchain.network.assembly import AHEAD_MAX, Assembly
 from fedchain.network.download import (
     LARGE_AT_ONCE_MAX,
@@ -431,9 +430,8 @@ def test_when_all_known_providers_stall_every_connected_peer_is_asked() -> None:
 # bounds
 
 
-def test_there_is_a_limit_to_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DOWNLOADS_MAX", 3)
-    downloads = Downloads(2**20)
+def test_there_is_a_limit_to_downloads() -> None:
+    downloads = Downloads(2**20, count_max=3)
     for number in range(3):
         downloads.want(sha256(bytes([number])), 1, A, 0)
     with pytest.raises(LimitReached, match="3 contents"):

@@ -1,10 +1,18 @@
 """What a node holds in memory beside its store."""
 
+from collections.abc import Iterable
+
+import pytest
+
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.network.messages import CandidateMessage, GetContent, PostMessage
+from fedchain.node.core import content_cache as module
 from fedchain.node.core.content_cache import ContentCache
-from tests.chain.builders import genesis
+from tests.chain.builders import genesis, keys, payload, post
+from tests.node.stage import Stage, sent
 
 CONTENT = b"a knowledge"
+A, B = (key.public_key for key in keys(2))
 
 
 def test_what_is_held_is_read_from_the_store_once() -> None:
@@ -33,3 +41,79 @@ def test_recent_contents_stay_in_memory_in_order_of_preference_as_far_as_there_i
     assert held == [b"\x01", b"\x02", b"\x04"], "what is needed takes no room, and what does not fit lets others in"
     cache.forget(needed=set(), recent=[b"\x04"], fetched=set(), current=(1, 0))
     assert [name for name in contents if cache.get(name) is not None] == [b"\x04"]
+
+
+def cache_of(wanted: Iterable[Hash] = (), parts: Iterable[Hash] = ()) -> ContentCache:
+    """A cache of a node that wants these contents, and these parts."""
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data)
+    cache.wanted, cache.is_part = {*wanted}.copy, {*parts}.__contains__
+    return cache
+
+
+def test_a_download_ends_with_the_last_that_wants_it() -> None:
+    waiting = post(keys(1)[0], genesis(4), 1, b"of a post that waits")
+    names = (b"nobody's", b"somebody else's", b"a part", waiting.payload_hash)
+    cache = cache_of(wanted=[b"somebody else's"], parts=[b"a part"])
+    for content_hash in names[:3]:
+        cache.fetch(content_hash, A, 0)
+    cache.await_payload(waiting, A, 0)
+    cache.release(*names, b"never heard of")
+    assert [name for name in names if name in cache.downloads] == [*names[1:]]
+    cache.stop_part(b"a part")
+    assert b"a part" not in cache.downloads, "it is awaited as a content no more"
+
+
+def test_what_is_released_may_be_fetched_again() -> None:
+    cache = cache_of()
+    for _ in range(2):
+        assert cache.fetch(b"a state", A, 0) == [(A, GetContent(b"a state", 0))]
+        cache.release(b"a state")
+
+
+def test_contents_of_blocks_ahead_leave_room_for_those_of_the_open_height(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AHEAD_MAX", 2)
+    posts = [post(keys(1)[0], genesis(4), 1, bytes([number])) for number in range(4)]
+    cache = cache_of()
+    assert len(cache.fetch_payloads(posts, A, 0, is_ahead=True)) == 2
+    assert len(cache.fetch_payloads(posts, A, 0)) == 2, "the other two"
+    cache.release(*(item.payload_hash for item in posts))
+    assert len(cache.fetch_payloads(posts, A, 0, is_ahead=True)) == 2
+
+
+def test_payloads_of_a_candidate_that_is_replaced_are_fetched_no_more() -> None:
+    at = Stage(genesis(4, target_mining_time_ms=1_000))
+    miner = at.chain.key(at.others[0])
+    blocks = []
+    for number in range(9):
+        data = payload(1, 1, 0, number)
+        at.chain.contents[sha256(data)] = data
+        blocks.append(at.block(posts=(post(at.chain.key(at.others[1]), at.genesis, 1, data),), miner=miner))
+    for block in blocks:
+        at.receive(CandidateMessage(block))
+    kept = {item.payload_hash for entry in at.node.ledger.entries.values() for item in entry.block.transactions}
+    assert len(kept) < len(blocks)
+    assert {*at.node._context.contents.downloads._downloads} == kept
+
+
+def test_payloads_of_a_candidate_are_fetched_once_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = Stage(genesis(4))
+    downloads = at.node._context.contents.downloads
+    monkeypatch.setattr(downloads, "_count_max", 0)
+    block = at.block(without=[at.me])
+    assert sent(at.receive(CandidateMessage(block)), GetContent) == []
+    monkeypatch.undo()
+    wanted = {question.content_hash for question in sent(at.tick(1), GetContent)}
+    assert wanted == {item.payload_hash for item in block.transactions}
+    assert not sent(at.tick(1), GetContent)
+
+
+def test_a_full_table_keeps_no_payload_of_a_post_from_being_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents of blocks and states fill what is left beside the posts of the window."""
+    monkeypatch.setattr(module, "DOWNLOADS_MAX", 3)
+    at = Stage(genesis(4, inline_size_max=0))
+    contents = at.node._context.contents
+    for number in range(5):
+        contents.fetch(sha256(bytes([number])), A, 0)
+    item = at.chain.posts(at.node.head.block_hash)[0]
+    effects = at.receive(PostMessage(item, None))
+    assert [question.content_hash for question in sent(effects, GetContent)] == [item.payload_hash]
