@@ -84,23 +84,22 @@ class BlockImport:
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 
     def payloads_wanted(self) -> set[Hash]:
-        """Payloads that candidates are recomputed from, whether or not they are here."""
+        """Payloads that candidates are recomputed from."""
         entries = self._context.ledger.entries.values()
         return {
             post.payload_hash
             for entry in entries
-            if not (entry.is_valid or entry.is_refuted or entry.is_computing)
+            if not (entry.is_valid or entry.is_refuted)
             for post in entry.block.transactions
         }
 
     def on_tick(self) -> None:
         """Fetch the payloads of candidates that there was no room for."""
         context, downloads = self._context, self._context.contents.downloads
-        missing = self.payloads_wanted()
-        for entry in context.ledger.entries.values() if missing and context.peers else ():
-            posts = [post for post in entry.block.transactions if post.payload_hash in missing]
-            posts = [post for post in posts if post.payload_hash not in downloads]
-            context.send(context.contents.fetch_payloads(posts, next(iter(context.peers)), context.now.ms))
+        for entry in context.ledger.entries.values() if context.peers else ():
+            if not (entry.is_valid or entry.is_refuted or entry.is_computing):
+                missing = [post for post in entry.block.transactions if post.payload_hash not in downloads]
+                context.send(context.contents.fetch_payloads(missing, next(iter(context.peers)), context.now.ms))
 
     def keep_own(self, block: Block, knowledge: Knowledge) -> None:
         """Our own block, which needs no check, is a candidate and is stored before it is sent."""
@@ -175,7 +174,7 @@ class BlockImport:
         entry.refuted, entry.recomputed = error.with_traceback(None), recomputed
 
     def _contents(self, block: Block) -> list[Record]:
-        """Contents of a block that are here and not in the store yet."""
+        """Contents of a valid or final block that are here and not in the store yet; anybody may have them."""
         held, wanted = self._context.contents.get, contents_in_order([block])
         fresh = {
             item: data
@@ -183,6 +182,8 @@ class BlockImport:
             if item not in self._stored and item != EMPTY_ROOT and (data := held(item)) is not None
         }
         self._stored |= fresh.keys()
+        for item in wanted:
+            self._context.publish(item)
         return [Content(item, data) for item, data in fresh.items()]
 
     # final blocks

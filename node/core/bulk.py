@@ -63,8 +63,10 @@ class BulkParts:
         # posts of the open phase that wait for parts, with their lists and what is missing
         self._gathering: dict[Hash, tuple[Transaction, bytes, set[Hash]]] = {}
         self._judged: dict[tuple[Hash, Hash], bool] = {}  # (post, part): False while somebody is at it
-        self._read_by: dict[Hash, set[tuple[int, int]]] = {}  # what the knowledge at the head lists: (reader, round)
-        self._was_read_by: dict[Hash, set[tuple[int, int]]] = {}  # the one before it: others may still be fetching that
+        self._listed: set[Hash] = set()  # what the knowledge at the head lists
+        self._was_listed: set[Hash] = set()  # the one before it: others may still be fetching that
+        self._own: dict[Hash, set[tuple[int, int]]] = {}  # of the first, what we posted: (reader, round)
+        self._were_own: dict[Hash, set[tuple[int, int]]] = {}  # of the second
         self._looked_at: Hash = b""  # the head whose knowledge was looked at
         self._lists = PartLists(context)
         self.is_used = self._lists.are_used
@@ -90,20 +92,27 @@ class BulkParts:
         return bool(self._awaited)
 
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
-        """Whether something is a part that this peer has, or is fetching, and the other one reads nowhere."""
-        is_part = content_hash in self._wanted or content_hash in self._keeping or self._lookup.has(content_hash)
-        if not is_part or self._context.contents.get(content_hash) is not None:  # somebody's payload, too
-            return False
-        return not any(self._lists.may_have(peer, reader, number) for reader, number in self._readers(content_hash))
+        """Whether something is a part, and the other peer may not have it from us.
 
-    def _readers(self, part_hash: Hash) -> Iterator[tuple[int, int]]:
-        """For whom a part is listed, and the rounds in which it was posted."""
-        for known in (self._read_by, self._was_read_by):
+        Its author alone gives a part, to those that its own post lists it for. What others list it for may be a lie
+        of who wants to have it; so is, until it was checked, that it is somebody's payload.
+        """
+        is_part = content_hash in self._wanted or content_hash in self._keeping or self._lookup.has(content_hash)
+        if not is_part or self._context.contents.is_public(content_hash):
+            return False
+        return not any(self._lists.may_have(peer, reader, number) for reader, number in self._own_readers(content_hash))
+
+    def _own_readers(self, part_hash: Hash) -> Iterator[tuple[int, int]]:
+        """For whom we list a part, and the rounds in which we posted it."""
+        for known in (self._own, self._were_own):
             yield from known.get(part_hash, ())
         for post, payload in self._open_posts():
-            for listed, _, reader in self._lists.parts(post, payload):
-                if listed == part_hash:
-                    yield reader, post.round
+            if post.sender == self._context.me:
+                yield from (
+                    (reader, post.round)
+                    for listed, _, reader in self._lists.parts(post, payload)
+                    if listed == part_hash
+                )
 
     def _open_posts(self) -> Iterator[tuple[Transaction, bytes]]:
         """Posts of the open phase with their lists, whether or not all of their parts are here."""
@@ -217,14 +226,16 @@ class BulkParts:
             return
         is_first, self._looked_at = not self._looked_at, context.head.block_hash
         known = context.checks.parts_known(knowledge)
-        self._was_read_by, self._read_by = self._read_by, {}
-        for number, (part_hash, _, reader), _ in known:
-            self._read_by.setdefault(part_hash, set()).add((reader, number))
+        self._was_listed, self._listed = self._listed, {part_hash for _, (part_hash, _, _), _ in known}
+        self._were_own, self._own = self._own, {}
+        for number, (part_hash, _, reader), sender in known:
+            if context.genesis.members[sender] == context.me:
+                self._own.setdefault(part_hash, set()).add((reader, number))
         self._look_for(known)
         posts = self._open_posts()
         listed = {part_hash for post, payload in posts for part_hash, _, _ in self._lists.parts(post, payload)}
         if not is_first:  # after a restart, parts are here of a post that our trainer made and nobody knows yet
-            needed = frozenset({*self._read_by, *self._was_read_by, *listed, *self._keeping, *self._wanted})
+            needed = frozenset({*self._listed, *self._was_listed, *listed, *self._keeping, *self._wanted})
             self._spared = {*needed}
             context.emit(KeepParts(needed))
         self._ask()
@@ -241,7 +252,7 @@ class BulkParts:
                 continue
             if part_hash in self._keeping or not self._has(part_hash):
                 claims.setdefault(part_hash, []).append(_Claim(size, context.genesis.members[sender], None, b""))
-        self._given_up &= self._read_by.keys()
+        self._given_up &= self._listed
         self._awaited, self._came_ms = claims.keys() - self._given_up, context.now.ms
         for part_hash, posted in (*self._wanted.items(), *self._keeping.items()):
             still = [item for item in posted if item.post and (item.post.round, item.post.phase) >= context.phase]

@@ -41,6 +41,8 @@ class ContentCache:
         stored_part: the same, part by part.
         intern: finds the copy to hold.
         recent_size_max: bytes of contents that stay in memory though nothing open needs them.
+        holds_back: whether what was fetched is given to nobody before it is published. Where posts list parts that
+            not everybody may read, anybody can sign that such a part is its payload, and have a reader fetch it so.
     """
 
     def __init__(
@@ -50,9 +52,13 @@ class ContentCache:
         stored_part: PartLookup,
         intern: Intern,
         recent_size_max: int = RECENT_SIZE_MAX,
+        *,
+        holds_back: bool = False,
     ) -> None:
         self._stored, self._stored_part, self._intern = stored, stored_part, intern
-        self._held: dict[Hash, bytes] = {}
+        self._holds_back = holds_back
+        self._held: dict[Hash, bytes] = {}  # what others may have, too
+        self._unchecked: dict[Hash, bytes] = {}  # what has come, and may be what its reader alone may have
         self._recent_size_max = recent_size_max
         phases = (1 + PHASES_AHEAD) * max(len(genesis.setup), len(genesis.phases))
         posts_max = len(genesis.members) * phases  # those whose payloads may be missing
@@ -71,12 +77,12 @@ class ContentCache:
 
     def get(self, content_hash: Hash) -> bytes | None:
         """Bytes by their hash, from memory or from the store."""
-        held = self._held.get(content_hash)
+        held = self._in_memory(content_hash)
         return self._stored(content_hash) if held is None else held
 
     def hold(self, content_hash: Hash) -> bytes | None:
         """As :meth:`get`; what comes from the store stays in memory."""
-        held = self._held.get(content_hash)
+        held = self._in_memory(content_hash)
         if held is None and (stored := self._stored(content_hash)) is not None:
             held = self._held[content_hash] = self._intern(content_hash, stored)
         return held
@@ -88,8 +94,22 @@ class ContentCache:
         return content
 
     def put(self, content_hash: Hash, data: bytes) -> None:
-        """Hold bytes that hash to ``content_hash``."""
+        """Hold bytes that hash to ``content_hash``, and give them to who asks for them."""
+        self._unchecked.pop(content_hash, None)
         self._held[content_hash] = self._intern(content_hash, data)
+
+    def publish(self, content_hash: Hash) -> None:
+        """Give what has come to who asks for it: it is what its post, or the chain, says."""
+        if (data := self._unchecked.pop(content_hash, None)) is not None:
+            self._held[content_hash] = data
+
+    def is_public(self, content_hash: Hash) -> bool:
+        """Whether something is held, or stored, as a content that anybody may have."""
+        return content_hash in self._held or self._stored(content_hash) is not None
+
+    def _in_memory(self, content_hash: Hash) -> bytes | None:
+        held = self._held.get(content_hash)
+        return self._unchecked.get(content_hash) if held is None else held
 
     def is_waiting(self) -> bool:
         """Whether any post waits for its payload."""
@@ -106,21 +126,29 @@ class ContentCache:
     # for others
 
     def chunk(self, peer: PublicKey, request: GetContent) -> Chunk | None:
-        """The chunk that ``peer`` asks for; an empty one where there is none, and none yet while it is on its way."""
+        """The chunk that ``peer`` asks for; an empty one where there is none, and none yet while it is on its way.
+
+        Nor is there one yet of what has come and is not published.
+        """
         held = self._held.get(request.content_hash) or self.extra(request.content_hash)
         if held is not None:
             data: bytes | None = held[request.offset : request.offset + CHUNK_SIZE]
         else:
             data = self._stored_part(request.content_hash, request.offset, CHUNK_SIZE)
-        if data is None and request.content_hash in self.downloads:
+        if data is None and self._is_coming(request.content_hash):
             askers = self._askers.setdefault(request.content_hash, {})
             if peer in askers or len(askers) < ASKERS_MAX:
                 askers[peer] = request
                 return None
         return Chunk(request.content_hash, request.offset, data or b"")
 
+    def _is_coming(self, content_hash: Hash) -> bool:
+        return content_hash in self._as_content or content_hash in self._unchecked
+
     def take_askers(self, content_hash: Hash) -> list[tuple[PublicKey, Chunk]]:
-        """Chunks for the peers that asked for a content before it was here."""
+        """Chunks for the peers that asked for a content before it was here, or was given to anybody."""
+        if content_hash in self._unchecked:
+            return []
         asked = self._askers.pop(content_hash, {})
         chunks = ((peer, self.chunk(peer, request)) for peer, request in asked.items())
         return [(peer, chunk) for peer, chunk in chunks if chunk is not None]
@@ -153,7 +181,7 @@ class ContentCache:
         """
         requests: list[Request] = []
         for post in posts:
-            if post.payload_hash not in self._held and self._stored(post.payload_hash) is None:
+            if self.get(post.payload_hash) is None:
                 size = post.payload_size
                 requests += self._fetch(post.payload_hash, size, None, provider, now_ms, is_ahead=is_ahead)
         return requests
@@ -171,7 +199,7 @@ class ContentCache:
 
     def release(self, *content_hashes: Hash) -> None:
         """Fetch contents no more that somebody has given up, as far as nobody else wants them (:attr:`wanted`)."""
-        dropped = [item for item in content_hashes if item in self._as_content]
+        dropped = [item for item in content_hashes if self._is_coming(item)]
         if not dropped:
             return
         wanted = self.wanted() | {post.payload_hash for post in self._waiting.values()}
@@ -179,9 +207,9 @@ class ContentCache:
             if content_hash not in wanted:
                 self._as_content.discard(content_hash)
                 self._ahead.discard(content_hash)
+                self._unchecked.pop(content_hash, None)
                 if not self.is_part(content_hash):
                     self.downloads.give_up(content_hash)
-                    self._askers.pop(content_hash, None)
 
     def stop_part(self, part_hash: Hash) -> None:
         """Fetch a part no more, unless it is awaited as a content, too."""
@@ -189,10 +217,15 @@ class ContentCache:
             self.downloads.give_up(part_hash)
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk, now_ms: int) -> tuple[bytes | None, list[Request]]:
-        """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held, unless only a part was wanted."""
+        """Take a chunk; as :meth:`Downloads.on_chunk`, and what is complete is held, unless only a part was wanted.
+
+        Where contents are held back, that is for its reader alone until it is published.
+        """
         content, requests = self.downloads.on_chunk(peer, chunk, now_ms)
         if content is not None and chunk.content_hash in self._as_content:
-            content = self._held[chunk.content_hash] = self._intern(chunk.content_hash, content)
+            self._as_content.discard(chunk.content_hash)
+            held = self._unchecked if self._holds_back else self._held
+            content = held[chunk.content_hash] = self._intern(chunk.content_hash, content)
         return content, requests
 
     def take_waiting(self, content_hash: Hash) -> list[Transaction]:
@@ -228,7 +261,8 @@ class ContentCache:
                 kept[item] = data
                 room -= len(data)
         self._held = kept
-        self._askers = {item: askers for item, askers in self._askers.items() if item in self.downloads}
+        self._unchecked = {item: data for item, data in self._unchecked.items() if item in needed}
+        self._askers = {item: askers for item, askers in self._askers.items() if self._is_coming(item)}
 
     def _fetch(
         self,

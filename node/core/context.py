@@ -97,6 +97,11 @@ class Context:
         if self.knowledge() is None:
             self.send(self.contents.fetch(self.head.knowledge_root, peer, self.now.ms))
 
+    def publish(self, content_hash: Hash) -> None:
+        """Give what has come to who asks for it, and to those that have asked for it already."""
+        self.contents.publish(content_hash)
+        self.send(self.contents.take_askers(content_hash))
+
     def tell(self, notice: Notice) -> None:
         """Tell the operator."""
         self.effects.append(Tell(notice))

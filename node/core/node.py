@@ -68,7 +68,7 @@ from fedchain.node.core.journal import Journal
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.observations import Observations
-from fedchain.node.core.part_lists import NoParts, PartLookup
+from fedchain.node.core.part_lists import NoParts, PartLookup, lists_parts
 from fedchain.node.core.posts import Posts
 from fedchain.node.core.production import Production
 from fedchain.node.core.recollection import own_statements
@@ -130,7 +130,9 @@ class Node:
         self.genesis = genesis
         held_parts = NoParts() if parts is None else parts
         stored_range = partial(_stored_range, storage, held_parts)
-        contents = ContentCache(genesis, storage.content, stored_range, intern, recent_size_max)
+        contents = ContentCache(
+            genesis, storage.content, stored_range, intern, recent_size_max, holds_back=lists_parts(genesis, checks)
+        )
         self._context = context = Context(
             genesis=genesis,
             key=key,
@@ -462,7 +464,7 @@ class Node:
         context, head = self._context, self._context.head
         fetched = self._contents_wanted()
         recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
-        posts = {*context.mempool.payload_hashes()} | self._posts.waiting_payloads()
+        posts = {*context.mempool.payload_hashes()}
         context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.phase)
         window = self.genesis.retention_blocks
         if is_time_to_sweep(head.height, window):
@@ -470,9 +472,9 @@ class Node:
             context.emit(Retain(frozenset(self._contents_of_last(window) | promised | {*recent})))
 
     def _contents_wanted(self) -> set[Hash]:
-        """What may be on its way for candidates, for blocks above the head, and for what is done on it."""
+        """What is needed for candidates, blocks above the head, posts that are looked at, and work on the head."""
         of_blocks = self._blocks.payloads_wanted() | self._catching_up.contents_wanted()
-        return of_blocks | {self._context.head.knowledge_root}
+        return of_blocks | self._posts.waiting_payloads() | {self._context.head.knowledge_root}
 
     def _contents_of_last(self, blocks: int) -> set[Hash]:
         """Contents of the retention window, as far as its blocks are here."""

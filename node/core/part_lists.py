@@ -4,10 +4,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import PublicKey
+from fedchain.node.core.checks import Checks
 from fedchain.node.core.context import Context
 
 LISTS_MAX = 256
@@ -36,14 +38,18 @@ class NoParts:
         return None
 
 
+def lists_parts(genesis: Genesis, checks: Checks) -> bool:
+    """Whether posts of any phase list parts."""
+    return any(checks.lists_parts(phase.name) for phase in (*genesis.setup, *genesis.phases))
+
+
 class PartLists:
     """Reads the lists of posts, and remembers the newest."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lists: OrderedDict[Hash, Sequence[Part]] = OrderedDict()  # by post
-        phases = (*context.genesis.setup, *context.genesis.phases)
-        self.are_used = any(context.checks.lists_parts(phase.name) for phase in phases)
+        self.are_used = lists_parts(context.genesis, context.checks)
         """Whether posts of any phase list parts."""
 
     def parts(self, post: Transaction, payload: bytes) -> Sequence[Part]:
@@ -68,13 +74,17 @@ class PartLists:
         return self._is_place_of(reader, context.me)
 
     def may_have(self, peer: PublicKey, reader: int, posted_in: int) -> bool:
-        """Whether a peer, whose head may be a round before or behind ours, reads parts for ``reader``."""
+        """Whether a peer, whose head may be a round behind ours, reads parts for ``reader``.
+
+        A peer that is ahead may have become the aggregator that takes over; it asks again once we are there, too. A
+        round that is not open has no claim yet: as a rule its aggregator never reads what was for the one before it.
+        """
         genesis, open_round = self._context.genesis, self._context.head.round
         if reader == EVERYBODY:
             return True
         if reader in (AGGREGATOR, NEXT_AGGREGATOR):
             first = posted_in + (reader == NEXT_AGGREGATOR)
-            rounds = (max(first, open_round + apart) for apart in (-1, 0, 1))
+            rounds = (max(first, number) for number in (open_round - 1, open_round))
             return any(genesis.aggregator_of(number) == peer for number in rounds)
         return self._is_place_of(reader, peer)
 

@@ -23,7 +23,7 @@ from fedchain.network.messages import Chunk
 from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
-from fedchain.node.core.effects import Blame, Compute, Persist, Send
+from fedchain.node.core.effects import Blame, Compute, Persist
 from fedchain.node.core.jobs import CheckPost, KeepPart
 
 
@@ -95,8 +95,9 @@ class Posts:
             return False
         if chunk.content_hash in self._bulk:
             self._bulk.on_bytes(chunk.content_hash, content, peer)
-        context.emit(*(Send(asker, part) for asker, part in context.contents.take_askers(chunk.content_hash)))
+        context.send(context.contents.take_askers(chunk.content_hash))
         if chunk.content_hash == context.head.knowledge_root:
+            context.publish(chunk.content_hash)
             context.emit(Persist((Content(chunk.content_hash, content),)))
         for post in context.contents.take_waiting(chunk.content_hash):
             if len(content) == post.payload_size:
@@ -162,6 +163,7 @@ class Posts:
     def _keep(self, post: Transaction, payload: bytes) -> None:
         """Let a post of the open phase count, once the parts of it are here that this peer reads."""
         is_demanded = True
+        self._context.publish(post.payload_hash)
         if self._bulk.is_used:
             if self._bulk.lacks(post, payload):
                 self._bulk.gather(post, payload)
@@ -172,6 +174,7 @@ class Posts:
 
     def _refuse(self, post: Transaction, error: Refused) -> None:
         """Remember a bad post, so that passing it on again costs nobody a look at its payload."""
+        self._context.contents.release(post.payload_hash)
         if isinstance(error, Invalid | MethodFailed):
             self._context.useless[post.key] = post
         if isinstance(error, Invalid):
