@@ -40,7 +40,7 @@ class Assembly:
     @property
     def is_large(self) -> bool:
         """Whether it may have several chunks."""
-        return self.size is None or self.size > CHUNK_SIZE
+        return self.size_bound > CHUNK_SIZE
 
     @property
     def arrived(self) -> int:
@@ -56,6 +56,14 @@ class Assembly:
     def is_complete(self) -> bool:
         """Whether nothing is missing any more; it may still be wrong."""
         return self._ended or self._size == self.size
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether what is complete may be the beginning of something longer, whatever was said of its size.
+
+        A chunk that is not full is a last one: whoever has a longer content does not send it.
+        """
+        return not self._ended and 0 < self._size < self._size_max
 
     def clear(self) -> None:
         """Forget what has arrived."""
@@ -94,8 +102,7 @@ class Assembly:
 
     def ends_here(self) -> bool:
         """Whether what has arrived is the whole content, as somebody claims who has nothing behind it."""
-        is_long_enough = self.size is None or self._size == self.size
-        return is_long_enough and self._hasher.digest() == self._content_hash
+        return self._hasher.digest() == self._content_hash
 
     def content(self) -> bytes:
         """The whole content. Raises InvalidPayload if it has another hash."""

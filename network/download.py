@@ -1,94 +1,35 @@
-"""One content on its way: who is asked for which chunk, who is slow, and who lied. Pure; no I/O."""
+"""One content on its way: who is asked for which chunk, who is slow, and who lied. Pure; no I/O.
 
-from collections import Counter
+As long as its signed size is believed, several providers send parts of one copy. A provider sends a copy of its own
+where no size was signed, where the provider contradicts the signed one, and after a wrong hash of what several sent. So
+whoever sent a wrong copy is known; and no provider holds up another that sends the right one.
+"""
+
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from fedchain.chain.exceptions import InvalidPayload
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.assembly import Assembly
+from fedchain.network.load import Load
 from fedchain.network.messages import CHUNK_SIZE, GetContent
-
-PROVIDERS_MAX = 8
-"""Peers remembered for one content."""
+from fedchain.network.providers import Providers
+from fedchain.network.source import STALL_MS, Source
 
 SOURCES_MAX = 3
-"""Providers that send parts of one large content at a time."""
+"""Providers that send one content at a time, in parts or each a copy of its own."""
 
 PIPELINE = 4
 """Chunks of one content that one provider is asked for ahead."""
 
-OWED_MAX = 64
-"""Chunks that one provider owes us, of all contents together: as much as waits for one peer on its side."""
-
-LARGE_AT_ONCE_MAX = 4
-"""Contents of several chunks that one provider sends at a time: more would only compete, and fill memory."""
-
-LARGE_BYTES_MAX = 32 * 2**20
-"""Bytes that these may have together, unless it is a single one."""
-
-STALL_MS = 2_000
-"""A provider of which nothing has come for this long is replaced, or asked again. (Bitcoin: block stalling timeout)"""
-
 REPEATS_MAX = 2
 """How often the time doubles after which one provider is asked for the same chunk again."""
 
-RATE_MIN = 256 * 2**10
-"""Bytes per second below which a provider makes way for another one."""
-
-RATE_WINDOW_MS = 4_000
-"""Time over which that is measured."""
-
-REST_MS = 8_000
-"""How long a provider that made way is passed over, if there are others."""
-
 PATIENCE_MAX = 6
-"""How often times double, and the lowest rate halves, while a content has to come from one provider alone."""
+"""How often times double, and the lowest rate halves, for providers that send a copy of their own."""
 
 Request = tuple[PublicKey, GetContent]
 """Whom to ask for what."""
-
-
-class Load:
-    """What each provider is sending us, all contents together."""
-
-    def __init__(self) -> None:
-        self._owed, self._large, self._large_bytes = Counter[PublicKey](), Counter[PublicKey](), Counter[PublicKey]()
-
-    def may_owe_more(self, provider: PublicKey) -> bool:
-        """Whether a provider may be asked for another chunk."""
-        return self._owed[provider] < OWED_MAX
-
-    def owe(self, provider: PublicKey, change: int) -> None:
-        """A provider owes us more chunks, or fewer."""
-        self._owed[provider] += change
-
-    def has_room(self, provider: PublicKey, parts: Assembly) -> bool:
-        """Whether a provider may send a content beside those that it sends already."""
-        if not parts.is_large or self._large[provider] == 0:
-            return True
-        fits = self._large_bytes[provider] + parts.size_bound <= LARGE_BYTES_MAX
-        return fits and self._large[provider] < LARGE_AT_ONCE_MAX
-
-    def count(self, provider: PublicKey, parts: Assembly, change: int) -> None:
-        """A provider begins (1) or ends (-1) to send a content."""
-        if parts.is_large:
-            self._large[provider] += change
-            self._large_bytes[provider] += change * parts.size_bound
-
-
-@dataclass(slots=True)
-class _Source:
-    """A provider that is being asked for parts of one content."""
-
-    owed: set[int] = field(default_factory=set)
-    """Numbers of chunks that it was asked for and has not sent."""
-    heard_ms: int = 0
-    """When its last chunk came, or it was asked while it owed none."""
-    since_ms: int = 0
-    """When the measurement of its rate began."""
-    arrived: int = 0
-    """Bytes that came since then."""
 
 
 class Download:
@@ -96,41 +37,60 @@ class Download:
 
     Args:
         content_hash: 32 bytes.
-        parts: what has come.
+        size: bytes that somebody signed; None: nobody did.
+        size_max: bytes that it has at most, whatever was signed.
+        limit: bytes that any content has at most: who sends more is to blame.
         provider: somebody who should have it.
         load: what providers are sending us altogether.
+        asks_others: whether somebody else may have it, beside those that are said to.
     """
 
-    def __init__(self, content_hash: Hash, parts: Assembly, provider: PublicKey, load: Load) -> None:
-        self.parts = parts
-        self.providers = [provider]
-        """Peers that should have it, the most promising first."""
+    def __init__(
+        self,
+        content_hash: Hash,
+        size: int | None,
+        size_max: int,
+        limit: int,
+        provider: PublicKey,
+        load: Load,
+        *,
+        asks_others: bool = True,
+    ) -> None:
+        self.providers = Providers(provider, asks_others=asks_others)
+        """Peers that should have it."""
         self.paused_until_ms = 0
         """When to ask again, after the only provider did not have it; 0: it was not asked, or has it."""
-        self._hash, self._load = content_hash, load
-        self._sources: dict[PublicKey, _Source] = {}
+        self._hash, self._size, self._size_max, self._limit = content_hash, size, size_max, limit
+        self._load = load
+        self._shared = Assembly(content_hash, size, size_max)
+        self._sources: dict[PublicKey, Source] = {}
         self._asked: dict[tuple[int, PublicKey], tuple[int, int]] = {}  # (chunk, peer): how often, and when last
-        self._resting_until_ms: dict[PublicKey, int] = {}
-        self._liars: set[PublicKey] = set()
-        self._is_alone = False  # one provider has to send all of it
-        self._signed_size = parts.size
+        self._is_apart = False  # what several sent together was wrong
+        self._begun_ms: int | None = None
         self._turns = 0  # how often a provider was replaced
-        self._next_peer = 0  # place of the peer that is tried next
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody owes us a part of it."""
         return not any(source.owed for source in self._sources.values())
 
-    def add(self, provider: PublicKey) -> None:
-        """Somebody else should have it, too."""
-        if provider not in self.providers and provider not in self._liars and len(self.providers) < PROVIDERS_MAX:
-            self.providers.append(provider)
+    @property
+    def arrived(self) -> int:
+        """Bytes that have come of one copy, without a gap."""
+        return max(parts.arrived for parts in (self._shared, *(source.parts for source in self._sources.values())))
+
+    def add(self, provider: PublicKey, size_max: int, *, asks_others: bool) -> None:
+        """It is wanted once more: of another provider, and with up to ``size_max`` bytes."""
+        self._size_max = max(self._size_max, size_max)
+        self.providers.asks_others |= asks_others
+        if self.providers.add(provider):
             self.paused_until_ms = 0
 
     def was_asked(self, number: int, peer: PublicKey) -> bool:
         """Whether a peer was asked for a chunk that has not come."""
         return (number, peer) in self._asked
+
+    # whom to ask
 
     def ask(self, now_ms: int) -> list[Request]:
         """Have as many providers as should owe as many chunks as they should; what to ask them for."""
@@ -138,17 +98,18 @@ class Download:
             return []
         self._engage(now_ms)
         requests: list[Request] = []
-        taken = {number for source in self._sources.values() for number in source.owed}
+        taken = {number for source in self._sources.values() if self._shares(source) for number in source.owed}
         for provider, source in self._sources.items():
-            for number in self.parts.wanted():
+            others_owe = taken if self._shares(source) else source.owed
+            for number in source.parts.wanted():
                 if len(source.owed) >= PIPELINE or not self._load.may_owe_more(provider):
                     break
-                if number in taken or not self._may_ask(number, provider, now_ms):
+                if number in others_owe or not self._may_ask(number, provider, now_ms):
                     continue
                 if not source.owed:
-                    source.heard_ms, source.since_ms, source.arrived = now_ms, now_ms, 0
-                taken.add(number)
+                    source.begin(now_ms)
                 source.owed.add(number)
+                others_owe.add(number)
                 self._load.owe(provider, 1)
                 times, _ = self._asked.get((number, provider), (0, 0))
                 self._asked[number, provider] = times + 1, now_ms
@@ -162,38 +123,140 @@ class Download:
 
     def _engage(self, now_ms: int) -> None:
         """Let providers that are not busy become sources; those that made way only if there is nobody else."""
-        is_single = self._is_alone or self.parts.size is None or not self.parts.is_large
-        others = [provider for provider in self.providers if provider not in self._sources]
-        fresh = [provider for provider in others if now_ms >= self._resting_until_ms.get(provider, 0)]
-        for provider in fresh or ([] if self._sources else others):
-            if len(self._sources) >= (1 if is_single else SOURCES_MAX):
+        self._begun_ms = now_ms if self._begun_ms is None else self._begun_ms
+        for provider in self._waiting(now_ms) or ([] if self._sources else self.providers.known):
+            if len(self._sources) >= self._places(now_ms):
                 break
-            if self._load.has_room(provider, self.parts):
-                self._sources[provider] = _Source()
-                self._load.count(provider, self.parts, 1)
+            parts = self._copy_for(provider)
+            if parts is not None and self._load.has_room(provider, parts):
+                if parts is not self._shared:
+                    self._forget_asked(provider)
+                self._sources[provider] = Source(parts, now_ms)
+                self._load.count(provider, parts, 1)
         if not self._sources:
             self._clear()  # beginnings of contents that nobody sends would add up
 
-    # what happens
+    def _waiting(self, now_ms: int) -> list[PublicKey]:
+        """Providers that could become sources, the most promising first: doubters leave a place for the others."""
+        doubters = self.providers.doubters
+        room = SOURCES_MAX - 1 - len(doubters & self._sources.keys())
+        return [
+            provider
+            for provider in self.providers.rested(self._sources, now_ms)
+            if provider not in doubters or room > 0
+        ]
 
-    def on_arrival(self, number: int, size: int, peer: PublicKey, now_ms: int) -> None:
+    def _places(self, now_ms: int) -> int:
+        """Sources at a time. Without a size each of them sends all of it, so one after the other is asked."""
+        assert self._begun_ms is not None, "it was asked for"
+        if self._size is not None:
+            return SOURCES_MAX
+        return min(SOURCES_MAX, 1 + (now_ms - self._begun_ms) // STALL_MS)
+
+    def _copy_for(self, provider: PublicKey) -> Assembly | None:
+        """Where the chunks of a provider go; None: as many send parts of the shared copy as it takes."""
+        sharing = sum(map(self._shares, self._sources.values()))
+        if provider in self.providers.doubters:
+            return Assembly(self._hash, None, self._size_max)
+        if self._is_apart or self._size is None:
+            return Assembly(self._hash, self._size, self._size_max)
+        enough = SOURCES_MAX if self._shared.is_large else 1
+        return self._shared if sharing < enough else None
+
+    def _shares(self, source: Source) -> bool:
+        return source.parts is self._shared
+
+    # what comes
+
+    def take(self, number: int, data: bytes, peer: PublicKey, now_ms: int) -> bytes | None:
+        """Take a chunk that ``peer`` was asked for; the content once it is whole and right.
+
+        Raises:
+            InvalidPayload: ``peer`` alone sent what is wrong whatever its size is, or more than any content has.
+        """
+        source = self._sources.get(peer)
+        parts = self._shared if source is None else source.parts
+        if data:
+            try:
+                parts.put(number, data, peer)
+            except InvalidPayload:
+                if self._is_to_blame_for_misfit(data, peer, parts):
+                    raise
+                return None
+            self._on_arrival(number, len(data), peer, parts, now_ms)
+            if not parts.is_complete and not (parts.size is None and parts.ends_here()):
+                return None
+        elif not parts.ends_here():
+            self._on_lack(peer, now_ms)
+            return None
+        if parts.ends_here():
+            return parts.content()
+        self._on_wrong(peer, parts)
+        return None
+
+    def _is_to_blame_for_misfit(self, data: bytes, peer: PublicKey, parts: Assembly) -> bool:
+        """Whether a chunk that does not fit to the size of its copy fits to none; go on without it anyway."""
+        if len(data) <= CHUNK_SIZE and parts.size is not None:
+            self._doubt(peer)
+            return False
+        self._expose(peer)
+        # Beyond a bound of this content alone, others may hold something longer under its hash.
+        return len(data) > CHUNK_SIZE or parts.size_bound >= self._limit
+
+    def _on_wrong(self, peer: PublicKey, parts: Assembly) -> None:
+        """A copy is whole and has another hash. Raises InvalidPayload if nobody else can be to blame."""
+        if parts.senders != {peer}:
+            self._is_apart = True
+            self.stop()
+        elif parts.size is not None and parts.may_go_on:
+            self._doubt(peer)
+        else:
+            try:
+                parts.content()
+            finally:
+                self._expose(peer)
+
+    def _doubt(self, peer: PublicKey) -> None:
+        """The signed size or this peer lies: it may send another copy, as long as it likes, behind all others."""
+        self.providers.doubt(peer)
+        self._put_aside(peer)
+
+    def _expose(self, liar: PublicKey) -> None:
+        """Go on without somebody who sent something wrong."""
+        self.providers.expose(liar)
+        self._put_aside(liar)
+
+    def _put_aside(self, peer: PublicKey) -> None:
+        """Forget what a peer has sent, and what others have sent to the same copy."""
+        if peer in self._shared.senders:
+            for provider in [known for known, source in self._sources.items() if self._shares(source)]:
+                self._end(provider)
+                self._forget_asked(provider)
+            self._shared.clear()
+        self._end(peer)
+        self._forget_asked(peer)
+
+    def _on_arrival(self, number: int, size: int, peer: PublicKey, parts: Assembly, now_ms: int) -> None:
         """A chunk has come: nobody owes it any more, whoever was asked for it."""
         for provider, source in self._sources.items():
-            if number in source.owed:
+            if source.parts is parts and number in source.owed:
                 source.owed.discard(number)
                 self._load.owe(provider, -1)
             if provider == peer:
-                source.heard_ms = now_ms
-                source.arrived += size
-        self._asked = {key: value for key, value in self._asked.items() if key[0] != number}
+                source.note_arrival(size, now_ms)
+        if parts is not self._shared:
+            self._asked.pop((number, peer), None)
+            return
+        own = {provider for provider, source in self._sources.items() if not self._shares(source)}
+        self._asked = {key: value for key, value in self._asked.items() if key[0] != number or key[1] in own}
 
-    def on_lack(self, peer: PublicKey, now_ms: int) -> None:
+    def _on_lack(self, peer: PublicKey, now_ms: int) -> None:
         """A provider does not have it: others go on, or it is asked again in a moment."""
         self._forget_asked(peer)
         if peer in self._sources:
             self._end(peer)
             if len(self.providers) > 1:
-                self.providers.remove(peer)
+                self.providers.drop(peer)
             else:
                 self.paused_until_ms = now_ms + STALL_MS
 
@@ -204,30 +267,12 @@ class Download:
         was_asked = provider in self._sources
         self._end(provider)
         self._forget_asked(provider)
-        self.providers.remove(provider)
-        if self.providers or self.find_other(peers):
+        self.providers.drop(provider)
+        if len(self.providers) or self._find_other(peers):
             return was_asked
-        self.providers.append(provider)  # it may come back
+        self.providers.add(provider)  # it may come back
         self.paused_until_ms = now_ms + STALL_MS
         return False
-
-    def expose(self, liar: PublicKey) -> None:
-        """Begin again without somebody who sent something wrong. So the size may have been right after all."""
-        self._liars.add(liar)
-        if liar in self.providers:
-            self.providers.remove(liar)
-        self.stop()
-        self.parts.size = self._signed_size if self.parts.size is None else self.parts.size
-
-    def doubt_size(self) -> None:
-        """Begin again without a size: whoever signed it may have lied, and only the hash says what is right."""
-        self.begin_alone()
-        self._signed_size, self.parts.size = self.parts.size, None
-
-    def begin_alone(self) -> None:
-        """Begin again with one provider after another: several sent parts, and one of them lied."""
-        self._is_alone = True
-        self.stop()
 
     def stop(self) -> None:
         """Forget what has come, and that anybody was asked."""
@@ -239,61 +284,59 @@ class Download:
 
     def review(self, now_ms: int, peers: Sequence[PublicKey]) -> None:
         """Replace sources that are silent or slow, if somebody else can go on, be it one of ``peers``."""
-        if 0 < self.paused_until_ms <= now_ms or not self.providers:
+        if 0 < self.paused_until_ms <= now_ms or not len(self.providers):
             self.paused_until_ms = 0
-            self.find_other(peers)
+            self._find_other(peers)
+        is_contested = self._size is None or self._is_apart or self.providers.doubters
+        if is_contested and len(self._sources) < self._places(now_ms) and not self._waiting(now_ms):
+            self._find_other(peers)
         for provider, source in list(self._sources.items()):
-            if not source.owed:
-                continue
-            # Who is alone and replaced has to begin again: where all are slow, one must have the time to finish.
-            patience = min(PATIENCE_MAX, self._turns // len(self.providers)) if self._is_alone else 0
-            passed_ms = now_ms - source.since_ms
-            is_silent = now_ms - source.heard_ms >= STALL_MS << patience
-            has_passed = passed_ms >= RATE_WINDOW_MS << patience
-            is_slow = has_passed and source.arrived * 1_000 < (RATE_MIN >> patience) * passed_ms
-            if is_silent or (is_slow and len(self.providers) == 1):
-                self.find_other(peers)
-            if (is_silent or is_slow) and len(self.providers) > 1:
-                self._replace(provider, now_ms)
-            elif is_silent:
-                self._release(provider, source)  # what it was asked for may have been lost
-            elif has_passed:
-                source.since_ms, source.arrived = now_ms, 0
+            if source.owed:
+                self._review_source(provider, source, now_ms, peers)
 
-    def find_other(self, peers: Sequence[PublicKey]) -> bool:
-        """Take one of ``peers`` for a provider, another one each time; False: there is none that is not one."""
-        if peers and not self.providers and self._liars.issuperset(peers):
-            self._liars.clear()  # whoever it is, there is nobody else
-        for place in range(self._next_peer, self._next_peer + len(peers)):
-            other = peers[place % len(peers)]
-            if other not in self.providers and other not in self._liars:
-                if len(self.providers) >= PROVIDERS_MAX:
-                    self.providers.remove(next(known for known in self.providers[::-1] if known not in self._sources))
-                self.providers.append(other)
-                self._next_peer = place + 1
-                return True
-        return False
+    def _review_source(self, provider: PublicKey, source: Source, now_ms: int, peers: Sequence[PublicKey]) -> None:
+        # Whose own copy is put aside has to begin again: where all are slow, one must have the time to finish.
+        patience = 0 if self._shares(source) else min(PATIENCE_MAX, self._turns // len(self.providers))
+        is_silent, is_slow = source.is_silent(now_ms, patience), source.is_slow(now_ms, patience)
+        is_over = source.has_had_turn(now_ms, patience) and self._may_make_way(source)
+        if is_silent or is_over or (is_slow and len(self.providers) == 1):
+            self._find_other(peers)
+        # A copy of its own is not ended while there is a place for another one beside it.
+        may_end = self._shares(source) or len(self._sources) >= SOURCES_MAX
+        if (is_over and self._waiting(now_ms)) or (may_end and (is_silent or is_slow) and len(self.providers) > 1):
+            self._replace(provider, now_ms)
+        elif is_silent:
+            self._release(provider, source)  # what it was asked for may have been lost
+        elif source.is_measured(now_ms, patience):
+            source.measure_again(now_ms)
+
+    def _may_make_way(self, source: Source) -> bool:
+        """Whether a source sends a copy of its own, and may make way: no place is free, and another has sent more."""
+        most = max(known.parts.arrived for known in self._sources.values())
+        return not self._shares(source) and len(self._sources) >= SOURCES_MAX and source.parts.arrived < most
+
+    def _find_other(self, peers: Sequence[PublicKey]) -> bool:
+        return self.providers.find_other(peers, self._sources)
 
     def _replace(self, provider: PublicKey, now_ms: int) -> None:
-        """Let others go on. What the provider owes is taken nevertheless, should it come."""
+        """Let others go on. What the provider owes of a shared copy is taken nevertheless, should it come."""
         self._turns += 1
         self._end(provider)
-        self._resting_until_ms[provider] = now_ms + REST_MS
-        self.providers = [*(known for known in self.providers if known != provider), provider]
+        self.providers.rest(provider, now_ms)
 
     def _end(self, provider: PublicKey) -> None:
         if (source := self._sources.pop(provider, None)) is not None:
             self._release(provider, source)
-            self._load.count(provider, self.parts, -1)
-            if self._is_alone:
-                self._clear()
+            self._load.count(provider, source.parts, -1)
+            if not self._shares(source):
+                self._forget_asked(provider)
 
-    def _release(self, provider: PublicKey, source: _Source) -> None:
+    def _release(self, provider: PublicKey, source: Source) -> None:
         self._load.owe(provider, -len(source.owed))
         source.owed.clear()
 
     def _clear(self) -> None:
-        self.parts.clear()
+        self._shared.clear()
         self._asked.clear()
 
     def _forget_asked(self, provider: PublicKey) -> None:

@@ -57,6 +57,7 @@ class ContentCache:
     ) -> None:
         self._stored, self._stored_part, self._intern = stored, stored_part, intern
         self._holds_back = holds_back
+        self._payload_size_max = genesis.payload_size_max
         self._held: dict[Hash, bytes] = {}  # what others may have, too
         self._unchecked: dict[Hash, bytes] = {}  # what has come, and may be what its reader alone may have
         self._recent_size_max = recent_size_max
@@ -157,7 +158,7 @@ class ContentCache:
 
     def await_payload(self, post: Transaction, provider: PublicKey, now_ms: int) -> list[Request]:
         """Fetch the payload of ``post`` and keep the post until then. Raises LimitReached."""
-        requests = self.downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
+        requests = self._want_payload(post, provider, now_ms)
         self._as_content.add(post.payload_hash)
         self._waiting[post.key] = post
         return requests
@@ -166,7 +167,7 @@ class ContentCache:
         """Note that ``provider`` has the post of ``member``, and with it the payload that we may be fetching."""
         for post in self._waiting.values():
             if post.sender == member and post.payload_hash in self.downloads:
-                self.downloads.want(post.payload_hash, post.payload_size, provider, now_ms)
+                self._want_payload(post, provider, now_ms)
 
     def fetch_payloads(
         self, posts: Iterable[Transaction], provider: PublicKey, now_ms: int, *, is_ahead: bool = False
@@ -182,8 +183,8 @@ class ContentCache:
         requests: list[Request] = []
         for post in posts:
             if self.get(post.payload_hash) is None:
-                size = post.payload_size
-                requests += self._fetch(post.payload_hash, size, None, provider, now_ms, is_ahead=is_ahead)
+                size, size_max = post.payload_size, self._payload_size_max
+                requests += self._fetch(post.payload_hash, size, size_max, provider, now_ms, is_ahead=is_ahead)
         return requests
 
     def fetch(self, content_hash: Hash, provider: PublicKey, now_ms: int, size_max: int | None = None) -> list[Request]:
@@ -228,6 +229,9 @@ class ContentCache:
             content = held[chunk.content_hash] = self._intern(chunk.content_hash, content)
         return content, requests
 
+    def _want_payload(self, post: Transaction, provider: PublicKey, now_ms: int) -> list[Request]:
+        return self.downloads.want(post.payload_hash, post.payload_size, provider, now_ms, self._payload_size_max)
+
     def take_waiting(self, content_hash: Hash) -> list[Transaction]:
         """Posts that waited for a payload which is here now."""
         ready = [post for post in self._waiting.values() if post.payload_hash == content_hash]
@@ -251,7 +255,7 @@ class ContentCache:
         self._waiting = {key: post for key, post in self._waiting.items() if key[:2] >= current}
         awaited = {post.payload_hash for post in self._waiting.values()}
         self.downloads.keep_only(awaited | fetched)
-        self._as_content = {item for item in self._as_content if item in self.downloads}
+        self._as_content = {item for item in self._as_content & (awaited | self.wanted()) if item in self.downloads}
         self._ahead &= self._as_content
         kept = {item: data for item, data in self._held.items() if item in needed}
         room = self._recent_size_max

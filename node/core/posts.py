@@ -89,7 +89,11 @@ class Posts:
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
         """A part of a content; True when it completes something. Raises InvalidPayload."""
         context = self._context
-        content, requests = context.contents.on_chunk(peer, chunk, context.now.ms)
+        try:
+            content, requests = context.contents.on_chunk(peer, chunk, context.now.ms)
+        except InvalidPayload:
+            context.send(context.contents.downloads.go_on(chunk.content_hash, context.now.ms))
+            raise
         context.send(requests)
         if content is None:
             return False

@@ -14,19 +14,12 @@ from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.assembly import AHEAD_MAX, Assembly
-from fedchain.network.download import (
-    LARGE_AT_ONCE_MAX,
-    LARGE_BYTES_MAX,
-    OWED_MAX,
-    PIPELINE,
-    PROVIDERS_MAX,
-    RATE_MIN,
-    RATE_WINDOW_MS,
-    SOURCES_MAX,
-    STALL_MS,
-)
+from fedchain.network.download import PIPELINE, SOURCES_MAX
 from fedchain.network.downloads import Downloads, Request
+from fedchain.network.load import LARGE_AT_ONCE_MAX, LARGE_BYTES_MAX, OWED_MAX
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
+from fedchain.network.providers import PROVIDERS_MAX
+from fedchain.network.source import RATE_MIN, RATE_WINDOW_MS, STALL_MS
 from tests.chain.builders import keys
 
 A, B, C, D = (key.public_key for key in keys(4))
@@ -149,9 +142,6 @@ def test_a_wrong_hash_begins_the_download_again_and_names_who_sent_all_of_it() -
     other = bytes(len(DATA))
     for number in range(2):
         downloads.on_chunk(A, _chunk(number, other), 1)
-    assert downloads.on_chunk(A, _chunk(2, other), 1) == (None, _asked(0)), "the size may be what is wrong"
-    for number in range(2):
-        downloads.on_chunk(A, _chunk(number, other), 1)
     with pytest.raises(InvalidPayload, match="payload hash"):
         downloads.on_chunk(A, _chunk(2, other), 1)
     assert downloads.on_tick(2) == _asked(0, 1, 2, peer=B)
@@ -191,6 +181,55 @@ def test_chunks_that_nobody_asked_for_change_nothing() -> None:
     assert downloads.on_tick(1 + STALL_MS), "the clock of the download was not set back"
 
 
+@pytest.mark.parametrize("size", [CHUNK_SIZE + 1, 2 * CHUNK_SIZE, 2**20])
+def test_a_content_of_whole_chunks_comes_whatever_size_was_signed(size: int) -> None:
+    data = bytes(range(256)) * (CHUNK_SIZE // 256)
+    downloads = Downloads(2**20)
+    requests = downloads.want(sha256(data), size, A, 0)
+    answers = [downloads.on_chunk(A, _chunk(number, data, sha256(data)), 1) for number in range(len(requests))]
+    assert (data, []) in answers
+
+
+def test_whose_small_content_is_wrong_is_named_at_once_and_others_are_asked() -> None:
+    """Nobody that has more, or less, of it sends as much as was signed."""
+    downloads = Downloads(2**28)
+    downloads.want(DATA_HASH, 32, A, 0)
+    downloads.want(DATA_HASH, 32, B, 0)
+    with pytest.raises(InvalidPayload, match="payload hash"):
+        downloads.on_chunk(A, Chunk(DATA_HASH, 0, bytes(32)), 1)
+    assert downloads.go_on(DATA_HASH, 1) == _asked(0, peer=B)
+
+
+@pytest.mark.parametrize("data", [bytes(CHUNK_SIZE), bytes(33), bytes(31)], ids=["a chunk", "longer", "shorter"])
+def test_who_contradicts_a_signed_size_holds_up_nobody(data: bytes) -> None:
+    content = b"of thirty-two bytes, as is said."
+    downloads = Downloads(2**28)
+    downloads.want(sha256(content), len(content), A, 0)
+    downloads.want(sha256(content), len(content), B, 0)
+    _, requests = downloads.on_chunk(A, Chunk(sha256(content), 0, data), 1)
+    assert {peer for peer, _ in requests} == {A, B}, "one of A and who signed the size lies"
+    assert downloads.on_chunk(B, Chunk(sha256(content), 0, content), 2) == (content, [])
+
+
+def test_who_contradicts_a_signed_size_is_named_once_its_own_copy_is_wrong() -> None:
+    downloads = Downloads(2**28)
+    downloads.want(DATA_HASH, 32, A, 0)
+    assert downloads.on_chunk(A, Chunk(DATA_HASH, 0, bytes(33)), 1) == (None, _asked(0))
+    with pytest.raises(InvalidPayload, match="payload hash"):
+        downloads.on_chunk(A, Chunk(DATA_HASH, 0, bytes(33)), 2)
+
+
+def test_those_that_contradict_a_signed_size_leave_a_place_for_others() -> None:
+    downloads = Downloads(2**28)
+    peers = [sha256(bytes([number])) for number in range(5)]
+    for peer in peers:
+        downloads.want(DATA_HASH, 32, peer, 0)
+    for peer in peers[:4]:
+        _, requests = downloads.on_chunk(peer, Chunk(DATA_HASH, 0, bytes(CHUNK_SIZE)), 1)
+        assert requests, "its successor is asked"
+    assert peers[4] in {peer for peer, _ in requests}
+
+
 # unknown size
 
 
@@ -215,7 +254,8 @@ def test_a_provider_that_drops_a_content_of_unknown_size_half_way_is_replaced() 
     for provider in (A, B):
         downloads.want(DATA_HASH, None, provider, 0)
     downloads.on_chunk(A, _chunk(0), 0)
-    assert downloads.on_chunk(A, Chunk(DATA_HASH, CHUNK_SIZE, b""), 0) == (None, _asked(1, peer=B))
+    lack = Chunk(DATA_HASH, CHUNK_SIZE, b"")
+    assert downloads.on_chunk(A, lack, 0) == (None, _asked(0, peer=B)), "A may have sent anything"
 
 
 @pytest.mark.parametrize("data", [b"wrong", bytes(CHUNK_SIZE + 1)], ids=["another content", "more than a chunk"])
@@ -224,6 +264,38 @@ def test_a_content_of_unknown_size_is_checked_like_any_other(data: bytes) -> Non
     downloads.want(DATA_HASH, None, A, 0)
     with pytest.raises(InvalidPayload):
         downloads.on_chunk(A, Chunk(DATA_HASH, 0, data), 0)
+
+
+def test_more_than_the_bound_of_one_content_is_nobodys_fault() -> None:
+    """Whoever hands out the hash of somebody's large content for that of a state would have honest providers banned."""
+    downloads = Downloads(2**20)
+    downloads.want(DATA_HASH, None, A, 0, size_max=len(DATA) - 1)
+    downloads.want(DATA_HASH, None, B, 0, size_max=10)
+    for number in range(2):
+        assert downloads.on_chunk(A, _chunk(number), 0) == (None, _asked(number + 1))
+    assert downloads.on_chunk(A, _chunk(2), 0) == (None, _asked(0, peer=B)), "A has something else under this hash"
+
+
+def test_a_bound_that_was_too_low_rises_with_who_wants_more() -> None:
+    downloads = Downloads(2**20)
+    downloads.want(DATA_HASH, None, A, 0, size_max=10)
+    downloads.want(DATA_HASH, None, B, 0)
+    assert downloads.on_chunk(A, _chunk(0), 0) == (None, _asked(0, peer=B))
+    for number in range(3):
+        content, _ = downloads.on_chunk(B, _chunk(number), 0)
+    assert content == DATA
+
+
+def test_a_content_of_unknown_size_is_asked_of_one_more_each_time_that_a_while_has_passed() -> None:
+    downloads = Downloads(2**30)
+    downloads.want(LONG_HASH, None, A, 0)
+    wrong = bytes(CHUNK_SIZE)
+    for number, now_ms in enumerate(range(900, 9_900, 900)):
+        downloads.on_chunk(A, Chunk(LONG_HASH, number * CHUNK_SIZE, wrong), now_ms)
+    assert downloads.on_tick(9_900, [A, B]) == _asked(0, peer=B, content_hash=LONG_HASH), "A is not slow"
+    for number in range(51):
+        content, _ = downloads.on_chunk(B, _chunk(number, LONG, LONG_HASH), 10_000)
+    assert content == LONG
 
 
 def test_a_content_of_unknown_size_cannot_grow_without_end() -> None:
@@ -345,16 +417,13 @@ def test_who_lies_among_several_is_found_by_asking_one_after_another() -> None:
     downloads.on_chunk(B, _chunk(1), 1)
     content, requests = downloads.on_chunk(B, _chunk(2), 1)
     assert content is None, "it is wrong, and nobody knows whose fault that is"
-    assert requests == _asked(0, 1, 2, peer=B)
-    assert downloads.drop(B, 2) == _asked(0, 1, 2)
-    for number in range(5):
-        downloads.on_chunk(A, _chunk(number % 3, bytes(len(DATA))), 3)
+    assert requests == [*_asked(0, 1, 2, peer=B), *_asked(0, 1, 2)], "each sends a copy of its own"
+    for number in range(2):
+        downloads.on_chunk(A, _chunk(number, bytes(len(DATA))), 3)
+        downloads.on_chunk(B, _chunk(number), 3)
     with pytest.raises(InvalidPayload, match="payload hash"):
         downloads.on_chunk(A, _chunk(2, bytes(len(DATA))), 3)
-    assert downloads.on_tick(4, [A, C]) == _asked(0, 1, 2, peer=C)
-    for number in range(3):
-        content, _ = downloads.on_chunk(C, _chunk(number), 5)
-    assert content == DATA
+    assert downloads.on_chunk(B, _chunk(2), 5) == (DATA, [])
 
 
 def test_parts_of_two_are_never_mixed_once_one_has_to_send_all() -> None:
@@ -365,12 +434,11 @@ def test_parts_of_two_are_never_mixed_once_one_has_to_send_all() -> None:
     for number in (1, 2):
         downloads.on_chunk(B, _chunk(number), 1)
     downloads.want(DATA_HASH, len(DATA), C, 1)
-    downloads.on_chunk(B, _chunk(0), 1)
-    assert downloads.on_tick(1 + STALL_MS) == _asked(0, 1, 2, peer=C)
-    assert downloads.on_chunk(B, _chunk(1), 2 + STALL_MS) == (None, []), "too late"
-    for number in range(3):
-        content, _ = downloads.on_chunk(C, _chunk(number), 3 + STALL_MS)
-    assert content == DATA
+    assert downloads.on_chunk(B, _chunk(0, bytes(len(DATA))), 1) == (None, _asked(0, 1, 2, peer=C))
+    for number in (0, 1):
+        for peer in (B, C):
+            assert downloads.on_chunk(peer, _chunk(number), 2) == (None, []), "B has sent its first chunk"
+    assert downloads.on_chunk(C, _chunk(2), 3) == (DATA, [])
 
 
 def test_an_empty_chunk_passes_the_download_on() -> None:
@@ -505,7 +573,7 @@ def test_beginnings_that_nobody_goes_on_with_are_dropped() -> None:
         downloads.want(sha256(bytes([number])), LARGE_BYTES_MAX, B, 1)
     downloads.want(LONG_HASH, len(LONG), B, 1)
     assert downloads.drop(A, 2) == [], "B is busy"
-    held = downloads._downloads[LONG_HASH].parts
+    held = downloads._downloads[LONG_HASH]._shared
     assert (held.senders, next(held.wanted())) == (set(), 0)
 
 
@@ -564,17 +632,41 @@ class Provider:
                 return delay_ms, right[:-1]
             case "empty":
                 return delay_ms, b""
+            case "dripping":  # as slowly as is let pass, and without an end
+                return 1_000 * CHUNK_SIZE // RATE_MIN - 10, bytes(CHUNK_SIZE)
+            case "dripping what fits":
+                return 1_000 * CHUNK_SIZE // RATE_MIN - 10, bytes(len(right))
             case "forgetful":
                 return (delay_ms, right) if self._rng.random() < 0.7 else None
         return None  # silent
 
 
-KINDS = ("slow", "very slow", "liar", "part-time liar", "slow liar", "short", "empty", "forgetful", "silent")
+KINDS = (
+    "slow",
+    "very slow",
+    "liar",
+    "part-time liar",
+    "slow liar",
+    "short",
+    "empty",
+    "forgetful",
+    "silent",
+    "dripping",
+    "dripping what fits",
+)
 HONEST = {"honest", "slow", "very slow", "empty", "forgetful", "silent"}
 
 
 def _world(
-    kinds: Sequence[str], data: bytes, size: int | None, known: int, seed: int, until_ms: int
+    kinds: Sequence[str],
+    data: bytes,
+    size: int | None,
+    known: int,
+    seed: int,
+    until_ms: int,
+    *,
+    size_max: int | None = None,
+    are_mixed: bool = True,
 ) -> tuple[bytes | None, int, set[str]]:
     """Fetch ``data`` from providers of these kinds; what came, when, and the kinds of those that were named.
 
@@ -585,7 +677,7 @@ def _world(
     providers = {
         peer: Provider(kind, seed + place) for place, (peer, kind) in enumerate(zip(peers, kinds, strict=True))
     }
-    downloads, content_hash, named = Downloads(2**24), sha256(data), set[str]()
+    downloads, content_hash, named = Downloads(2**28 if size_max else 2**24), sha256(data), set[str]()
     queue: list[tuple[int, int, PublicKey, Chunk]] = []
     free_ms, order = dict.fromkeys(peers, 0), count()
 
@@ -596,10 +688,8 @@ def _world(
                 chunk = Chunk(content_hash, request.offset, answered[1])
                 heapq.heappush(queue, (free_ms[peer], next(order), peer, chunk))
 
-    first = rng.sample(peers, known)
-    ask(downloads.want(content_hash, size, first[0], 0), 0)
-    for peer in first[1:]:
-        ask(downloads.want(content_hash, size, peer, 0), 0)
+    for peer in rng.sample(peers, known) if are_mixed else peers[:known]:
+        ask(downloads.want(content_hash, size, peer, 0, size_max), 0)
     for tick_ms in range(250, until_ms, 250):
         while queue and queue[0][0] <= tick_ms:
             now_ms, _, peer, chunk = heapq.heappop(queue)
@@ -607,6 +697,7 @@ def _world(
                 content, requests = downloads.on_chunk(peer, chunk, now_ms)
             except InvalidPayload:
                 named.add(providers[peer].kind)
+                ask(downloads.go_on(content_hash, now_ms), now_ms)
                 continue
             ask(requests, now_ms)
             if content is not None:
@@ -663,3 +754,32 @@ def test_several_providers_are_faster_than_one() -> None:
     alone = _world(["honest"], data, len(data), 1, 1, 200_000)[1]
     together = _world(["honest"] * 3, data, len(data), 3, 1, 200_000)[1]
     assert together < 0.5 * alone
+
+
+SMALL = b"thirty-two bytes, and no others."
+
+
+@pytest.mark.parametrize("liars", [1, 2, 4, 7])
+@pytest.mark.parametrize("kind", ["dripping", "dripping what fits"])
+@pytest.mark.parametrize(
+    ("data", "size", "size_max", "limit_s"),
+    [
+        (SMALL, len(SMALL), 2**28, 15),
+        (SMALL, None, len(SMALL), 15),
+        (SMALL, None, 2**28, 60),
+        (random.Random(4).randbytes(2 * 2**20), None, 2**28, 60),
+        (random.Random(4).randbytes(2 * 2**20), 2 * 2**20, 2**28, 60),
+    ],
+    ids=["payload", "state", "small knowledge", "knowledge", "large payload"],
+)
+def test_those_that_drip_hold_up_a_content_for_some_turns_and_no_longer(
+    data: bytes, size: int | None, size_max: int, limit_s: int, kind: str, liars: int
+) -> None:
+    """They are asked first, and send what is wrong as slowly as is let pass."""
+    kinds = [*[kind] * liars, "honest"]
+    for seed in range(3):
+        content, _, named = _world(
+            kinds, data, size, len(kinds), seed, 1_000 * limit_s, size_max=size_max, are_mixed=False
+        )
+        assert content == data
+        assert named <= {kind}
