@@ -122,15 +122,16 @@ class BlockImport:
                 context.emit(Compute(recompute_job(context, posts)))
 
     def _has_parts(self, posts: Sequence[Transaction]) -> bool:
-        """Whether all parts are here that this peer reads of a block's posts; what is missing is fetched."""
+        """Whether no parts of a block's posts are missing that this peer reads and waits for; they are fetched."""
         context, has_all = self._context, True
         for post in posts if self._bulk.is_used else ():
             payload = context.contents.require(post.payload_hash)
-            if context.useless.get(post.key) == post:  # what it lists for us is not what it promised
-                return False
-            if context.mempool.get((post.round, post.phase), post.sender) != post and self._bulk.lacks(post, payload):
-                self._bulk.fetch(post, payload)
-                has_all = False
+            is_useless = context.useless.get(post.key) == post  # what it lists for us is not what it promised
+            is_held = context.mempool.get((post.round, post.phase), post.sender) == post
+            if is_useless or (not is_held and self._bulk.lacks(post, payload)):
+                has_all = has_all and not self._bulk.is_waited_for(post.sender)
+                if not is_useless:
+                    self._bulk.fetch(post, payload)
         return has_all
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedchain.chain.exceptions import Invalid, LimitReached, Refused
-from fedchain.chain.knowledge import Part
+from fedchain.chain.knowledge import PART_SIZE_MAX, Part
 from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.downloads import Request
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, KeepParts
@@ -27,6 +28,10 @@ PATIENCE_MS = 4 * STALL_MS
 """How long work on a phase waits for parts of which nothing comes: somebody may list what nobody has."""
 
 
+TIMES_MAX = 30
+"""How often it doubles for how many heights an author is not waited for whose parts were waited for in vain."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Claim:
     """Somebody lists a part that this peer reads."""
@@ -39,6 +44,19 @@ class _Claim:
     """The post of the open phase that lists it; None: the knowledge at the head does, so a quorum let it pass."""
     payload: bytes
     """That post's list."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A post of the open phase that lists parts for us."""
+
+    post: Transaction
+    payload: bytes
+    """Its list."""
+    missing: dict[Hash, int]
+    """Size of each part that is not here, or was not judged by this list."""
+    is_kept: bool = False
+    """Whether the post counts as soon as nothing is missing; else it is only in a candidate."""
 
 
 class BulkParts:
@@ -59,9 +77,11 @@ class BulkParts:
         self._came_ms = 0  # when some of that came last, or the knowledge did
         self._given_up: set[Hash] = set()  # what of it was waited for in vain
         self._paused_until_ms = 0  # when the disk may take parts again
-        self._gave: dict[PublicKey, int] = {}  # when somebody gave a part that others list, too
-        # posts of the open phase that wait for parts, with their lists and what is missing
-        self._gathering: dict[Hash, tuple[Transaction, bytes, set[Hash]]] = {}
+        self._gave: dict[PublicKey, int] = {}  # when somebody gave a part last
+        # whose parts were waited for in vain: how often, and up to which height they are not waited for
+        self._in_vain: dict[PublicKey, tuple[int, int]] = {}
+        self._refused: set[PublicKey] = set()  # who listed for the open phase what its parts are not
+        self._followed: dict[Hash, _Followed] = {}  # posts of the open phase that wait for parts
         self._judged: dict[tuple[Hash, Hash], bool] = {}  # (post, part): False while somebody is at it
         self._listed: set[Hash] = set()  # what the knowledge at the head lists
         self._was_listed: set[Hash] = set()  # the one before it: others may still be fetching that
@@ -80,16 +100,27 @@ class BulkParts:
 
     def lacks(self, post: Transaction, payload: bytes) -> bool:
         """Whether this peer reads a part of a post that is not here, or was not judged by that post's list."""
-        return any(True for _ in self._unsettled(post, payload))
+        return post.hash in self._followed or any(True for _ in self._unsettled(post, payload))
 
     def is_waiting(self) -> bool:
         """Whether parts that the knowledge lists are on their way, and have not been waited for too long."""
         context = self._context
         has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
-        if has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2:
+        if self._awaited and (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2):
+            for author in {claim.author for part_hash in self._awaited for claim in self._claims(part_hash)}:
+                self._pass_over(author)
             self._given_up |= self._awaited
             self._awaited.clear()
         return bool(self._awaited)
+
+    def is_waited_for(self, author: PublicKey) -> bool:
+        """Whether work and votes wait for the parts of an author; not for a while after that was in vain."""
+        _, height = self._in_vain.get(author, (0, 0))
+        return self._context.head.height >= height
+
+    def _pass_over(self, author: PublicKey) -> None:
+        times, _ = self._in_vain.get(author, (0, 0))
+        self._in_vain[author] = times + 1, self._context.head.height + (2 << min(times, TIMES_MAX))
 
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
         """Whether something is a part, and the other peer may not have it from us.
@@ -116,7 +147,7 @@ class BulkParts:
 
     def _open_posts(self) -> Iterator[tuple[Transaction, bytes]]:
         """Posts of the open phase with their lists, whether or not all of their parts are here."""
-        yield from ((post, payload) for post, payload, _ in self._gathering.values())
+        yield from ((item.post, item.payload) for item in self._followed.values() if item.is_kept)
         for post in self._context.mempool.all():
             payload = self._context.content(post.payload_hash)
             if payload is not None:
@@ -128,7 +159,7 @@ class BulkParts:
 
     def gathering(self) -> Iterator[Transaction]:
         """Posts of the open phase that wait for parts."""
-        return (post for post, _, _ in self._gathering.values())
+        return (item.post for item in self._followed.values() if item.is_kept)
 
     def __contains__(self, content_hash: Hash) -> bool:
         return content_hash in self._wanted
@@ -137,25 +168,33 @@ class BulkParts:
 
     def gather(self, post: Transaction, payload: bytes) -> None:
         """Keep a good post of the open phase until the parts of it are here that this peer reads."""
-        self._gathering[post.hash] = post, payload, {part_hash for part_hash, _, _ in self._unsettled(post, payload)}
         self.fetch(post, payload)
+        self._followed[post.hash].is_kept = True
 
     def fetch(self, post: Transaction, payload: bytes) -> None:
-        """Fetch the parts of a post that this peer reads and lacks, first of all from its author; judge the others."""
-        for part_hash, size, _ in self._unsettled(post, payload):
-            if part_hash in self._keeping or not self._has(part_hash):
-                self._claim(part_hash, _Claim(size, post.sender, post, payload))
-            elif (post.hash, part_hash) not in self._judged:
-                self._judged[post.hash, part_hash] = False
-                self._context.emit(Compute(KeepPart(self._context.head, post, payload, part_hash, None)))
+        """Fetch the parts of a post that this peer reads and lacks, from who lists them; judge the others."""
+        if post.hash in self._followed:
+            return
+        missing = {part_hash: size for part_hash, size, _ in self._unsettled(post, payload)}
+        item = self._followed[post.hash] = _Followed(post, payload, missing)
+        for part_hash in missing:
+            self._pursue(item, part_hash)
         self._ask()
+
+    def _pursue(self, item: _Followed, part_hash: Hash) -> None:
+        """Want a part that a post lacks, or have it judged by the post's list if it is here."""
+        post = item.post
+        if part_hash in self._keeping or not self._has(part_hash):
+            self._claim(part_hash, _Claim(item.missing[part_hash], post.sender, post, item.payload))
+        elif (post.hash, part_hash) not in self._judged:
+            self._judged[post.hash, part_hash] = False
+            self._context.emit(Compute(KeepPart(self._context.head, post, item.payload, part_hash, None)))
 
     def on_bytes(self, part_hash: Hash, data: bytes, giver: PublicKey) -> None:
         """The bytes of a wanted part have come, the last of them from ``giver``, and hash to what was asked for."""
         claims = self._keeping[part_hash] = self._wanted.pop(part_hash)
         self._turns.end(part_hash, self._context.now.ms)
-        if len(claims) > 1:
-            self._gave[giver] = self._context.now.ms
+        self._gave[giver] = self._context.now.ms
         if part_hash in self._awaited:
             self._came_ms = self._context.now.ms
         claim = next((claim for claim in claims if claim.post is None), claims[0])
@@ -193,18 +232,20 @@ class BulkParts:
             if result is None:
                 self._judged[post.hash, job.part_hash] = True
             elif isinstance(result, Invalid):
-                self._gathering.pop(post.hash, None)
+                self._followed.pop(post.hash, None)
+                self._refused.add(post.sender)
             elif job.data is None:  # it is not here after all, or damaged
                 self._here.discard(job.part_hash)
-        for other, payload, missing in list(self._gathering.values()):
-            if job.part_hash in missing:
-                if self._judged.get((other.hash, job.part_hash)):
-                    missing.discard(job.part_hash)
+        for post_hash, item in list(self._followed.items()):
+            if job.part_hash in item.missing:
+                if self._judged.get((post_hash, job.part_hash)):
+                    del item.missing[job.part_hash]
                 else:
-                    self.fetch(other, payload)
-            if not missing:
-                del self._gathering[other.hash]
-                ready.append((other, payload))
+                    self._pursue(item, job.part_hash)
+            if not item.missing:
+                del self._followed[post_hash]
+                if item.is_kept:
+                    ready.append((item.post, item.payload))
         self._ask()
         return ready
 
@@ -212,7 +253,10 @@ class BulkParts:
 
     def on_head(self) -> None:
         """Another phase is open: nobody waits for what was posted before it and not counted."""
-        self._gathering.clear()
+        self._followed.clear()
+        for author in self._refused:
+            self._pass_over(author)
+        self._refused.clear()
         self._awaited.clear()
         self._judged.clear()
 
@@ -253,7 +297,10 @@ class BulkParts:
             if part_hash in self._keeping or not self._has(part_hash):
                 claims.setdefault(part_hash, []).append(_Claim(size, context.genesis.members[sender], None, b""))
         self._given_up &= self._listed
-        self._awaited, self._came_ms = claims.keys() - self._given_up, context.now.ms
+        awaited = {
+            part_hash for part_hash, found in claims.items() if any(self.is_waited_for(claim.author) for claim in found)
+        }
+        self._awaited, self._came_ms = awaited - self._given_up, context.now.ms
         for part_hash, posted in (*self._wanted.items(), *self._keeping.items()):
             still = [item for item in posted if item.post and (item.post.round, item.post.phase) >= context.phase]
             if still:
@@ -283,26 +330,30 @@ class BulkParts:
         claims.append(claim)
         if part_hash in self._turns:
             if claim.author in context.peers:  # it may be the only one that has what another lists, too
-                context.contents.downloads.want(part_hash, claim.size, claim.author, context.now.ms)
+                self._want(part_hash, claim)
         elif part_hash in self._wanted:
             self._turns.wait(claim.author, part_hash)
 
     def _ask(self) -> None:
         """Begin as many downloads as may run at a time."""
         context, now_ms = self._context, self._context.now.ms
-        while self._room() > 0 and now_ms >= self._paused_until_ms and context.peers:
-            taken = self._turns.take_next(self._wanted.__contains__, now_ms)
+        while self._room() > 0 and now_ms >= self._paused_until_ms:
+            taken = self._turns.take_next(self._wanted.__contains__, context.peers, now_ms)
             if taken is None:
                 return
             author, part_hash = taken
-            claims = self._wanted[part_hash]
             try:
-                for provider in self._providers(claims):
-                    context.send(context.contents.downloads.want(part_hash, claims[0].size, provider, now_ms))
+                for claim in self._claims_in_order(part_hash):
+                    context.send(self._want(part_hash, claim))
             except LimitReached:
                 self._turns.wait(author, part_hash)
                 return  # the next part that comes, or the next tick, tries again
             self._turns.begin(author, part_hash, now_ms)
+
+    def _want(self, part_hash: Hash, claim: _Claim) -> list[Request]:
+        """Fetch a part from somebody that lists it: nobody else gives it."""
+        downloads, now_ms = self._context.contents.downloads, self._context.now.ms
+        return downloads.want(part_hash, claim.size, claim.author, now_ms, PART_SIZE_MAX, asks_others=False)
 
     def _room(self) -> int:
         return FETCHED_AT_ONCE - len(self._turns) - len(self._keeping)
@@ -310,7 +361,8 @@ class BulkParts:
     def _make_way(self) -> None:
         """End downloads that others have waited for long enough."""
         downloads, is_wanted = self._context.contents.downloads, self._wanted.__contains__
-        for part_hash in self._turns.make_way(is_wanted, downloads.arrived, self._room(), self._context.now.ms):
+        peers, now_ms = self._context.peers, self._context.now.ms
+        for part_hash in self._turns.make_way(is_wanted, peers, downloads.arrived, self._room(), now_ms):
             self._context.contents.stop_part(part_hash)
             for author in {claim.author: None for claim in self._wanted[part_hash]}:
                 self._turns.wait(author, part_hash)
@@ -319,13 +371,13 @@ class BulkParts:
         self._turns.end(part_hash, self._context.now.ms)
         self._context.contents.stop_part(part_hash)
 
-    def _providers(self, claims: Sequence[_Claim]) -> list[PublicKey]:
-        """Whom to ask: who lists a part, first of them whoever kept its word last, and another in case of silence."""
-        peers = self._context.peers
-        authors = {claim.author: None for claim in claims if claim.author in peers}
-        others = [peer for peer in peers if peer not in authors]
-        first = sorted(authors, key=lambda author: -self._gave.get(author, 0))
-        return [*first, *others[self._context.now.ms // STALL_MS % len(others) :][:1]] if others else first
+    def _claims(self, part_hash: Hash) -> list[_Claim]:
+        return self._wanted.get(part_hash) or self._keeping.get(part_hash) or []
+
+    def _claims_in_order(self, part_hash: Hash) -> list[_Claim]:
+        """Claims of those that are connected, first of whoever kept its word last."""
+        claims = [claim for claim in self._wanted[part_hash] if claim.author in self._context.peers]
+        return sorted(claims, key=lambda claim: -self._gave.get(claim.author, 0))
 
     def _unsettled(self, post: Transaction, payload: bytes) -> Iterator[Part]:
         """Parts of a post that this peer reads, and that are not here or not yet what the post says of them."""

@@ -7,7 +7,7 @@ and together, hold places for as long as their number allows, and no longer, how
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from fedchain.crypto.hashing import Hash
@@ -69,9 +69,14 @@ class Turns:
         self._ended_early.clear()
         self._held_ms = Counter({author: held_ms // 2 for author, held_ms in self._held_ms.items() if held_ms > 1})
 
-    def take_next(self, is_wanted: Callable[[Hash], bool], now_ms: int) -> tuple[PublicKey, Hash] | None:
-        """Take the part whose turn it is, with its author, out of those that wait and are still wanted."""
-        authors = self._in_order(is_wanted, now_ms)
+    def take_next(
+        self, is_wanted: Callable[[Hash], bool], peers: Container[PublicKey], now_ms: int
+    ) -> tuple[PublicKey, Hash] | None:
+        """Take the part whose turn it is, with its author, out of those that wait and are still wanted.
+
+        Only authors among ``peers`` have a turn: the others can give nothing.
+        """
+        authors = self._in_order(is_wanted, peers, now_ms)
         if not authors:
             return None
         author = authors[0]
@@ -89,13 +94,18 @@ class Turns:
             self._held_ms[item.author] += now_ms - item.since_ms
 
     def make_way(
-        self, is_wanted: Callable[[Hash], bool], arrived: Callable[[Hash], int], free: int, now_ms: int
+        self,
+        is_wanted: Callable[[Hash], bool],
+        peers: Container[PublicKey],
+        arrived: Callable[[Hash], int],
+        free: int,
+        now_ms: int,
     ) -> list[Hash]:
         """End downloads for the sake of those that wait; ``free`` places are there for some of these anyway.
 
         ``arrived`` says how many bytes of a part have come.
         """
-        waiting = self._in_order(is_wanted, now_ms)
+        waiting = self._in_order(is_wanted, peers, now_ms)
         for part_hash, item in self._running.items():
             if (size := arrived(part_hash)) > item.arrived:
                 item.heard_ms, item.arrived = now_ms, size
@@ -138,10 +148,10 @@ class Turns:
         self._ended_early[self._running[part_hash].author] += 1
         self.end(part_hash, now_ms)
 
-    def _in_order(self, is_wanted: Callable[[Hash], bool], now_ms: int) -> list[PublicKey]:
+    def _in_order(self, is_wanted: Callable[[Hash], bool], peers: Container[PublicKey], now_ms: int) -> list[PublicKey]:
         """Authors with parts that wait, who is next first; the first part of each is one that does."""
         running, held_ms = self._authors(), self._held_until(now_ms)
-        authors = [author for author in [*self._waiting] if self._has_waiting(author, is_wanted)]
+        authors = [author for author in [*self._waiting] if author in peers and self._has_waiting(author, is_wanted)]
         return sorted(authors, key=lambda author: (running[author], held_ms[author]))
 
     def _has_waiting(self, author: PublicKey, is_wanted: Callable[[Hash], bool]) -> bool:

@@ -28,7 +28,7 @@ def given(effects: Sequence[Effect], data: bytes, *peers: PublicKey) -> bytes:
 
 
 class Theft:
-    """A reader, the author of a part for it alone, and a thief with an accomplice that ask for the part all the time."""
+    """A reader, the author of a part for it alone, and a thief with an accomplice: both ask for it all the time."""
 
     def __init__(self) -> None:
         self.at = stage()

@@ -40,11 +40,11 @@ def author(number: int, parts: int, lasts_ms: Lasts, from_ms: int = 0) -> Author
 def run(authors: list[Author], limit_ms: int, places: int = PLACES) -> None:
     """Download everybody's parts, as `BulkParts` does; something of each part that runs comes at every tick."""
     turns, wanted = Turns(places, SHARED_MS), dict[Hash, tuple[Author, int]]()
-    began = dict[Hash, int]()
+    began, names = dict[Hash, int](), {item.name for item in authors}
     events: list[tuple[int, int, Hash | None]] = [(0, 0, None)]
 
     def begin(now_ms: int) -> None:
-        while len(turns) < places and (taken := turns.take_next(wanted.__contains__, now_ms)) is not None:
+        while len(turns) < places and (taken := turns.take_next(wanted.__contains__, names, now_ms)) is not None:
             name, part_hash = taken
             turns.begin(name, part_hash, now_ms)
             began[part_hash] = now_ms
@@ -62,7 +62,7 @@ def run(authors: list[Author], limit_ms: int, places: int = PLACES) -> None:
                         turns.wait(item.name, name)
             free = places - len(turns)
             arrived = {known: now_ms - began[known] for known in turns.running()}
-            for ended in turns.make_way(wanted.__contains__, arrived.__getitem__, free, now_ms):
+            for ended in turns.make_way(wanted.__contains__, names, arrived.__getitem__, free, now_ms):
                 turns.wait(wanted[ended][0].name, ended)
             heapq.heappush(events, (now_ms + TICK_MS, 0, None))
         elif part_hash in turns and began[part_hash] + wanted[part_hash][0].lasts_ms(wanted[part_hash][1]) == now_ms:
@@ -126,9 +126,22 @@ def test_a_part_of_which_nothing_comes_makes_way_for_the_next() -> None:
     turns = Turns(1, SHARED_MS)
     for part_hash in (b"a", b"b"):
         turns.wait(b"author", part_hash)
-    wanted = {b"a", b"b"}.__contains__
-    assert turns.take_next(wanted, 0) == (b"author", b"a")
+    wanted, peers = {b"a", b"b"}.__contains__, {b"author"}
+    assert turns.take_next(wanted, peers, 0) == (b"author", b"a")
     turns.begin(b"author", b"a", 0)
-    assert turns.make_way(wanted, lambda _: 0, 0, TURN_MS_MIN - 1) == []
-    assert turns.make_way(wanted, lambda _: 0, 0, TURN_MS_MIN) == [b"a"]
-    assert turns.take_next(wanted, TURN_MS_MIN) == (b"author", b"b")
+    assert turns.make_way(wanted, peers, lambda _: 0, 0, TURN_MS_MIN - 1) == []
+    assert turns.make_way(wanted, peers, lambda _: 0, 0, TURN_MS_MIN) == [b"a"]
+    assert turns.take_next(wanted, peers, TURN_MS_MIN) == (b"author", b"b")
+
+
+def test_an_author_that_is_not_connected_has_no_turn() -> None:
+    turns = Turns(1, SHARED_MS)
+    turns.wait(b"gone", b"a")
+    turns.wait(b"here", b"b")
+    wanted, here = {b"a", b"b"}.__contains__, {b"here"}
+    assert turns.take_next(wanted, here, 0) == (b"here", b"b")
+    turns.begin(b"here", b"b", 0)
+    assert turns.make_way(wanted, here, lambda _: 0, 0, 10 * TURN_MS_MIN) == [], "nobody waits that could give anything"
+    turns.end(b"b", 10 * TURN_MS_MIN)
+    assert turns.take_next(wanted, here, 10 * TURN_MS_MIN) is None
+    assert turns.take_next(wanted, {b"gone", b"here"}, 10 * TURN_MS_MIN) == (b"gone", b"a")
