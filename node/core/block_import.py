@@ -125,7 +125,8 @@ class BlockImport:
         """Whether no parts of a block's posts are missing that this peer reads and waits for; they are fetched."""
         context, has_all = self._context, True
         for post in posts if self._bulk.is_used else ():
-            payload = context.contents.require(post.payload_hash)
+            payload = context.content(post.payload_hash)
+            assert payload is not None, "the block was recomputed from it"
             is_useless = context.useless.get(post.key) == post  # what it lists for us is not what it promised
             is_held = context.mempool.get((post.round, post.phase), post.sender) == post
             if is_useless or (not is_held and self._bulk.lacks(post, payload)):

@@ -18,7 +18,7 @@ from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 ASKERS_MAX = 16
 """Peers that get a content as soon as we have it ourselves, for each content; others ask again."""
 
-AHEAD_MAX = DOWNLOADS_MAX // 2
+AHEAD_MAX = 2_048
 """Contents of blocks above our head that are fetched at a time: they leave room for those of the open height."""
 
 RECENT_SIZE_MAX = 64 * 2**20
@@ -87,12 +87,6 @@ class ContentCache:
         if held is None and (stored := self._stored(content_hash)) is not None:
             held = self._held[content_hash] = self._intern(content_hash, stored)
         return held
-
-    def require(self, content_hash: Hash) -> bytes:
-        """Bytes that must be here, because they were there a moment ago."""
-        content = self.get(content_hash)
-        assert content is not None, "what was looked for and found is held or stored"
-        return content
 
     def put(self, content_hash: Hash, data: bytes) -> None:
         """Hold bytes that hash to ``content_hash``, and give them to who asks for them."""
