@@ -19,7 +19,7 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis, PhaseRule
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
-from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
 
 EMPTY_KNOWLEDGE = b""
 """What a federation knows before its first block."""
@@ -32,6 +32,9 @@ PUNCTUAL = 2
 
 STATE_SIZE_MAX = 16 * 2**20
 """Bytes of an encoded state that is fetched."""
+
+CRIME_SIZE_MAX = 512
+"""Bytes of one crime in it: two posts or two votes, signed."""
 
 NUMBER_MAX = 2**62
 """No height, round or time of a state that is fetched is larger: what follows it has to fit into 64 bits."""
@@ -162,6 +165,13 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
     if state.root != sha256(data):
         raise InvalidEncoding("state", f"{len(data)} bytes differ from their re-encoding")
     return state
+
+
+def state_size_max(genesis: Genesis) -> int:
+    """Bytes of an encoded state, at most: whoever fetches one need not take more, whatever its sender says."""
+    members, delays = len(genesis.members), len(genesis.phases) * (3 + 9 * DELAYS_MAX)
+    of_member = PUBLIC_KEY_SIZE + 2 + CRIME_SIZE_MAX  # punctuality, whether it decided, and one crime
+    return min(STATE_SIZE_MAX, 512 + delays + members * of_member)
 
 
 def _read_work(data: bytes) -> int:

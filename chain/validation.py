@@ -174,7 +174,22 @@ def validate_certificate(
 
     Kind, height and block are what the caller needs proved: a quorum of prevotes locks members and decides nothing.
     """
-    required, count = votes_required(genesis, electors), len(certificate.votes)
+    required = votes_required(genesis, electors)
+    validate_votes(genesis, electors, required, certificate, kind, height, block_hash, is_valid_signature)
+
+
+def validate_votes(
+    genesis: Genesis,
+    electors: frozenset[PublicKey],
+    required: int,
+    certificate: Certificate,
+    kind: VoteKind,
+    height: int,
+    block_hash: Hash,
+    is_valid_signature: SignatureCheck,
+) -> None:
+    """As :func:`validate_certificate`, of ``required`` electors at least."""
+    count = len(certificate.votes)
     # Only precommits make a block final; prevotes may go on to another one.
     _check(
         certificate.kind is kind,
@@ -334,7 +349,7 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
         InvalidSignature: the body is not the one that the miner signed.
         InvalidBlock: it breaks a rule for ever.
     """
-    _validate_roots(block)
+    validate_roots(block)
     _validate_counts(genesis, state, block)
     # Sorted and unique: one set of posts or crimes has one root, and each member counts once.
     _check_ascending(InvalidBlock, "transaction order", (post.sender for post in block.transactions))
@@ -385,9 +400,9 @@ def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     _check(count >= required, InvalidBlock, "contribution quorum", f"{count} posts found, at least {required}")
 
 
-def _validate_roots(block: Block) -> None:
+def validate_roots(block: Block) -> None:
+    """The header commits to the whole body, so a block hash names one block. Raises InvalidSignature."""
     header = block.header
-    # The header commits to the whole body, so a block hash names one block.
     for name, found, expected in (
         ("transactions root", header.transactions_root, transactions_root(block.transactions)),
         ("certificate root", header.certificate_root, certificate_root(block.certificate)),

@@ -1,12 +1,18 @@
-"""Catching up, the pure part: of whom final blocks are asked. Only blocks that prove themselves count, never claims."""
+"""Catching up, the pure part: of whom final blocks are asked. Only blocks that prove themselves count, never claims.
 
-from dataclasses import dataclass
+Members alone have a say, one each. What more of them claim than may lie, an honest one has: that height is confirmed.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FINALS_MAX, GetFinal
 
 STALL_MS = 2_000
-"""A peer that has not answered for this long is not waited for. (Bitcoin: block stalling timeout)"""
+"""How long the answer to a question may take. A peer that has sent none of it by then makes way for others, and so does
+one that has sent little. (Bitcoin: block stalling timeout)"""
 
 AT_ONCE = 2
 """Peers that are asked for the same blocks at a time: one that lies costs a copy, not time."""
@@ -20,8 +26,26 @@ PASSED_OVER_MS = 4_000
 PASSED_OVER_MS_MAX = 64_000
 """The longest time for which a peer is passed over."""
 
+PACE_MS_MAX = 250
+"""Milliseconds a block at which a peer is good enough to be asked alone, and again first."""
+
+COMPARE_MS = 8_000
+"""How often another peer is asked beside one that is good enough: it may be far better."""
+
+OWED_MAX = 2 * FINALS_MAX
+"""Blocks that are remembered as asked of one peer: an answer may be late, and is taken all the same."""
+
 Request = tuple[PublicKey, GetFinal]
 """Whom to ask for which blocks."""
+
+
+class Wanted(Enum):
+    """Why a block was asked for."""
+
+    NEXT = auto()
+    """To follow it in its turn."""
+    HEAD = auto()
+    """To stand on it."""
 
 
 @dataclass(slots=True)
@@ -31,66 +55,129 @@ class _Source:
     height: int = 0
     """Height that it says it has."""
     asked_ms: int | None = None
-    """When it was asked, or delivered last; None: nothing is expected of it."""
+    """When it was asked; None: nothing is expected of it."""
+    asked_last_ms: int = -1
+    """When it was asked last, whatever came of it."""
     asked_to: int = 0
     """Height of the last block that it was asked for."""
-    is_delivering: bool = False
-    """Whether our head has moved by its blocks since it was asked."""
+    owed: dict[int, Wanted] = field(default_factory=dict)
+    """Heights that it was asked for and has not answered, in the order of the questions."""
+    came: int = 0
+    """Blocks of its answer that turned out to be final."""
+    pace_ms: int = STALL_MS
+    """Milliseconds that one of them took."""
     failures: int = 0
     """How often in a row it did not deliver."""
     rest_until_ms: int = 0
     """Until when it is passed over."""
 
+    def owe(self, heights: Iterable[int], wanted: Wanted) -> None:
+        """It is asked for blocks; of very many the first are forgotten."""
+        for height in heights:
+            self.owed.pop(height, None)
+            self.owed[height] = wanted
+        for height in [*self.owed][:-OWED_MAX]:
+            del self.owed[height]
+
 
 class CatchUp:
     """Asks for the blocks above our head, of several peers at once.
 
-    A claim costs its peer nothing and gets it a question, no more: whoever delivers a block that is final is asked
-    for the next ones, and whoever does not is passed over for longer and longer.
+    A claim costs its peer nothing and gets it a question, no more. Whoever delivers blocks that are final, and quickly,
+    is asked for the next ones; whoever takes long makes way for others; whoever does not deliver, or delivers what is
+    refused, is passed over for longer and longer.
+
+    Args:
+        members: whose claims count, one each.
+        faulty: how many of them may lie, f.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, members: Collection[PublicKey], faulty: int) -> None:
+        self._members, self._faulty = frozenset(members), faulty
         self._sources: dict[PublicKey, _Source] = {}
-        self._highest = 0  # of all that was ever claimed
+        self._highest = 0  # of all claims
+        self._compared_ms = 0  # when another peer was asked beside a good one last
+        self.confirmed = 0
+        """Height that more members than may lie have said they have: the chain is there, and never goes back."""
+
+    @property
+    def enough(self) -> int:
+        """Members of which one is honest, f + 1."""
+        return self._faulty + 1
 
     def claim(self, peer: PublicKey, height: int) -> None:
-        """A peer says that its head is at ``height``."""
-        self._sources.setdefault(peer, _Source()).height = height
+        """A peer says that its head is at ``height``. Whoever is no member has no say."""
+        if peer not in self._members:
+            return
+        source = self._sources.setdefault(peer, _Source())
+        source.height, before = height, source.height
         self._highest = max(self._highest, height)
+        if height < before == self._highest:
+            self._highest = max(source.height for source in self._sources.values())
+        if height > self.confirmed and self.claims_above(self.confirmed) >= self.enough:
+            self.confirmed = self.claimed_by(self.enough)
 
     def drop(self, peer: PublicKey) -> None:
         """The peer is gone."""
-        self._sources.pop(peer, None)
+        if self._sources.pop(peer, None) is not None:
+            self._highest = max((source.height for source in self._sources.values()), default=0)
 
     def claimed_by(self, count: int) -> int:
-        """Height that at least ``count`` peers say they have; 0 where fewer spoke."""
+        """Height that at least ``count`` members say they have; 0 where fewer spoke."""
         heights = sorted((source.height for source in self._sources.values()), reverse=True)
         return heights[count - 1] if 0 < count <= len(heights) else 0
 
+    def claims_above(self, height: int) -> int:
+        """How many members say they are above ``height``."""
+        return sum(source.height > height for source in self._sources.values())
+
     def at_least(self, height: int) -> list[PublicKey]:
-        """Peers that say they are at ``height`` or above."""
+        """Members that say they are at ``height`` or above."""
         return [peer for peer, source in self._sources.items() if source.height >= height]
 
     def heard(self) -> int:
-        """How many peers have said where they are."""
+        """How many members have said where they are."""
         return len(self._sources)
 
-    def was_asked(self, peer: PublicKey, height: int) -> bool:
-        """Whether a peer was asked for blocks up to a height at least: what nobody asked for has no seat."""
+    # questions and answers
+
+    def expect(self, peer: PublicKey, height: int) -> None:
+        """A peer is asked whether it has a head at ``height``, which somebody else handed out."""
+        if (source := self._sources.get(peer)) is not None:
+            source.owe((height,), Wanted.HEAD)
+
+    def take(self, peer: PublicKey, height: int) -> Wanted | None:
+        """A peer hands out a block: why it was asked for; None: it was not, or has answered already."""
         source = self._sources.get(peer)
-        return source is not None and height <= source.asked_to
+        return None if source is None else source.owed.pop(height, None)
 
     def delivered(self, peer: PublicKey, height: int, now_ms: int) -> None:
-        """A peer sent the block that brought our head to ``height``."""
+        """The block at ``height`` that a peer sent is final."""
+        if (source := self._sources.get(peer)) is None:
+            return
+        source.failures, source.rest_until_ms, source.came = 0, 0, source.came + 1
+        if source.asked_ms is not None:
+            source.pace_ms = (now_ms - source.asked_ms) // source.came
+            if height >= source.asked_to:
+                source.asked_ms = None
+
+    def failed(self, peer: PublicKey, now_ms: int) -> None:
+        """What a peer sent was refused: others are asked."""
         if (source := self._sources.get(peer)) is not None:
-            source.failures, source.rest_until_ms, source.is_delivering = 0, 0, True
-            source.asked_ms = None if height >= source.asked_to else now_ms
+            source.came = 0
+            self._wait_no_more(source, now_ms)
+
+    def reached(self, height: int) -> None:
+        """Our head moved on: what was asked for has come."""
+        for source in self._sources.values():
+            if source.height <= height:
+                source.asked_ms = None
 
     def ask(self, height: int, now_ms: int, gap_max: int, count: int = FINALS_MAX) -> list[Request]:
-        """Questions for the blocks above ``height``, our head's.
+        """Questions for the blocks above ``height``, our head's or that of the last block that waits above it.
 
         Args:
-            height: our head's.
+            height: the last block that is here.
             now_ms: now, on the clock by which all other times here are given.
             gap_max: of who is further ahead, the last block alone is wanted.
             count: blocks to ask for at a time. No answer says that it was cut short, so no more than surely fit.
@@ -100,44 +187,64 @@ class CatchUp:
         for source in self._sources.values():
             if source.asked_ms is not None and now_ms - source.asked_ms >= STALL_MS:
                 self._wait_no_more(source, now_ms)
-        free, busy, requests = list[tuple[PublicKey, _Source]](), 0, list[Request]()
-        for peer, source in self._sources.items():
-            if source.height > height and self._may_be_asked(source, height, now_ms):
-                free.append((peer, source))
-            elif source.height > height and source.asked_ms is not None:
-                busy += 1
-        for peer, source in sorted(free, key=_merit)[: max(0, AT_ONCE - busy)]:
+        requests = list[Request]()
+        for peer in self._choose(height, now_ms, gap_max):
+            source = self._sources[peer]
             is_far = source.height - height > gap_max
             below = height if source.asked_ms is None else source.asked_to
             source.asked_to = source.height if is_far else min(source.height, below + count)
-            source.asked_ms, source.is_delivering = now_ms, False
-            question = GetFinal(source.height, 1) if is_far else GetFinal(below + 1, count)
-            requests.append((peer, question))
+            source.asked_ms = source.asked_last_ms = now_ms
+            source.came = 0
+            if is_far:
+                source.owe((source.height,), Wanted.HEAD)
+            else:
+                source.owe(range(below + 1, source.asked_to + 1), Wanted.NEXT)
+            requests.append((peer, GetFinal(source.height, 1) if is_far else GetFinal(below + 1, count)))
         return requests
+
+    def _choose(self, height: int, now_ms: int, gap_max: int) -> list[PublicKey]:
+        """Whom to ask: one that is good enough alone, but for a comparison at times; otherwise all take turns."""
+
+        def in_turn(peer: PublicKey) -> tuple[bool, int, int]:
+            source = self._sources[peer]
+            # A block at a time of somebody far below the others would never get us to where these are.
+            return source.height + gap_max < self.confirmed, source.failures, source.asked_last_ms
+
+        free, busy = list[PublicKey](), list[PublicKey]()
+        for peer, source in self._sources.items():
+            if source.height > height:
+                if self._may_be_asked(source, height, now_ms):
+                    free.append(peer)
+                elif source.asked_ms is not None:
+                    busy.append(peer)
+        places = AT_ONCE - len(busy)
+        if places <= 0:
+            return []
+        good = {peer for peer in free + busy if not in_turn(peer)[0] and self._sources[peer].pace_ms <= PACE_MS_MAX}
+        if not good:
+            return sorted(free, key=in_turn)[:places]
+        best = min(good & {*free}, key=lambda peer: (self._sources[peer].pace_ms, peer), default=None)
+        chosen = [best] if best is not None and good.isdisjoint(busy) else []
+        others = [peer for peer in free if peer not in chosen]
+        if others and len(chosen) < places and now_ms - self._compared_ms >= COMPARE_MS:
+            self._compared_ms = now_ms
+            chosen.append(min(others, key=in_turn))
+        return chosen
 
     @staticmethod
     def _may_be_asked(source: _Source, height: int, now_ms: int) -> bool:
         """Whether a peer does not rest and owes nothing, or is delivering and owes little."""
         if source.asked_ms is None:
             return now_ms >= source.rest_until_ms
-        return source.is_delivering and source.asked_to - height <= IN_HAND_MAX and source.asked_to < source.height
-
-    def reached(self, height: int) -> None:
-        """Our head moved on: what was asked for has come."""
-        for source in self._sources.values():
-            if source.height <= height:
-                source.asked_ms = None
+        return source.came > 0 and source.asked_to - height <= IN_HAND_MAX and source.asked_to < source.height
 
     @staticmethod
     def _wait_no_more(source: _Source, now_ms: int) -> None:
         """Who has sent a part of what it was asked for may have cut its answer short; who sent nothing is to rest."""
         source.asked_ms = None
-        if source.is_delivering:
+        if source.came:
+            source.pace_ms = STALL_MS // source.came
             return
+        source.pace_ms = STALL_MS
         source.rest_until_ms = now_ms + min(PASSED_OVER_MS_MAX, PASSED_OVER_MS << min(source.failures, 8))
         source.failures += 1
-
-
-def _merit(item: tuple[PublicKey, _Source]) -> tuple[int, int]:
-    """Who delivered comes first; among equals, who was passed over longest ago."""
-    return item[1].failures, item[1].rest_until_ms

@@ -14,6 +14,7 @@ from fedchain.node.core.notices import (
     ClockOff,
     Contradicted,
     Convicted,
+    HeadUnconfirmed,
     NotBelieved,
     NotCounted,
     Notice,
@@ -149,6 +150,9 @@ def waiting_for(service: "Service", missing: list[str]) -> str:
     if target := node.catching_up_to():
         return f"the blocks up to height {target}"
     if node.is_silent():
+        if (head_ahead := node.unconfirmed()) is not None:
+            members, required = head_ahead.members, head_ahead.required
+            return f"members: {members} of {required} say that the chain is at height {head_ahead.height}"
         return "the others, before it speaks"
     if opens_in_ms := node.opens_in_ms():
         return f"the next round, which begins in {opens_in_ms / 1000:.0f} s"
@@ -188,6 +192,13 @@ def log_notice(notice: Notice) -> None:
                 height,
                 ours.hex()[:16],
                 theirs.hex()[:16],
+            )
+        case HeadUnconfirmed(height, members, required):
+            log.warning(
+                "a far head is not confirmed height=%d: %d of %d members say so; following block by block until then",
+                height,
+                members,
+                required,
             )
         case TrainingFailed(round_number, reason):
             log.error("nothing is contributed to round %d: %s", round_number, reason)

@@ -3,13 +3,32 @@
 Nothing has to be believed: each block is named by the hash in the one above it, and so is its certificate.
 """
 
+from dataclasses import dataclass
+
 from fedchain.chain.block import Block
+from fedchain.chain.exceptions import InvalidBlock, InvalidSignature, Refused
 from fedchain.chain.storage.store import Final
+from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FINALS_MAX, GetFinal
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.answers import finals_that_fit
 from fedchain.node.core.context import Context
-from fedchain.node.core.effects import Persist
+from fedchain.node.core.effects import Persist, Refuse
+
+
+@dataclass(slots=True)
+class _Question:
+    """A batch that is on its way."""
+
+    peer: PublicKey
+    """Who was asked."""
+    asked_ms: int
+    last: int
+    """The highest block that was asked for."""
+    owed: set[int]
+    """Heights that have not come."""
+    came: int = 0
+    """How many have."""
 
 
 class Backfill:
@@ -24,60 +43,89 @@ class Backfill:
         self._context, self._is_wanted = context, is_wanted
         self._base = context.storage.base()
         self._above: Block | None = None
-        self._asked_ms: int | None = None
-        self._count = FINALS_MAX  # blocks that are asked for at a time
-        self._turn = 0
-        self._batch: dict[int, Block] = {}
+        self._question: _Question | None = None
+        self._fit = FINALS_MAX  # blocks that fit into an answer, as far as is known
+        self._batch: dict[int, tuple[PublicKey, Block]] = {}  # with who sent each
+        self._turns: dict[PublicKey, tuple[int, int]] = {}  # how often in a row in vain, and when asked last
 
     def on_joined(self) -> None:
         """The head came from elsewhere: what lies below it is missing."""
         settled = self._context.ledger.settled
         assert settled is not None, "who joined has a head"
         self._base, self._above, self._batch = settled.block.header.height, settled.block, {}
+        self._question = None
 
     def on_tick(self) -> None:
         """Ask for a batch, if none is on its way."""
-        context, peers = self._context, list(self._context.peers)
-        if not self._is_wanted or self._base <= 1 or not peers:
-            return
-        if self._asked_ms is None:
-            self._count = finals_that_fit(context.head)
-        elif context.now.ms - self._asked_ms < STALL_MS:
-            return
-        else:  # an answer begins with the lowest block: one that is cut short never gets to those that we can use
-            self._count = max(1, self._count // 2)
-        self._asked_ms, self._turn = context.now.ms, self._turn + 1
-        first = max(1, self._base - self._count)
-        context.send([(peers[self._turn % len(peers)], GetFinal(first, self._base - first))])
+        question = self._question
+        if question is not None:
+            if self._context.now.ms - question.asked_ms < STALL_MS:
+                return
+            self._question = None
+            if question.last in question.owed:
+                self._find_useless(question.peer)
+                # An answer begins with the lowest block: one that is cut short never gets to those that we can use.
+                self._fit = question.came or self._fit
+        self._ask()
 
-    def on_block(self, block: Block) -> bool:
-        """A block from below; whether it was asked for."""
-        height = block.header.height
-        if not self._is_wanted or not self._base - FINALS_MAX <= height < self._base:
+    def _ask(self) -> None:
+        context, now_ms = self._context, self._context.now.ms
+        if not self._is_wanted or self._base <= 1 or not context.peers:
+            return
+        peer = min(context.peers, key=lambda peer: self._turns.get(peer, (0, -1)))
+        self._turns[peer] = self._turns.get(peer, (0, -1))[0], now_ms
+        first = max(1, self._base - min(self._fit, finals_that_fit(context.head)))
+        self._question = _Question(peer, now_ms, self._base - 1, set(range(first, self._base)))
+        context.send([(peer, GetFinal(first, self._base - first))])
+
+    def on_block(self, peer: PublicKey, block: Block) -> bool:
+        """A block from below; whether its peer was asked for it."""
+        height, question = block.header.height, self._question
+        if question is None or peer != question.peer or height not in question.owed:
             return False
-        self._batch[height] = block
-        if height == self._base - 1:
+        question.owed.discard(height)
+        question.came += 1
+        self._batch[height] = peer, block
+        if self._base - 1 in self._batch:
             self._take()
         return True
 
     def _take(self) -> None:
-        """Keep what hangs together with the lowest block that is held."""
+        """Keep what hangs together with the lowest block that is held; whoever sent what does not is passed over."""
         context, records = self._context, list[Final]()
-        above = self._above or self._lowest()
-        while above is not None and (block := self._batch.pop(self._base - 1, None)) is not None:
-            if (
-                block.hash != above.header.parent_hash
-                or above.certificate is None
-                or not context.checks.is_whole(block)
-            ):
-                break  # somebody's invention, or somebody else's body under a good header
+        above, liar = self._above or self._lowest(), None
+        while above is not None and above.certificate is not None and self._base - 1 in self._batch:
+            peer, block = self._batch.pop(self._base - 1)
+            if (error := self._refusal(above, block)) is not None:
+                liar = peer
+                context.emit(Refuse(peer, error))
+                break
             records.append(Final(block, above.certificate, b""))
             self._above = above = block
             self._base -= 1
-        self._batch.clear()
+            self._turns[peer] = 0, self._turns.get(peer, (0, -1))[1]
         if records:
-            self._asked_ms = None  # the next batch at the next tick
             context.emit(Persist(tuple(records)))
+        if liar is not None:
+            self._question = None
+            self._find_useless(liar)
+            self._ask()
+        elif self._question is not None and not self._question.owed:
+            self._question, self._fit = None, min(FINALS_MAX, 2 * self._fit)  # the next batch at the next tick
+
+    def _refusal(self, above: Block, block: Block) -> Refused | None:
+        """Why a block is not the one below: somebody's invention, or somebody else's body under a good header."""
+        if block.hash != above.header.parent_hash:
+            expected = above.header.parent_hash.hex()
+            return InvalidBlock("older block", f"{block.hash.hex()} found, {expected} stands below height {self._base}")
+        if not self._context.checks.is_whole(block):
+            return InvalidSignature("older block", f"body or signature are not those of {block.hash.hex()}")
+        return None
+
+    def _find_useless(self, peer: PublicKey) -> None:
+        """A peer was asked in vain: all others come first."""
+        failures, asked_ms = self._turns.get(peer, (0, -1))
+        self._turns[peer] = failures + 1, asked_ms
 
     def _lowest(self) -> Block | None:
         found = self._context.ledger.final(self._base)

@@ -2,10 +2,11 @@
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import AlreadyKnown, Refused
+from fedchain.chain.exceptions import AlreadyKnown, Invalid, OutOfWindow, Refused
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Payloads, Status
+from fedchain.network.sync import Wanted
 from fedchain.node.core.answers import finals_that_fit
 from fedchain.node.core.backfill import Backfill
 from fedchain.node.core.block_import import BlockImport
@@ -14,6 +15,7 @@ from fedchain.node.core.finals_ahead import FinalsAhead, HandedOut
 from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 from fedchain.node.core.joining import Joining
 from fedchain.node.core.ledger import WINDOW
+from fedchain.node.core.notices import HeadUnconfirmed
 from fedchain.node.core.replay import Replay
 
 JOIN_GAP = WINDOW
@@ -59,24 +61,42 @@ class CatchingUp:
 
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
         """A final block; whether it moved our head. Raises Refused."""
-        context, height = self._context, block.header.height
-        if self._backfill.on_block(block):
+        if self._backfill.on_block(peer, block):
             return False
-        if height <= context.head.height:
+        context, found = self._context, HandedOut(peer, block, certificate)
+        wanted = context.catch_up.take(peer, block.header.height)
+        try:
+            return self._take(found, wanted)
+        except Invalid:
+            context.catch_up.failed(peer, context.now.ms)
+            self._ask()
+            raise
+
+    def _take(self, found: HandedOut, wanted: Wanted | None) -> bool:
+        context, block, height = self._context, found.block, found.block.header.height
+        if height <= context.head.height or self._replay.final(height) is not None:
+            if wanted is not None and self._final(height) == block.hash:
+                context.catch_up.delivered(found.peer, height, context.now.ms)
             raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
-        found = HandedOut(peer, block, certificate)
-        if self._replays:
-            self._ahead.keep(found)
-            self._replay.verify(found)
-            self._replay.fetch(found)
-            return self.advance()
-        if block.header.parent_hash == context.head.block_hash:
+        if block.header.parent_hash == context.head.block_hash and not self._replays:
             self._follow(found)
+            context.catch_up.delivered(found.peer, height, context.now.ms)
             return True
-        if height - context.head.height <= JOIN_GAP:
-            self._ahead.keep(found)
-            return self.advance()
-        return self._note_joined(self._joining.on_final(peer, block, certificate))
+        if wanted is None:
+            raise OutOfWindow("final block", f"height {height} found, it was not asked for")
+        if wanted is Wanted.HEAD and height - context.head.height > JOIN_GAP:
+            return self._note_joined(self._joining.on_final(found.peer, block, found.certificate))
+        self._ahead.keep(found)
+        if self._replays:
+            self._replay.verify(found)
+        return self.advance()
+
+    def _final(self, height: int) -> Hash | None:
+        """The block that is final at a height, as far as we know."""
+        if height > self._context.head.height:
+            return self._replay.final(height)
+        found = self._context.ledger.final(height)
+        return None if found is None else found[0].hash
 
     def on_payloads(self, peer: PublicKey, message: Payloads) -> bool:
         """Payloads of a block that is replayed; whether our head moved."""
@@ -87,7 +107,10 @@ class CatchingUp:
         """A content has come; whether it let us join, so that our head moved."""
         if self._replays:
             return self.advance()
-        return self._note_joined(self._joining.on_content(content_hash))
+        if self._joining.on_content(content_hash):
+            return self._note_joined(True)
+        self._ask()  # whoever handed out a head that proved nothing made way
+        return False
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> bool:
         """Knowledge was recomputed; whether it let us follow a block that is replayed."""
@@ -115,7 +138,11 @@ class CatchingUp:
 
     def advance(self) -> bool:
         """Follow the next block, which was recomputed if it had to be; whether our head moved."""
-        found = self._replay.next() if self._replays else self._ahead.next()
+        if self._replays:
+            found = self._replay.next()
+        else:
+            judged = self._ahead.next(self._context.head)
+            found = None if judged is None else judged[0]
         if found is not None:
             self._follow(found)
         return found is not None
@@ -123,7 +150,10 @@ class CatchingUp:
     def _follow(self, found: HandedOut) -> None:
         self._blocks.on_final(found.block, found.certificate)
         self._context.fetch_knowledge(found.peer)  # the next block is recomputed from it
-        self._context.catch_up.delivered(found.peer, found.block.header.height, self._context.now.ms)
+
+    def unconfirmed(self) -> HeadUnconfirmed | None:
+        """What more members would have to confirm before we join there; None: nothing, or we replay."""
+        return None if self._replays else self._joining.unconfirmed()
 
     def contents_wanted(self) -> set[Hash]:
         """States that are on their way, and payloads of blocks that are replayed."""
@@ -131,6 +161,9 @@ class CatchingUp:
         return self._joining.states_wanted() | replayed
 
     def _ask(self) -> None:
-        context = self._context
-        gap_max = 2**63 if self._replays else JOIN_GAP
-        context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max, finals_that_fit(context.head)))
+        context, count = self._context, finals_that_fit(self._context.head)
+        if not self._replays:
+            gap_max = JOIN_GAP if self._joining.may_join(JOIN_GAP) else 2**63
+            context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max, count))
+        elif self._replay.has_room:
+            context.send(context.catch_up.ask(self._replay.height, context.now.ms, 2**63, count))

@@ -13,6 +13,7 @@ from fedchain.chain.block import Block, block_signing_message, evidence_root, tr
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.exceptions import Refused
+from fedchain.chain.far_final import validate_far_final
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Part, Rules, check_post, recompute
 from fedchain.chain.signatures import Signed, count_valid, signatures_of
@@ -133,6 +134,10 @@ class Checks:
         signatures are remembered one by one, so only the rules are looked at twice.
         """
         return judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
+
+    def far_final(self, block: Block, certificate: Certificate) -> None:
+        """A final block whose state is not here; raises as ``validate_far_final``."""
+        validate_far_final(self._genesis, block, certificate, self._is_valid_signature)
 
     def unverified(self, block: Block, certificate: Certificate) -> tuple[Signed, ...]:
         """Signatures of a final block that :meth:`final` would have to verify."""

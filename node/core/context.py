@@ -49,8 +49,8 @@ class Context:
     now: Moment
     """When the event at hand happened."""
     clock: PhaseClock
+    catch_up: CatchUp
     mempool: Mempool = field(default_factory=Mempool)
-    catch_up: CatchUp = field(default_factory=CatchUp)
     evidence: dict[PublicKey, Evidence] = field(default_factory=dict)
     """Crimes that no final block proves yet, by culprit."""
     useless: dict[PostKey, Transaction] = field(default_factory=dict)

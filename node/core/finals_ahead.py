@@ -1,12 +1,13 @@
 """Final blocks that came before those below them: kept until it is their turn."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.evidence import EVIDENCE_MAX
-from fedchain.chain.exceptions import InvalidBlock, OutOfWindow, Refused
+from fedchain.chain.exceptions import OutOfWindow, Refused
+from fedchain.chain.far_final import validate_extent
+from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
@@ -36,45 +37,39 @@ class FinalsAhead:
     def keep(self, found: HandedOut) -> None:
         """Keep a block that its peer was asked for. Raises OutOfWindow and InvalidBlock."""
         context, height = self._context, found.block.header.height
-        if not context.catch_up.was_asked(found.peer, height) or not 0 < height - context.head.height <= AHEAD_MAX:
+        if not 0 < height - context.head.height <= AHEAD_MAX:
             raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
-        # Nothing else is checked until its turn comes, and a message has room for far more.
-        block, members = found.block, len(context.head.members)
-        votes = len(found.certificate.votes) + (len(block.certificate.votes) if block.certificate else 0)
-        for name, count, limit in (
-            ("posts", len(block.transactions), members),
-            ("votes", votes, 2 * members),
-            ("evidence", len(block.evidence), EVIDENCE_MAX),
-        ):
-            if count > limit:
-                raise InvalidBlock(name, f"{count} found, {members} members make at most {limit}")
+        validate_extent(context.genesis, found.block, found.certificate)  # the rest when its turn comes
         self._kept.setdefault(height, {})[found.peer] = found
 
-    def of(self, peer: PublicKey, height: int) -> HandedOut | None:
-        """What a peer handed out at a height."""
-        return self._kept.get(height, {}).get(peer)
+    def next(self, state: State, unready: Container[Hash] = ()) -> tuple[HandedOut, State] | None:
+        """Take the first of the blocks on ``state`` that is final, with the state after it.
 
-    def next(self, unready: Container[Hash] = ()) -> HandedOut | None:
-        """Of the blocks on the head the first that is final; who handed out another one is to blame.
-
-        ``unready`` are blocks that are not to be judged yet.
+        Whoever handed out one that is not is to blame. ``unready`` are blocks that are not to be judged yet.
         """
-        context = self._context
-        for found in list(self._kept.get(context.head.height + 1, {}).values()):
+        context, kept = self._context, self._kept.get(state.height + 1, {})
+        for found in list(kept.values()):
             if found.block.hash in unready:
                 continue
+            del kept[found.peer]
             try:
-                context.checks.final(context.head, found.block, found.certificate)
+                after = context.checks.final(state, found.block, found.certificate)
             except Refused as error:
-                del self._kept[context.head.height + 1][found.peer]
+                context.catch_up.failed(found.peer, context.now.ms)
                 context.emit(Refuse(found.peer, error))
             else:
-                return found
+                self._settle(after)
+                context.catch_up.delivered(found.peer, after.height, context.now.ms)
+                return found, after
         return None
 
     def forget_up_to(self, height: int) -> None:
         """Our head is at ``height``."""
+        self._settle(self._context.head)
         self._kept = {above: items for above, items in self._kept.items() if above > height}
 
-    def __iter__(self) -> Iterator[HandedOut]:
-        return (found for items in self._kept.values() for found in items.values())
+    def _settle(self, state: State) -> None:
+        """A block is final: whoever else handed it out has delivered, too, and the others are not needed."""
+        for other in self._kept.pop(state.height, {}).values():
+            if other.block.hash == state.block_hash:
+                self._context.catch_up.delivered(other.peer, state.height, self._context.now.ms)

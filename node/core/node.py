@@ -32,6 +32,7 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
+from fedchain.network.sync import CatchUp
 from fedchain.node.core.answers import Answers
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.bulk import BulkParts
@@ -67,6 +68,7 @@ from fedchain.node.core.jobs import (
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.moment import Moment
+from fedchain.node.core.notices import HeadUnconfirmed
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.part_lists import NoParts, PartLookup, lists_parts
 from fedchain.node.core.posts import Posts
@@ -143,6 +145,7 @@ class Node:
             journal=journal or Journal(),
             now=Moment(0, 0),
             clock=PhaseClock(0),
+            catch_up=CatchUp(genesis.members, genesis.fault_model.faulty(len(genesis.members))),
         )
         contents.extra = context.ledger.state
         for refused in context.ledger.dropped:
@@ -208,9 +211,13 @@ class Node:
         return self._context.knowledge()
 
     def catching_up_to(self) -> int:
-        """Height that other peers say they have and that is above ours; 0: there is none."""
-        claimed = self._context.catch_up.claimed_by(1)
-        return claimed if claimed > self.head.height else 0
+        """Height that more members than may lie have said they have and that is above ours; 0: there is none."""
+        confirmed = self._context.catch_up.confirmed
+        return confirmed if confirmed > self.head.height else 0
+
+    def unconfirmed(self) -> HeadUnconfirmed | None:
+        """A far head of which too few members say that there is one; None: nobody does, or enough."""
+        return self._catching_up.unconfirmed()
 
     def waiting_for(self) -> frozenset[PublicKey]:
         """Expected contributors of the open phase whose posts are not in."""
@@ -225,9 +232,9 @@ class Node:
         return self._production.opens_in_ms()
 
     def lagging(self, height: int) -> list[PublicKey]:
-        """Connected peers that have not said that they are at ``height`` or above."""
-        there = set(self._context.catch_up.at_least(height))
-        return [peer for peer in self._context.peers if peer not in there]
+        """Connected members that have not said that they are at ``height`` or above."""
+        there, members = set(self._context.catch_up.at_least(height)), self.head.index
+        return [peer for peer in self._context.peers if peer in members and peer not in there]
 
     def open_posts(self) -> tuple[Transaction, ...]:
         """Posts of the open phase that came so far, in sender order."""

@@ -69,6 +69,18 @@ class Contradicted:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadUnconfirmed:
+    """Members say that the chain is far ahead, too few of them to believe it: it is followed block by block."""
+
+    height: int
+    """Height that they say it has."""
+    members: int
+    """How many say so."""
+    required: int
+    """How many have to: one more than may lie."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingFailed:
     """Nothing is posted in this phase."""
 
@@ -86,5 +98,14 @@ class Skipped:
 
 
 Notice = (
-    NotBelieved | NotCounted | Convicted | ClockOff | TwinHeard | SilenceOver | Contradicted | TrainingFailed | Skipped
+    NotBelieved
+    | NotCounted
+    | Convicted
+    | ClockOff
+    | TwinHeard
+    | SilenceOver
+    | Contradicted
+    | HeadUnconfirmed
+    | TrainingFailed
+    | Skipped
 )

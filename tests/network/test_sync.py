@@ -1,21 +1,27 @@
 """Of whom final blocks are asked: nobody gets a seat for a claim, and who lies costs copies, not time."""
 
 from fedchain.network.messages import FINALS_MAX, GetFinal
-from fedchain.network.sync import AT_ONCE, PASSED_OVER_MS, PASSED_OVER_MS_MAX, STALL_MS, CatchUp
+from fedchain.network.sync import AT_ONCE, PASSED_OVER_MS, PASSED_OVER_MS_MAX, STALL_MS, CatchUp, Wanted
 
 HONEST, OTHER, LIAR, SECOND_LIAR = (bytes([number]) * 32 for number in range(4))
+STRANGER = bytes([9]) * 32
 FAR = 10**9
 
 
+def a_catch_up(faulty: int = 1) -> CatchUp:
+    """Of a federation in which these four are members."""
+    return CatchUp([HONEST, OTHER, LIAR, SECOND_LIAR], faulty)
+
+
 def test_nobody_is_asked_for_what_is_here() -> None:
-    catch_up = CatchUp()
+    catch_up = a_catch_up()
     catch_up.claim(HONEST, 7)
     assert catch_up.ask(7, 0, 8) == []
     assert catch_up.ask(6, 0, 8) == [(HONEST, GetFinal(7, FINALS_MAX))]
 
 
 def test_several_are_asked_at_once_and_no_more_before_they_answer_or_stall() -> None:
-    catch_up = CatchUp()
+    catch_up = a_catch_up()
     for peer in (HONEST, OTHER, LIAR):
         catch_up.claim(peer, 5)
     assert len(catch_up.ask(0, 0, 8)) == AT_ONCE
@@ -24,7 +30,7 @@ def test_several_are_asked_at_once_and_no_more_before_they_answer_or_stall() -> 
 
 
 def test_two_that_claim_what_they_do_not_have_cost_one_stall() -> None:
-    catch_up = CatchUp()
+    catch_up = a_catch_up()
     catch_up.claim(LIAR, FAR)
     catch_up.claim(SECOND_LIAR, FAR)
     catch_up.claim(HONEST, 5)
@@ -38,7 +44,7 @@ def test_two_that_claim_what_they_do_not_have_cost_one_stall() -> None:
 
 
 def test_who_does_not_deliver_is_passed_over_for_longer_and_longer() -> None:
-    catch_up, pauses = CatchUp(), list[int]()
+    catch_up, pauses = a_catch_up(), list[int]()
     catch_up.claim(LIAR, FAR)
     now_ms = 0
     for _ in range(4):
@@ -57,14 +63,14 @@ def test_who_does_not_deliver_is_passed_over_for_longer_and_longer() -> None:
 
 
 def test_of_who_is_far_ahead_only_the_last_block_is_wanted() -> None:
-    catch_up = CatchUp()
+    catch_up = a_catch_up()
     catch_up.claim(HONEST, 100)
     catch_up.claim(OTHER, 3)
     assert set(catch_up.ask(0, 0, 8)) == {(HONEST, GetFinal(100, 1)), (OTHER, GetFinal(1, FINALS_MAX))}
 
 
 def test_who_delivers_half_a_batch_is_asked_for_the_next_one_which_travels_meanwhile() -> None:
-    catch_up, half = CatchUp(), FINALS_MAX // 2
+    catch_up, half = a_catch_up(), FINALS_MAX // 2
     catch_up.claim(HONEST, 2 * FINALS_MAX + half)
     catch_up.ask(0, 0, 100)
     for height in range(1, half):
@@ -72,8 +78,8 @@ def test_who_delivers_half_a_batch_is_asked_for_the_next_one_which_travels_meanw
         assert catch_up.ask(height, height, 100) == []
     catch_up.delivered(HONEST, half, half)
     assert catch_up.ask(half, half, 100) == [(HONEST, GetFinal(FINALS_MAX + 1, FINALS_MAX))]
-    assert catch_up.was_asked(HONEST, 2 * FINALS_MAX)
-    assert not catch_up.was_asked(HONEST, 2 * FINALS_MAX + 1)
+    assert catch_up.take(HONEST, 2 * FINALS_MAX) is Wanted.NEXT
+    assert catch_up.take(HONEST, 2 * FINALS_MAX + 1) is None
     for height in range(half + 1, FINALS_MAX + half):
         catch_up.delivered(HONEST, height, height)
         assert catch_up.ask(height, height, 100) == []
@@ -85,7 +91,7 @@ def test_who_delivers_half_a_batch_is_asked_for_the_next_one_which_travels_meanw
 
 
 def test_no_more_is_asked_for_than_fits_and_an_answer_that_was_cut_short_is_held_against_nobody() -> None:
-    catch_up = CatchUp()
+    catch_up = a_catch_up()
     catch_up.claim(HONEST, 40)
     assert catch_up.ask(0, 0, 100, 3) == [(HONEST, GetFinal(1, 3))]
     catch_up.delivered(HONEST, 1, 10)
@@ -96,7 +102,7 @@ def test_no_more_is_asked_for_than_fits_and_an_answer_that_was_cut_short_is_held
 
 
 def test_who_does_not_deliver_is_not_asked_for_more_because_another_one_does() -> None:
-    catch_up, half = CatchUp(), FINALS_MAX // 2
+    catch_up, half = a_catch_up(), FINALS_MAX // 2
     catch_up.claim(LIAR, 100)
     catch_up.claim(HONEST, 100)
     assert {peer for peer, _ in catch_up.ask(0, 0, 1_000)} == {LIAR, HONEST}
@@ -110,7 +116,7 @@ def test_who_does_not_deliver_is_not_asked_for_more_because_another_one_does() -
 
 
 def test_a_claim_counts_with_as_many_as_make_it() -> None:
-    catch_up = CatchUp()
+    catch_up = a_catch_up()
     catch_up.claim(LIAR, FAR)
     catch_up.claim(HONEST, 5)
     catch_up.claim(OTHER, 6)

@@ -10,8 +10,17 @@ from fedchain.chain.signatures import Signed
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Final
 from fedchain.crypto.keys import PublicKey, is_valid_signature
-from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads, Status
-from fedchain.network.sync import STALL_MS
+from fedchain.network.messages import (
+    FINALS_MAX,
+    Chunk,
+    FinalMessage,
+    GetContent,
+    GetFinal,
+    GetPayloads,
+    Payloads,
+    Status,
+)
+from fedchain.network.sync import AT_ONCE, STALL_MS
 from fedchain.node.core import checks
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Persist, Refuse, Send
@@ -28,8 +37,8 @@ FAR = 20
 HOG, HONEST = 1, 2
 """Places among the others."""
 
-REQUIRED = 2
-"""Peers that must have a head where four vote, of which one may lie."""
+REQUIRED = 4
+"""Members that must have a head where three of twelve may lie."""
 
 
 def _chain(stage: Stage, height: int = FAR) -> list[Block]:
@@ -97,18 +106,22 @@ def test_a_state_that_does_not_belong_to_its_head_moves_nothing_and_its_source_i
 
 
 def test_where_voters_are_drawn_whoever_claims_a_far_head_is_asked_for_it_once() -> None:
-    stage = Stage(genesis(12, committee_size=10))
+    stage = Stage(genesis(12, committee_size=4))
     last = _chain(stage)[-1]
     question = GetFinal(last.header.height, 1)
-    for place in (HOG, HONEST):
-        _claim(stage, place, last)
-    effects = _hand_out(stage, HOG, last)
-    asked = [effect.peer for effect in effects if isinstance(effect, Send) and effect.message == question]
-    assert asked == [stage.others[HONEST]], "the others do not say that they have it"
-    late = (HOG, HONEST, 5, 5)
+    effects = [effect for place in range(REQUIRED) for effect in _claim(stage, place, last)]
+    assert _asked(effects) == [(peer, GetFinal(1, FINALS_MAX)) for peer in stage.others[:AT_ONCE]], (
+        "fewer than four spoke"
+    )
+    effects = stage.tick(STALL_MS / 1_000)
+    assert _asked(effects) == [(peer, question) for peer in stage.others[AT_ONCE:REQUIRED]]
+    effects = _hand_out(stage, REQUIRED - 1, last)
+    asked = [peer for peer, _ in _asked(effects)]
+    assert asked == stage.others[: REQUIRED - 1], "the others do not say that they have it"
+    late = (0, 1, 7, 7)
     effects = [effect for place in late for effect in _claim(stage, place, last)]
     asked = [effect.peer for effect in effects if isinstance(effect, Send) and effect.message == question]
-    assert asked == [stage.others[5]]
+    assert asked == [stage.others[7]]
 
 
 def test_those_that_do_not_answer_are_no_reason_to_wait_for_a_head() -> None:
@@ -117,14 +130,15 @@ def test_those_that_do_not_answer_are_no_reason_to_wait_for_a_head() -> None:
     question = GetFinal(last.header.height, 1)
     for place in range(11):
         _claim(stage, place, last)
-    asked = [effect.peer for effect in _hand_out(stage, 0, last) if isinstance(effect, Send)]
+    place = stage.others.index(_asked(stage.tick(STALL_MS / 1_000))[0][0])
+    asked = [effect.peer for effect in _hand_out(stage, place, last) if isinstance(effect, Send)]
     assert len(asked) == 1 + REQUIRED - 1 + SPARE, "one for the state"
-    assert sent(stage.tick(STALL_MS / 2_000), GetFinal) == []
+    stage.tick(STALL_MS / 2_000)
     effects = stage.tick(STALL_MS / 2_000)
     then = [effect.peer for effect in effects if isinstance(effect, Send) and effect.message == question]
     left = [peer for peer in stage.others if peer not in asked]
     assert len({*then} & {*left}) >= REQUIRED - 1 + SPARE, "for each that has not answered"
-    _send_state(stage, 0, last)
+    _send_state(stage, place, last)
     for peer in left[: REQUIRED - 1]:
         assert stage.node.head.height == 0
         stage.receive(FinalMessage(last, stage.certificate(last)), peer)
@@ -136,7 +150,17 @@ def test_certificates_of_too_few_are_no_head() -> None:
     blocks = _chain(stage)
     _claim(stage, HOG, blocks[-1])
     few = stage.chain.certificate(blocks[-1], stage.others[:1])
-    stage.receive(FinalMessage(blocks[-1], few), stage.others[HOG])
+    effects = stage.receive(FinalMessage(blocks[-1], few), stage.others[HOG])
+    assert (refused(effects), sent(effects, GetContent)) == (["InvalidCertificate"], []), "it binds nothing"
+
+
+def test_certificates_of_more_than_may_lie_and_of_no_quorum_are_no_head() -> None:
+    stage = Stage(genesis(4))
+    blocks = _chain(stage)
+    _claim(stage, HOG, blocks[-1])
+    few = stage.chain.certificate(blocks[-1], stage.others[:2])
+    effects = stage.receive(FinalMessage(blocks[-1], few), stage.others[HOG])
+    assert (refused(effects), len(sent(effects, GetContent))) == ([], 1), "an honest member signed it"
     effects = _send_state(stage, HOG, blocks[-1])
     assert stage.node.head.height == 0
     assert blamed(effects) == [(stage.others[HOG], "InvalidCertificate")]
@@ -179,19 +203,19 @@ def test_a_block_ahead_that_nobody_was_asked_for_is_not_kept() -> None:
 
 
 def test_a_block_ahead_that_no_federation_could_make_is_not_kept() -> None:
-    stage = Stage(genesis(4))
-    blocks = _chain(stage, height=3)
-    _claim(stage, HOG, blocks[-1])
-    certificate = stage.certificate(blocks[1])
-    parent = blocks[1].certificate
-    assert parent is not None
-    for huge, votes in (
-        (replace(blocks[1], transactions=blocks[1].transactions * 2), certificate),
-        (blocks[1], replace(certificate, votes=certificate.votes * 3)),
-        (replace(blocks[1], certificate=replace(parent, votes=parent.votes * 3)), certificate),
-    ):
+    for number in range(3):
+        stage = Stage(genesis(4))
+        blocks = _chain(stage, height=3)
+        _claim(stage, HOG, blocks[-1])
+        certificate, parent = stage.certificate(blocks[1]), blocks[1].certificate
+        assert parent is not None
+        huge, votes = (
+            (replace(blocks[1], transactions=blocks[1].transactions * 2), certificate),
+            (blocks[1], replace(certificate, votes=certificate.votes * 3)),
+            (replace(blocks[1], certificate=replace(parent, votes=parent.votes * 3)), certificate),
+        )[number]
         assert refused(stage.receive(FinalMessage(huge, votes), stage.others[HOG])) == ["InvalidBlock"]
-    assert not list(stage.node._catching_up._ahead)
+        assert not any(stage.node._catching_up._ahead._kept.values())
 
 
 def test_who_is_behind_is_told_at_once_and_once_a_second() -> None:
@@ -282,8 +306,6 @@ def _read_ahead(stage: Stage, blocks: list[Block]) -> list[VerifySignatures]:
     effects: list[Effect] = []
     for block in blocks:
         effects += node.handle(MessageReceived(peer, FinalMessage(block, stage.certificate(block))), moment)
-        message = Payloads(block.header.height, _payloads(stage, block))
-        effects += node.handle(MessageReceived(peer, message), moment)
     assert node.head.height == 0
     return [item.job for item in effects if isinstance(item, Compute) and isinstance(item.job, VerifySignatures)]
 
@@ -298,6 +320,8 @@ def test_signatures_of_blocks_that_are_replayed_are_verified_before_their_turn(m
     monkeypatch.setattr(checks, "is_valid_signature", None)
     for job in jobs[::-1]:  # whatever comes first
         stage.handle(Computed(job, Verified(len(job.signed))))
+    for block in blocks:
+        _send_payloads(stage, block, stage.others[HONEST])
     assert stage.node.head.block_hash == blocks[-1].hash
 
 
@@ -313,6 +337,8 @@ def test_a_signature_counts_as_verified_only_if_the_shell_said_so_of_it(monkeypa
     monkeypatch.setattr(checks, "is_valid_signature", verify)
     for job, count in zip(jobs, (0, 1, 2, 3), strict=True):
         stage.handle(Computed(job, Verified(count)))
+    for block in blocks:
+        _send_payloads(stage, block, stage.others[HONEST])
     assert stage.node.head.block_hash == blocks[-1].hash
     assert set(looked_at) == {signed for count, job in enumerate(jobs) for signed in job.signed[count:]}
 
@@ -327,9 +353,7 @@ def test_a_forged_signature_is_refused_whoever_looked_at_it() -> None:
     assert refused(effects) == ["InvalidSignature"]
     assert forged.signature in {signature for _, signature, _ in job.signed}
     assert refused(_hand_out(stage, HONEST, blocks[0])) == []
-    stage.tick(STALL_MS / 1_000)  # whoever handed out the forgery was asked for the payloads first
-    for post in blocks[0].transactions:
-        stage.receive(Chunk(post.payload_hash, 0, stage.chain.contents[post.payload_hash]), stage.others[HONEST])
+    _send_payloads(stage, blocks[0], stage.others[HONEST])
     assert stage.node.head.block_hash == blocks[0].hash
 
 
@@ -386,11 +410,10 @@ def test_payloads_of_a_final_block_are_handed_out_together() -> None:
 # --- older blocks in the background
 
 
-def test_a_foreign_body_under_a_good_header_is_not_stored() -> None:
-    """It would be handed out to others, who would blame us for it."""
-    stage = Stage(genesis(4))
-    blocks = _chain(stage)
-    victim = stage.victim
+def _backfilling(members: int = 4) -> tuple[Stage, list[Block]]:
+    """A node that has joined, and wants what lies below."""
+    stage = Stage(genesis(members))
+    blocks, victim = _chain(stage), stage.victim
     victim.node = Node(stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, backfills=True)
     for other in stage.others:
         stage.handle(PeerConnected(other))
@@ -398,11 +421,86 @@ def test_a_foreign_body_under_a_good_header_is_not_stored() -> None:
     _claim(stage, HONEST, blocks[-1])
     _hand_out(stage, HONEST, blocks[-1])
     _send_state(stage, HONEST, blocks[-1])
-    stage.tick(3)
+    assert stage.node.head.block_hash == blocks[-1].hash
+    return stage, blocks
+
+
+def _asked(effects: list[Effect]) -> list[tuple[PublicKey, GetFinal]]:
+    """Who is asked for which final blocks."""
+    return [
+        (item.peer, item.message) for item in effects if isinstance(item, Send) and isinstance(item.message, GetFinal)
+    ]
+
+
+def _stored(effects: list[Effect]) -> list[Block]:
+    records = (record for effect in effects if isinstance(effect, Persist) for record in effect.records)
+    return [record.block for record in records if isinstance(record, Final)]
+
+
+def _answer(stage: Stage, peer: PublicKey, question: GetFinal, blocks: list[Block]) -> list[Effect]:
+    """Send what was asked for."""
+    wanted = blocks[question.height - 1 : question.height - 1 + question.count]
+    return [effect for block in wanted for effect in stage.receive(FinalMessage(block, stage.certificate(block)), peer)]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_an_older_block_that_is_none_is_refused_and_costs_one_question(number: int) -> None:
+    """Invented, with another body, or with another signature: it would be handed out to others, who would blame us."""
+    stage, blocks = _backfilling()
+    ((liar, question),) = _asked(stage.tick(3))
     below = blocks[-2]
-    for forged in (replace(below, transactions=()), replace(below, signature=bytes(64))):
-        effects = stage.receive(FinalMessage(forged, stage.certificate(below)))
-        assert not [effect for effect in effects if isinstance(effect, Persist)]
-    assert sent(stage.tick(3), GetFinal)
-    (stored,) = [effect for effect in stage.final(below) if isinstance(effect, Persist)]
-    assert [record.block for record in stored.records if isinstance(record, Final)] == [below]
+    forged = (
+        stage.chain.remake(below, knowledge_root=bytes(32)),
+        replace(below, transactions=()),
+        replace(below, signature=bytes(64)),
+    )[number]
+    effects = _answer(stage, liar, question, [*blocks[:-2], forged, blocks[-1]])
+    assert refused(effects) == ["InvalidBlock" if number == 0 else "InvalidSignature"]
+    assert _stored(effects) == []
+    ((honest, again),) = _asked(effects)
+    assert honest != liar, "at once"
+    assert again == question
+    assert refused(stage.receive(FinalMessage(forged, stage.certificate(below)), liar)) == ["AlreadyKnown"]
+    assert _stored(_answer(stage, honest, again, blocks)) == blocks[question.height - 1 : -1][::-1]
+
+
+def test_older_blocks_are_taken_of_the_peer_that_was_asked_alone() -> None:
+    stage, blocks = _backfilling()
+    ((peer, question),) = _asked(stage.tick(3))
+    for other in stage.others:
+        if other != peer:
+            forged = stage.chain.remake(blocks[-3], knowledge_root=bytes(32))
+            effects = stage.receive(FinalMessage(forged, stage.certificate(blocks[-3])), other)
+            assert refused(effects) == ["AlreadyKnown"]
+    assert _stored(_answer(stage, peer, question, blocks)) == blocks[question.height - 1 : -1][::-1]
+
+
+def test_of_a_batch_with_a_bad_block_the_others_are_kept_and_its_sender_is_passed_over() -> None:
+    stage, blocks = _backfilling()
+    ((liar, question),) = _asked(stage.tick(3))
+    mixed = [*blocks]
+    mixed[-5] = replace(blocks[-5], signature=bytes(64))
+    effects = _answer(stage, liar, question, mixed)
+    assert (_stored(effects), refused(effects)) == (blocks[-4:-1][::-1], ["InvalidSignature"])
+    ((honest, rest),) = _asked(effects)
+    assert (honest != liar, rest.height + rest.count) == (True, blocks[-5].header.height + 1)
+    assert _stored(_answer(stage, honest, rest, blocks))[0] == blocks[-5]
+    asked = [peer for _ in range(6) for peer, _ in _asked(stage.tick(3))]
+    assert liar not in asked[: len(stage.others) - 1], "all others come first"
+
+
+def test_a_peer_that_cuts_its_answers_short_slows_no_backfill_for_long() -> None:
+    stage, blocks = _backfilling()
+    ((liar, question),) = _asked(stage.tick(3))
+    _answer(stage, liar, replace(question, count=1), blocks)
+    ((honest, smaller),) = _asked(stage.tick(STALL_MS / 1_000))
+    assert (honest != liar, smaller.count) == (True, 1)
+    assert len(_stored(_answer(stage, honest, smaller, blocks))) == 1
+    counts, asked = list[int](), list[PublicKey]()
+    while stage.victim.store.base() > 1:
+        ((peer, question),) = _asked(stage.tick(1))
+        counts.append(question.count)
+        asked.append(peer)
+        _answer(stage, peer, question, blocks)
+    assert counts[:4] == [2, 4, 8, 3], "as many more as fit"
+    assert liar not in asked[:2]
