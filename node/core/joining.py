@@ -29,8 +29,11 @@ WAITING_MAX = 8
 SPARE = 2
 """Members that are asked whether they have the same block beside those that are needed: some do not answer."""
 
-UNCONFIRMED_MS = 10_000
-"""How long a node that is silent waits for confirmation until it says so."""
+CONFIRM_MS = 10_000
+"""How long members are asked to confirm a head, before the chain is followed block by block; then they are again."""
+
+CONFIRM_EVERY_MS = 60_000
+"""How often they are: those that say that the chain is there need not be those that have it."""
 
 _Copy = tuple[Hash, Signature, Hash]
 """A block, its miner's signature, and the certificate that came with it: all of which a liar could exchange."""
@@ -61,11 +64,20 @@ class Joining:
         self._waiting: dict[_Copy, _Head] = {}
         self._needs_confirmation = may_be_drawn_by_liars(context.genesis)
         self._state_size_max = state_size_max(context.genesis)
+        self._confirms_since_ms: int | None = None  # since when so many speak of a far head that one could be confirmed
         self._is_told = False  # whether the operator knows what this node waits for at this height
 
     def may_join(self, gap: int) -> bool:
-        """Whether a head that is more than ``gap`` blocks above ours could be proved to us."""
-        return not self._needs_confirmation or self._context.catch_up.confirmed > self._context.head.height + gap
+        """Whether heads more than ``gap`` blocks above ours are to be asked for: they could be proved to us."""
+        context, now_ms = self._context, self._context.now.ms
+        if not self._needs_confirmation:
+            return True
+        if context.catch_up.confirmed <= context.head.height + gap:
+            self._confirms_since_ms = None
+            return False
+        if self._confirms_since_ms is None:
+            self._confirms_since_ms = now_ms
+        return (now_ms - self._confirms_since_ms) % CONFIRM_EVERY_MS < CONFIRM_MS
 
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
         """A head far above ours that a peer was asked for; whether we stand on it now.
@@ -100,7 +112,7 @@ class Joining:
         for head in self._waiting.values():
             self._ask(head)
         unconfirmed = self.unconfirmed()
-        if unconfirmed and context.silent() and not self._is_told and context.since_head_ms >= UNCONFIRMED_MS:
+        if unconfirmed and context.silent() and not self._is_told and context.since_head_ms >= CONFIRM_MS:
             self._is_told = True
             context.tell(unconfirmed)
 

@@ -1,0 +1,359 @@
+"""Who starts is lied to about far heads, by one, by f at once, by a flood: it comes to the real chain, and soon."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import decode_state, genesis_state, state_size_max, votes_required
+from fedchain.chain.vote import VoteKind, sign_vote
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Message, Payloads
+from fedchain.node.core.joining import WAITING_MAX
+from fedchain.node.core.replay import Replay
+from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.node.crowd import Answers, Crowd, invented_root
+from tests.node.stage import Stage
+
+HEIGHT = 20
+FAR = 10**6
+MEMBERS, COMMITTEE, LIARS = 20, 7, 6
+SEEDS = 100
+
+
+def _genesis() -> Genesis:
+    """Twenty members of whom seven are drawn to vote: six liars can be five of them, and make anything final."""
+    return genesis(MEMBERS, committee_size=COMMITTEE, contributors_per_round=5)
+
+
+@cache
+def _real(genesis: Genesis, height: int = HEIGHT) -> tuple[ChainBuilder, tuple[Block, ...]]:
+    """A chain that honest members have. Built once: many tests stand around it."""
+    builder = ChainBuilder(genesis)
+    return builder, tuple(builder.extend_many(height))
+
+
+def _crowd(genesis: Genesis, seed: int = 0, height: int = HEIGHT, **options: Any) -> Crowd:
+    stage = Stage(genesis, number=0, is_heard=False, contributes=False, **options)
+    stage.chain, blocks = _real(genesis, height)
+    return Crowd(stage, blocks, seed)
+
+
+@cache
+def _forged(genesis: Genesis, liars: tuple[PublicKey, ...]) -> tuple[Block, Certificate, bytes]:
+    """A head whose electors the liars chose, by trying parents: nothing in it is wrong but that it never was."""
+    builder, height = ChainBuilder(genesis), FAR - 1
+    for number in count():
+        parent = sha256(b"parent %d" % number)
+        fields = {"block_hash": parent, "height": height, "round": height, "deciders": frozenset(liars)}
+        state = decode_state(genesis, replace(genesis_state(genesis), **fields).encode())  # type: ignore[arg-type]
+        voters = sorted(state.electors & {*liars})
+        if len(voters) >= votes_required(genesis, state.electors):
+            break
+    builder.states[parent] = state
+    votes = (
+        sign_vote(builder.key(liar), genesis.chain_id, VoteKind.PRECOMMIT, height, 0, parent, clock_ms=1, mining_ms=1)
+        for liar in liars
+    )
+    block = builder.extend(parent, posts=(), certificate=certify(votes), miner=builder.key(liars[0]))
+    return block, builder.certificate(block, voters), state.encode()
+
+
+def _forger(crowd: Crowd, liars: Sequence[PublicKey]) -> None:
+    """Liars hand out a head of their own, and the state that goes with it."""
+    block, certificate, data = _forged(crowd.stage.genesis, tuple(liars))
+
+    def lie(message: Message) -> Answers:
+        match message:
+            case GetFinal():
+                yield 0, FinalMessage(block, certificate)
+            case GetContent(content_hash, offset):
+                yield 0, Chunk(content_hash, offset, data if offset == 0 else b"")
+
+    for liar in liars:
+        crowd.add(liar, lie, lambda: (block.header.height, block.hash))
+
+
+# --- where voters are drawn
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_liar_leads_a_node_that_starts_to_a_head_of_its_own(seed: int) -> None:
+    """One was enough if it spoke first, and three of twenty among sixteen: its journal never signed anywhere else."""
+    crowd, draw = _crowd(_genesis(), seed), Random(seed)
+    others = draw.sample(crowd.stage.others, len(crowd.stage.others))
+    liars, honest = sorted(others[:LIARS]), others[LIARS : LIARS + draw.randrange(LIARS + 1, MEMBERS - LIARS)]
+    _forger(crowd, liars)
+    crowd.add_honest(*honest, starts_ms=draw.choice((0, 3_000)))
+    seconds = crowd.run(crowd.is_at_head, 30)
+    assert crowd.is_at_head(), f"at height {crowd.stage.node.head.height} after {seconds} s"
+    assert crowd.stage.victim.journal.slot[0] <= HEIGHT + 1
+    assert seconds < 12
+
+
+def test_liars_alone_are_not_followed_and_the_operator_hears_of_it() -> None:
+    crowd = _crowd(_genesis())
+    liars = sorted(crowd.stage.others[:LIARS])
+    _forger(crowd, liars)
+    crowd.run(lambda: False, 60)
+    stage = crowd.stage
+    assert (stage.node.head.height, stage.node.catching_up_to()) == (0, 0)
+    assert stage.victim.journal.slot[0] == 0
+    assert stage.node.is_silent()
+    told = stage.node.unconfirmed()
+    assert told is not None
+    assert (told.height, told.members, told.required) == (FAR, LIARS, LIARS + 1)
+    assert stage.victim.notices == [told], "once"
+
+
+def test_one_honest_member_is_enough_to_follow_the_chain_block_by_block() -> None:
+    """No head is taken on its word, but nobody's word is needed for what follows from where one stands."""
+    crowd = _crowd(_genesis())
+    liars = sorted(crowd.stage.others[:LIARS])
+    _forger(crowd, liars)
+    crowd.add_honest(crowd.stage.others[-1])
+    crowd.run(crowd.is_at_head, 120)
+    assert crowd.is_at_head()
+    assert crowd.stage.victim.store.base() == 1, "every block was looked at"
+
+
+def test_who_is_no_member_has_no_say() -> None:
+    crowd = _crowd(_genesis())
+    block = crowd.blocks[-1]
+    strangers = [key.public_key for key in keys(MEMBERS + 10)[MEMBERS:]]
+    for stranger in strangers:
+        crowd.add(stranger, lambda _: (), lambda: (FAR, block.hash))
+    crowd.run(lambda: False, 5)
+    assert crowd.asked == []
+    assert (crowd.stage.node.catching_up_to(), crowd.stage.node.lagging(1)) == (0, crowd.stage.others)
+
+
+# --- a flood of heads, and of blocks to be replayed
+
+
+def _flood(crowd: Crowd, liar: PublicKey, messages: Iterator[FinalMessage], claimed: int) -> None:
+    """A liar claims a height, and sends all it has as soon as it is asked for anything."""
+    sent = {"done": False}
+
+    def lie(message: Message) -> Answers:
+        if isinstance(message, GetFinal) and not sent["done"]:
+            sent["done"] = True
+            yield from ((0, item) for item in messages)
+
+    crowd.add(liar, lie, lambda: (claimed, invented_root(0)))
+
+
+def _downloads(crowd: Crowd) -> set[Hash]:
+    return {*crowd.stage.node._context.contents.downloads._downloads}
+
+
+def test_heads_without_end_have_nothing_fetched_and_delay_nobody() -> None:
+    """4,160 of them filled the table of downloads, and nothing that anybody needed was fetched from then on."""
+    crowd = _crowd(genesis(4))
+    stage, last = crowd.stage, crowd.blocks[-1]
+    final = crowd.final(last)
+    heads = (
+        FinalMessage(
+            replace(last, header=replace(last.header, height=FAR + number, state_root=invented_root(number))),
+            final.certificate,
+        )
+        for number in range(4_160)
+    )
+    _flood(crowd, stage.others[0], heads, 10**12)
+    crowd.run(lambda: bool(crowd.asked), 5)
+    crowd.run(lambda: False, 1)
+    assert len(_downloads(crowd)) <= WAITING_MAX
+    crowd.add_honest(*stage.others[1:])
+    assert crowd.run(crowd.is_at_head, 30) < 4
+    assert crowd.is_at_head()
+    assert _downloads(crowd) <= {last.header.knowledge_root}
+
+
+def test_a_member_hands_out_signed_heads_without_end_and_has_one_state_fetched() -> None:
+    """Where few vote, liars can sign what they like: as much as fits is fetched, and no more than a state has."""
+    crowd = _crowd(_genesis())
+    liars = tuple(sorted(crowd.stage.others[:LIARS]))
+    block, _, _ = _forged(crowd.stage.genesis, liars)
+    builder = ChainBuilder(crowd.stage.genesis)
+    honest = crowd.stage.others[LIARS : 2 * LIARS + 1]
+    forged = [builder.remake(block, state_root=invented_root(number)) for number in range(200)]
+    heads = [FinalMessage(item, builder.certificate(item, liars[:5])) for item in forged]
+    for place, liar in enumerate(liars):
+
+        def lie(message: Message, place: int = place) -> Answers:
+            if isinstance(message, GetFinal):
+                yield from ((0, item) for item in heads[place :: len(liars)])
+
+        crowd.add(liar, lie, lambda: (block.header.height, block.hash))
+    largest = 0
+
+    def is_at_head() -> bool:
+        nonlocal largest
+        largest = max(largest, len(_downloads(crowd)))
+        return crowd.is_at_head()
+
+    crowd.add_honest(*honest)
+    assert crowd.run(is_at_head, 60) < 20
+    assert crowd.is_at_head()
+    assert largest <= WAITING_MAX
+    assert not _downloads(crowd) - {crowd.blocks[-1].header.knowledge_root}, "a download ends with who wanted it"
+
+
+def test_blocks_to_be_replayed_without_end_have_nothing_fetched_and_delay_nobody() -> None:
+    """1,032 for one height, each with payloads of its own, filled the same table."""
+    crowd = _crowd(genesis(4, inline_size_max=0), replays=True)
+    first = crowd.blocks[0]
+
+    def invented(number: int) -> Block:
+        posts = tuple(
+            replace(post, payload_hash=invented_root(4 * number + place))
+            for place, post in enumerate(first.transactions)
+        )
+        return replace(first, transactions=posts)
+
+    final = crowd.final(first)
+    blocks = (FinalMessage(invented(number), final.certificate) for number in range(1_032))
+    _flood(crowd, crowd.stage.others[0], blocks, HEIGHT)
+    crowd.run(lambda: bool(crowd.asked), 5)
+    crowd.run(lambda: False, 1)
+    replay: Replay = crowd.stage.node._catching_up._replay
+    assert (_downloads(crowd), replay._asked) == (set(), {})
+    crowd.add_honest(*crowd.stage.others[1:])
+    assert crowd.run(crowd.is_at_head, 60) < 15
+    assert crowd.is_at_head()
+
+
+def test_every_possible_state_is_fetched_and_nothing_larger() -> None:
+    for count_of in (1, 4, 40):
+        founded = genesis(count_of)
+        state = genesis_state(founded)
+        most = replace(
+            state,
+            height=2**62,
+            round=2**62,
+            posts=2**62,
+            settled_time_ms=2**62,
+            delays_ms=((2**62,) * 16,) * len(founded.phases),
+            deciders=frozenset(founded.members),
+        )
+        room = state_size_max(founded) - len(most.encode())
+        assert 400 * count_of < room < 512 * (count_of + 1), "for a crime of each member"
+
+
+# --- slow blocks, junk, answers that are none
+
+
+@pytest.mark.parametrize("replays", [False, True], ids=["join", "replay"])
+def test_blocks_one_at_a_time_do_not_keep_a_node_from_asking_others(replays: bool) -> None:
+    """Two that were heard first held both places with a real block each 1.8 s: nobody else was asked for minutes."""
+    height = 60
+    crowd = _crowd(genesis(7), height=height, replays=replays)
+    node = crowd.stage.node
+
+    def drip(message: Message) -> Answers:
+        match message:
+            case GetFinal(first, count) if first <= height:
+                for place in range(min(count, height + 1 - first)):
+                    yield 1_700 * (place + 1), crowd.final(crowd.blocks[first - 1 + place])
+            case other:
+                yield from crowd.answer(crowd.blocks, other)
+
+    for liar in crowd.stage.others[:2]:
+        crowd.add(liar, drip, lambda: (min(height, node.head.height + 8), crowd.blocks[node.head.height].hash))
+    crowd.run(lambda: len(crowd.asked) == 2, 5)
+    crowd.add_honest(*crowd.stage.others[2:])
+    assert crowd.run(crowd.is_at_head, 120) < 20
+    assert crowd.is_at_head()
+    honest = [at_ms for at_ms, peer, _ in crowd.asked if peer in crowd.stage.others[2:]]
+    assert honest[0] - crowd.asked[0][0] < 4_000
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_copy_that_is_none_costs_a_copy(number: int) -> None:
+    """Junk under the real header's hash shadowed the honest copies for seconds.
+
+    Where it is good enough to fetch the state for it, its sender stalls that once, too.
+    """
+    crowd = _crowd(genesis(7))
+    last = crowd.blocks[-1]
+    final = crowd.final(last)
+    fewer = replace(final.certificate, votes=final.certificate.votes[: 2 + 1])  # f + 1 of them: no quorum
+    copy = (
+        FinalMessage(replace(last, transactions=()), final.certificate),
+        FinalMessage(replace(last, signature=bytes(64)), final.certificate),
+        FinalMessage(last, fewer),
+    )[number]
+
+    def lie(message: Message) -> Answers:
+        if isinstance(message, GetFinal):
+            yield from ((100 * place, copy) for place in range(20))
+
+    liar, *honest = crowd.stage.others
+    crowd.add(liar, lie, lambda: (HEIGHT, last.hash))
+    crowd.run(lambda: bool(crowd.asked), 5)
+    crowd.add_honest(*honest)
+    assert crowd.run(crowd.is_at_head, 30) < (1, 1, 4)[number]
+    assert crowd.is_at_head()
+    assert crowd.refused() == {liar}
+
+
+@pytest.mark.parametrize("replays", [False, True], ids=["join", "replay"])
+def test_empty_and_partial_answers_cost_seconds(replays: bool) -> None:
+    crowd = _crowd(genesis(7), height=60, replays=replays)
+
+    def evade(message: Message) -> Answers:
+        match message:
+            case GetFinal(height, count) if count > 1:
+                yield 0, crowd.final(crowd.blocks[height - 1])
+            case GetPayloads(height):
+                yield 0, Payloads(height, ())
+            case GetContent(content_hash, offset):
+                yield 0, Chunk(content_hash, offset, b"")
+
+    for liar in crowd.stage.others[:2]:
+        crowd.add(liar, evade, lambda: (60, crowd.blocks[-1].hash))
+    crowd.run(lambda: len(crowd.asked) == 2, 5)
+    crowd.add_honest(*crowd.stage.others[2:])
+    assert crowd.run(crowd.is_at_head, 120) < 20
+    assert crowd.is_at_head()
+
+
+# --- claims, where blocks are replayed
+
+
+def test_one_claim_of_a_far_height_has_no_aggregate_believed() -> None:
+    """A node that recomputes what others must still have took every block on its certificate."""
+    crowd = _crowd(genesis(4, retention_blocks=4), height=8, replays=True)
+    crowd.add(crowd.stage.others[0], lambda _: (), lambda: (FAR, invented_root(0)))
+    crowd.run(lambda: False, 3)
+    crowd.add_honest(*crowd.stage.others[1:])
+    payloads = {post.payload_hash for block in crowd.blocks[4:] for post in block.transactions}
+    crowd.run(crowd.is_at_head, 60)
+    assert crowd.is_at_head()
+    assert all(crowd.stage.victim.store.content(payload) is not None for payload in payloads)
+
+
+def test_a_block_that_others_need_not_have_any_more_is_taken_whatever_they_say_later() -> None:
+    crowd = _crowd(genesis(4, retention_blocks=4), height=8, replays=True)
+    height = {"said": FAR}
+
+    def without_payloads(message: Message) -> Answers:
+        if not isinstance(message, GetPayloads | GetContent):
+            yield from crowd.answer(crowd.blocks, message)
+
+    for other in crowd.stage.others:
+        crowd.add(other, without_payloads, lambda: (height["said"], crowd.blocks[-1].hash))
+    crowd.run(lambda: crowd.stage.node.catching_up_to() > 0, 5)
+    height["said"] = 8
+    for other in crowd.stage.others:
+        crowd.send(other, crowd.stage.status(height=8))
+    crowd.run(crowd.is_at_head, 60)
+    assert crowd.is_at_head()
