@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from random import Random
 from typing import Any
@@ -258,16 +258,18 @@ def test_blocks_one_at_a_time_do_not_keep_a_node_from_asking_others(replays: boo
     crowd = _crowd(genesis(7), height=height, replays=replays)
     node = crowd.stage.node
 
-    def drip(message: Message) -> Answers:
+    def drip(parity: int, message: Message) -> Answers:
         match message:
             case GetFinal(first, count) if first <= height:
-                for place in range(min(count, height + 1 - first)):
-                    yield 1_700 * (place + 1), crowd.final(crowd.blocks[first - 1 + place])
+                for number in range(first, min(height + 1, first + count)):
+                    if number % 2 == parity:
+                        yield 900 * (number + 1 - first), crowd.final(crowd.blocks[number - 1])
             case other:
                 yield from crowd.answer(crowd.blocks, other)
 
-    for liar in crowd.stage.others[:2]:
-        crowd.add(liar, drip, lambda: (min(height, node.head.height + 8), crowd.blocks[node.head.height].hash))
+    for place, liar in enumerate(crowd.stage.others[:2]):
+        claim = lambda: (min(height, node.head.height + 8), invented_root(0))  # noqa: E731
+        crowd.add(liar, partial(drip, place), claim)
     crowd.run(lambda: len(crowd.asked) == 2, 5)
     crowd.add_honest(*crowd.stage.others[2:])
     assert crowd.run(crowd.is_at_head, 120) < 20
@@ -299,7 +301,7 @@ def test_a_copy_that_is_none_costs_a_copy(number: int) -> None:
     liar, *honest = crowd.stage.others
     crowd.add(liar, lie, lambda: (HEIGHT, last.hash))
     crowd.run(lambda: bool(crowd.asked), 5)
-    crowd.add_honest(*honest)
+    crowd.add_honest(*honest, starts_ms=200)  # the copy is here by then
     assert crowd.run(crowd.is_at_head, 30) < (1, 1, 4)[number]
     assert crowd.is_at_head()
     assert crowd.refused() == {liar}
