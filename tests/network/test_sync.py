@@ -1,7 +1,17 @@
 """Of whom final blocks are asked: nobody gets a seat for a claim, and who lies costs copies, not time."""
 
 from fedchain.network.messages import FINALS_MAX, GetFinal
-from fedchain.network.sync import AT_ONCE, PASSED_OVER_MS, PASSED_OVER_MS_MAX, STALL_MS, CatchUp, Wanted
+from fedchain.network.sync import (
+    AT_ONCE,
+    COMPARE_MS,
+    OWED_MAX,
+    PACE_MS_MAX,
+    PASSED_OVER_MS,
+    PASSED_OVER_MS_MAX,
+    STALL_MS,
+    CatchUp,
+    Wanted,
+)
 
 HONEST, OTHER, LIAR, SECOND_LIAR = (bytes([number]) * 32 for number in range(4))
 STRANGER = bytes([9]) * 32
@@ -125,3 +135,115 @@ def test_a_claim_counts_with_as_many_as_make_it() -> None:
     catch_up.drop(LIAR)
     assert catch_up.claimed_by(1) == 6
     assert catch_up.heard() == 2
+
+
+def test_who_is_no_member_claims_nothing() -> None:
+    catch_up = a_catch_up(faulty=0)
+    catch_up.claim(STRANGER, FAR)
+    assert (catch_up.confirmed, catch_up.heard(), catch_up.claimed_by(1), catch_up.at_least(0)) == (0, 0, 0, [])
+    assert catch_up.ask(0, 0, 8) == []
+
+
+def test_a_height_is_confirmed_by_more_than_may_lie_and_then_for_good() -> None:
+    catch_up = a_catch_up()
+    for height in (FAR, 10 * FAR):
+        catch_up.claim(LIAR, height)
+        assert catch_up.confirmed == 0, "one is heard once, whatever it says"
+    catch_up.claim(HONEST, 6)
+    assert catch_up.confirmed == 6
+    for height in (0, 5, 7):
+        catch_up.claim(OTHER, height)
+    assert catch_up.confirmed == 7, "two of them are at 7 or above, one of which is honest"
+    catch_up.drop(OTHER)
+    catch_up.claim(HONEST, 3)
+    assert catch_up.confirmed == 7
+
+
+def test_where_nobody_lies_one_claim_confirms() -> None:
+    catch_up = a_catch_up(faulty=0)
+    catch_up.claim(HONEST, 5)
+    assert catch_up.confirmed == 5
+
+
+def test_an_answer_is_taken_for_the_question_that_was_asked_and_once() -> None:
+    catch_up = a_catch_up()
+    catch_up.claim(LIAR, 100)
+    catch_up.claim(HONEST, 5)
+    assert catch_up.take(LIAR, 100) is None, "nobody asked it"
+    catch_up.ask(0, 0, 8)
+    assert [catch_up.take(LIAR, height) for height in (99, 100, 100)] == [None, Wanted.HEAD, None]
+    assert [catch_up.take(HONEST, height) for height in (5, 6, 5)] == [Wanted.NEXT, None, None]
+    catch_up.expect(HONEST, 100)
+    assert [catch_up.take(HONEST, 100) for _ in range(2)] == [Wanted.HEAD, None]
+
+
+def test_an_answer_that_is_late_is_taken_and_what_is_remembered_of_questions_is_bounded() -> None:
+    catch_up, now_ms = a_catch_up(), 0
+    for number in range(2 * OWED_MAX):
+        catch_up.claim(LIAR, 1_000 + number)
+        assert catch_up.ask(0, now_ms, 8)
+        assert not catch_up.ask(0, now_ms + STALL_MS, 8)
+        now_ms += STALL_MS + PASSED_OVER_MS_MAX
+    owed = [height for height in range(1_000, 1_000 + 2 * OWED_MAX) if catch_up.take(LIAR, height)]
+    assert owed == [*range(1_000 + OWED_MAX, 1_000 + 2 * OWED_MAX)], "the newest"
+
+
+def test_who_sends_what_is_refused_is_passed_over_at_once() -> None:
+    catch_up = a_catch_up()
+    for peer in (LIAR, SECOND_LIAR, HONEST):
+        catch_up.claim(peer, 5)
+    catch_up.ask(0, 0, 8)
+    catch_up.failed(LIAR, 10)
+    assert [peer for peer, _ in catch_up.ask(0, 10, 8)] == [HONEST]
+    catch_up.failed(SECOND_LIAR, 20)
+    catch_up.failed(HONEST, 30)
+    assert catch_up.ask(0, PASSED_OVER_MS, 8) == [], "all three rest"
+
+
+def test_those_that_drip_blocks_make_way_for_others() -> None:
+    """One each before every stall kept two liars where they were."""
+    catch_up = a_catch_up()
+    for peer in (LIAR, SECOND_LIAR, HONEST):
+        catch_up.claim(peer, 100)
+    assert [peer for peer, _ in catch_up.ask(0, 0, 1_000)] == [LIAR, SECOND_LIAR]
+    catch_up.delivered(LIAR, 1, 900)
+    catch_up.delivered(SECOND_LIAR, 2, 1_800)
+    assert HONEST in [peer for peer, _ in catch_up.ask(2, STALL_MS, 1_000)]
+    for height in range(3, FINALS_MAX + 3):
+        catch_up.delivered(HONEST, height, STALL_MS + 100)
+    now_ms = 2 * STALL_MS + 100
+    assert [peer for peer, _ in catch_up.ask(FINALS_MAX + 2, now_ms, 1_000)] == [HONEST], "it is good enough alone"
+
+
+def test_beside_one_that_is_good_enough_another_is_tried_at_times_and_the_better_one_is_asked() -> None:
+    catch_up, height = a_catch_up(), 0
+
+    def answer(peer: bytes, now_ms: int, pace_ms: int) -> None:
+        for number in range(FINALS_MAX):
+            catch_up.delivered(peer, height + 1 + number, now_ms + pace_ms * (number + 1))
+
+    catch_up.claim(LIAR, 1_000)
+    catch_up.ask(0, 0, 10_000)
+    catch_up.claim(HONEST, 1_000)
+    pace_ms = {LIAR: PACE_MS_MAX // 2, HONEST: 5}
+    answer(LIAR, 0, pace_ms[LIAR])
+    asked = list[list[bytes]]()
+    now_ms = STALL_MS
+    while now_ms < 3 * COMPARE_MS:
+        height += FINALS_MAX
+        peers = [peer for peer, _ in catch_up.ask(height, now_ms, 10_000)]
+        for peer in peers:
+            answer(peer, now_ms, pace_ms[peer])
+        asked.append(peers)
+        now_ms += STALL_MS
+    assert asked[:3] == [[LIAR]] * 3
+    assert [LIAR, HONEST] in asked
+    assert asked[asked.index([LIAR, HONEST]) + 1] == [HONEST]
+
+
+def test_who_says_that_it_is_far_below_the_others_comes_last() -> None:
+    """It would hand out a block at a time, where the others have a head to join at."""
+    catch_up = a_catch_up()
+    for peer, height in ((LIAR, 8), (SECOND_LIAR, 8), (HONEST, 100), (OTHER, 100)):
+        catch_up.claim(peer, height)
+    assert [peer for peer, _ in catch_up.ask(0, 0, 8)] == [HONEST, OTHER]
