@@ -5,11 +5,16 @@ Who speaks first, how long each answer travels, and when everybody says where it
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from random import Random
+from typing import Any
 
 from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate
+from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.state import decode_state, genesis_state, votes_required
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import (
@@ -26,6 +31,7 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.effects import Blame, Effect, Refuse, Send
 from fedchain.node.core.events import Tick
+from tests.chain.builders import ChainBuilder
 from tests.node.stage import Stage
 
 TICK_MS = 1_000
@@ -156,3 +162,28 @@ class Crowd:
 def invented_root(number: int) -> Hash:
     """A hash of nothing."""
     return sha256(b"nothing %d" % number)
+
+
+def forge_head(builder: ChainBuilder, liars: Sequence[PublicKey], height: int) -> tuple[Block, Certificate, bytes]:
+    """A head whose electors some liars chose, by trying parents: nothing in it is wrong but that it never was.
+
+    Returns it with its certificate and the state before it, encoded.
+    """
+    genesis = builder.genesis
+    for number in count():
+        parent = sha256(b"parent %d" % number)
+        fields: dict[str, Any] = {"block_hash": parent, "height": height - 1, "round": height - 1}
+        before = replace(genesis_state(genesis), **fields, deciders=frozenset(liars))
+        state = decode_state(genesis, before.encode())
+        voters = sorted(state.electors & {*liars})
+        if len(voters) >= votes_required(genesis, state.electors):
+            break
+    builder.states[parent] = state
+    votes = (
+        sign_vote(
+            builder.key(liar), genesis.chain_id, VoteKind.PRECOMMIT, height - 1, 0, parent, clock_ms=1, mining_ms=1
+        )
+        for liar in liars
+    )
+    block = builder.extend(parent, posts=(), certificate=certify(votes), miner=builder.key(liars[0]))
+    return block, builder.certificate(block, voters), state.encode()

@@ -3,24 +3,22 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import count
 from random import Random
 from typing import Any
 
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import decode_state, genesis_state, state_size_max, votes_required
-from fedchain.chain.vote import VoteKind, sign_vote
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.chain.state import genesis_state, state_size_max
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Message, Payloads
 from fedchain.node.core.joining import WAITING_MAX
 from fedchain.node.core.replay import Replay
 from tests.chain.builders import ChainBuilder, genesis, keys
-from tests.node.crowd import Answers, Crowd, invented_root
+from tests.node.crowd import Answers, Crowd, forge_head, invented_root
 from tests.node.stage import Stage
 
 HEIGHT = 20
@@ -49,22 +47,8 @@ def _crowd(genesis: Genesis, seed: int = 0, height: int = HEIGHT, **options: Any
 
 @cache
 def _forged(genesis: Genesis, liars: tuple[PublicKey, ...]) -> tuple[Block, Certificate, bytes]:
-    """A head whose electors the liars chose, by trying parents: nothing in it is wrong but that it never was."""
-    builder, height = ChainBuilder(genesis), FAR - 1
-    for number in count():
-        parent = sha256(b"parent %d" % number)
-        fields = {"block_hash": parent, "height": height, "round": height, "deciders": frozenset(liars)}
-        state = decode_state(genesis, replace(genesis_state(genesis), **fields).encode())  # type: ignore[arg-type]
-        voters = sorted(state.electors & {*liars})
-        if len(voters) >= votes_required(genesis, state.electors):
-            break
-    builder.states[parent] = state
-    votes = (
-        sign_vote(builder.key(liar), genesis.chain_id, VoteKind.PRECOMMIT, height, 0, parent, clock_ms=1, mining_ms=1)
-        for liar in liars
-    )
-    block = builder.extend(parent, posts=(), certificate=certify(votes), miner=builder.key(liars[0]))
-    return block, builder.certificate(block, voters), state.encode()
+    """A head of theirs alone."""
+    return forge_head(ChainBuilder(genesis), liars, FAR)
 
 
 def _forger(crowd: Crowd, liars: Sequence[PublicKey]) -> None:
