@@ -32,8 +32,8 @@ PACE_MS_MAX = 250
 COMPARE_MS = 8_000
 """How often another peer is asked beside one that is good enough: it may be far better."""
 
-OWED_MAX = 2 * FINALS_MAX
-"""Blocks that are remembered as asked of one peer: an answer may be late, and is taken all the same."""
+OWED_MAX = 32
+"""Blocks that are remembered as asked of one peer, two answers full: one may be late, and is taken all the same."""
 
 Request = tuple[PublicKey, GetFinal]
 """Whom to ask for which blocks."""

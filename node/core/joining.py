@@ -91,9 +91,7 @@ class Joining:
         self._make_room(peer, copy)
         head = self._waiting.setdefault(copy, _Head(block, certificate))
         head.holders[peer] = None
-        root = block.header.state_root
-        if context.contents.get(root) is None:
-            context.send(context.contents.fetch(root, peer, context.now.ms, self._state_size_max))
+        self._fetch(head, peer)
         if self._join(copy):
             return True
         if copy in self._waiting:
@@ -111,6 +109,8 @@ class Joining:
         context = self._context
         for head in self._waiting.values():
             self._ask(head)
+            if head.block.header.state_root not in context.contents.downloads:  # there was no room for it
+                self._fetch(head, next(iter(head.holders)))
         unconfirmed = self.unconfirmed()
         if unconfirmed and context.silent() and not self._is_told and context.since_head_ms >= CONFIRM_MS:
             self._is_told = True
@@ -163,6 +163,12 @@ class Joining:
             context.catch_up.delivered(holder, head.height, context.now.ms)
         context.fetch_knowledge(next(iter(head.holders)))
         return True
+
+    def _fetch(self, head: _Head, holder: PublicKey) -> None:
+        """Fetch the state before a head from somebody that handed it out, too."""
+        contents, root = self._context.contents, head.block.header.state_root
+        if contents.get(root) is None:
+            self._context.send(contents.fetch(root, holder, self._context.now.ms, self._state_size_max))
 
     def _holders(self, head: _Head) -> set[PublicKey]:
         """Members that handed out a block, with whatever certificate."""

@@ -13,16 +13,16 @@ from fedchain.chain.signatures import Signed
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import FINALS_MAX, GetPayloads, Payloads
-from fedchain.network.sync import IN_HAND_MAX, PASSED_OVER_MS_MAX, STALL_MS
+from fedchain.network.messages import GetPayloads, Payloads
+from fedchain.network.sync import PASSED_OVER_MS_MAX, STALL_MS
 from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, Send
-from fedchain.node.core.finals_ahead import AHEAD_MAX, FinalsAhead, HandedOut
+from fedchain.node.core.finals_ahead import FinalsAhead, HandedOut
 from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 
-JUDGED_MAX = AHEAD_MAX - IN_HAND_MAX - FINALS_MAX
-"""Blocks that may wait for their payloads before no more are asked for: what is on its way has room above them."""
+JUDGED_MAX = 8
+"""Blocks that may wait for their payloads before no more are asked for: ``FinalsAhead`` has room for what follows."""
 
 
 class Replay:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from fedchain.chain.genesis import Genesis
 from fedchain.network.downloads import DOWNLOADS_MAX
+from fedchain.network.sync import OWED_MAX
 from fedchain.node.core.ballot import ATTEMPTS_AHEAD, ATTEMPTS_BEHIND
+from fedchain.node.core.finals_ahead import AHEAD_MAX
 from fedchain.node.core.joining import WAITING_MAX
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, WINDOW
 from fedchain.node.core.node import Node
@@ -38,6 +40,8 @@ class Bounds:
             "useless posts": posts,
             "sources": members,
             "joinings": WAITING_MAX,
+            "blocks ahead": AHEAD_MAX * members,
+            "blocks asked for": OWED_MAX * members,
         }
 
     def check(self, peer: SimulatedPeer) -> None:
@@ -64,3 +68,5 @@ def _sizes(node: Node) -> Iterator[tuple[str, int]]:
     yield "useless posts", len(context.useless)
     yield "sources", context.catch_up.heard()
     yield "joinings", len(node._catching_up._joining._waiting)
+    yield "blocks ahead", sum(map(len, node._catching_up._ahead._kept.values()))
+    yield "blocks asked for", sum(len(source.owed) for source in context.catch_up._sources.values())

@@ -14,9 +14,20 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import genesis_state, state_size_max
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Message, Payloads
+from fedchain.network.messages import (
+    FINALS_MAX,
+    Chunk,
+    FinalMessage,
+    GetContent,
+    GetFinal,
+    GetPayloads,
+    Message,
+    Payloads,
+)
+from fedchain.network.sync import IN_HAND_MAX, OWED_MAX
+from fedchain.node.core.finals_ahead import AHEAD_MAX
 from fedchain.node.core.joining import WAITING_MAX
-from fedchain.node.core.replay import Replay
+from fedchain.node.core.replay import JUDGED_MAX, Replay
 from tests.chain.builders import ChainBuilder, genesis, keys
 from tests.node.crowd import Answers, Crowd, forge_head, invented_root
 from tests.node.stage import Stage
@@ -313,6 +324,11 @@ def test_empty_and_partial_answers_cost_seconds(replays: bool) -> None:
 
 
 # --- claims, where blocks are replayed
+
+
+def test_what_is_asked_for_fits_above_what_waits() -> None:
+    assert JUDGED_MAX + IN_HAND_MAX + FINALS_MAX <= AHEAD_MAX
+    assert OWED_MAX >= IN_HAND_MAX + FINALS_MAX
 
 
 def test_one_claim_of_a_far_height_has_no_aggregate_believed() -> None:
