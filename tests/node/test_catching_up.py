@@ -1,8 +1,11 @@
 """Who was away follows a few blocks, joins far ones by their state, replays all if it must; no liar holds it up."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedchain.chain.storage.store import Content
+from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.network.messages import FINALS_MAX, FinalMessage, GetFinal, Message, Status
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core import answers, backfill, catching_up
@@ -75,6 +78,24 @@ def test_two_that_claim_heights_which_they_do_not_have_cost_seconds() -> None:
         hog = federation.peers[number].key.public_key
         federation.peers[LATE].receive(hog, Status(10**9, bytes([number]) * 32, b"", (), (), None), federation.now_ms)
     federation.run(lambda: federation.peers[LATE].node.head.height >= 20, 2 * SECONDS_MAX)
+
+
+def test_a_member_that_floods_the_others_with_invented_heads_stops_nobody() -> None:
+    """Where payloads do not travel with their posts, nothing was fetched any more: four stayed where they were."""
+    federation = Federation(genesis(4, inline_size_max=0), seed=3)
+    federation.run_to_height(2, 120)
+    liar = federation.peers[LATE]
+    found = liar.node.ledger.final(1)
+    assert found is not None
+    block, certificate = found
+    federation.crash(LATE)
+    for peer in federation.running:
+        me, now_ms = liar.key.public_key, federation.now_ms
+        peer.receive(me, Status(10**12, bytes(32), b"", (), (), None), now_ms)
+        for number in range(DOWNLOADS_MAX + 64):
+            header = replace(block.header, height=10**6 + number, state_root=number.to_bytes(32, "big"))
+            peer.receive(me, FinalMessage(replace(block, header=header), certificate), now_ms)
+    federation.run_to_height(5, 120)
 
 
 def test_a_final_block_that_proves_nothing_is_refused_and_changes_nothing() -> None:
