@@ -25,8 +25,11 @@ from fedchain.network.messages import (
     Payloads,
 )
 from fedchain.network.sync import IN_HAND_MAX, OWED_MAX
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.events import PeerConnected
 from fedchain.node.core.finals_ahead import AHEAD_MAX
 from fedchain.node.core.joining import WAITING_MAX
+from fedchain.node.core.node import Node
 from fedchain.node.core.replay import JUDGED_MAX, Replay
 from tests.chain.builders import ChainBuilder, genesis, keys
 from tests.node.crowd import Answers, Crowd, forge_head, invented_root
@@ -359,3 +362,40 @@ def test_a_block_that_others_need_not_have_any_more_is_taken_whatever_they_say_l
         crowd.send(other, crowd.stage.status(height=8))
     crowd.run(crowd.is_at_head, 60)
     assert crowd.is_at_head()
+
+
+# --- older blocks in the background
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["unasked", "asked"])
+def test_a_fake_block_below_the_base_slows_a_backfill_by_a_question(asked: bool) -> None:
+    """It emptied the batch each time: four times as long for one that was repeated, thirteen times for a flood."""
+    crowd = _crowd(genesis(4), height=100)
+    stage = crowd.stage
+    victim, (liar, *honest) = stage.victim, stage.others
+    victim.node = Node(stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, backfills=True)
+    for other in stage.others:
+        stage.handle(PeerConnected(other))
+
+    def fake() -> FinalMessage:
+        below = crowd.blocks[max(2, victim.store.base()) - 2]
+        return replace(crowd.final(below), block=replace(below, transactions=()))
+
+    def lie(message: Message) -> Answers:
+        match message:
+            case GetFinal(_, count) if asked and count > 1:
+                yield 0, fake()
+            case GetFinal(_, count) if not asked:
+                yield from crowd.answer(crowd.blocks, message)
+
+    def claim() -> tuple[int, Hash]:
+        if not asked and victim.store.base() > 1:
+            crowd.send(liar, fake())
+        return len(crowd.blocks), crowd.blocks[-1].hash
+
+    crowd.add_honest(*honest)
+    crowd.run(crowd.is_at_head, 10)
+    crowd.add(liar, lie, claim, every_ms=50)
+    assert crowd.run(lambda: victim.store.base() == 1, 600) < 15
+    assert victim.store.base() == 1
+    assert crowd.refused() == {liar} if asked else crowd.refused() <= {liar}
