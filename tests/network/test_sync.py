@@ -156,6 +156,7 @@ def test_a_height_is_confirmed_by_more_than_may_lie_and_then_for_good() -> None:
     assert catch_up.confirmed == 7, "two of them are at 7 or above, one of which is honest"
     catch_up.drop(OTHER)
     catch_up.claim(HONEST, 3)
+    catch_up.claim(LIAR, FAR + 1)
     assert catch_up.confirmed == 7
 
 
@@ -213,6 +214,16 @@ def test_those_that_drip_blocks_make_way_for_others() -> None:
         catch_up.delivered(HONEST, height, STALL_MS + 100)
     now_ms = 2 * STALL_MS + 100
     assert [peer for peer, _ in catch_up.ask(FINALS_MAX + 2, now_ms, 1_000)] == [HONEST], "it is good enough alone"
+
+
+def test_who_is_quick_with_one_block_and_then_silent_is_not_good_enough_to_be_asked_alone() -> None:
+    catch_up = a_catch_up()
+    catch_up.claim(LIAR, 100)
+    assert catch_up.ask(0, 0, 1_000)
+    catch_up.delivered(LIAR, 1, 10)
+    for peer in (OTHER, HONEST):
+        catch_up.claim(peer, 100)
+    assert [peer for peer, _ in catch_up.ask(1, STALL_MS, 1_000)] == [OTHER, HONEST]
 
 
 def test_beside_one_that_is_good_enough_another_is_tried_at_times_and_the_better_one_is_asked() -> None:

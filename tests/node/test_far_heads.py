@@ -15,6 +15,7 @@ from fedchain.chain.state import genesis_state, state_size_max
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import (
+    CHUNK_SIZE,
     FINALS_MAX,
     Chunk,
     FinalMessage,
@@ -33,7 +34,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.replay import JUDGED_MAX, Replay
 from tests.chain.builders import ChainBuilder, genesis, keys
 from tests.node.crowd import Answers, Crowd, forge_head, invented_root
-from tests.node.stage import Stage
+from tests.node.stage import Stage, refused, sent
 
 HEIGHT = 20
 FAR = 10**6
@@ -191,18 +192,32 @@ def test_a_member_hands_out_signed_heads_without_end_and_has_one_state_fetched()
                 yield from ((0, item) for item in heads[place :: len(liars)])
 
         crowd.add(liar, lie, lambda: (block.header.height, block.hash))
-    largest = 0
+    joining = crowd.stage.node._catching_up._joining
 
     def is_at_head() -> bool:
-        nonlocal largest
-        largest = max(largest, len(_downloads(crowd)))
+        waiting, under_way = joining._waiting.values(), _downloads(crowd)
+        assert len(waiting) <= WAITING_MAX
+        assert under_way <= joining.states_wanted() | {crowd.stage.node.head.knowledge_root}, "it ends with its head"
+        holders = [holder for head in waiting for holder in head.holders]
+        assert len(holders) == len({*holders}), "a peer has one that waits"
         return crowd.is_at_head()
 
+    crowd.run(is_at_head, 200)
+    assert sum(peer in liars for _, peer, _ in crowd.asked) > 2 * len(liars)
     crowd.add_honest(*honest)
-    assert crowd.run(is_at_head, 60) < 20
+    assert crowd.run(is_at_head, 60) < 30
     assert crowd.is_at_head()
-    assert largest <= WAITING_MAX
-    assert not _downloads(crowd) - {crowd.blocks[-1].header.knowledge_root}, "a download ends with who wanted it"
+
+
+def test_of_a_state_no_more_is_taken_than_members_can_make() -> None:
+    stage = Stage(genesis(4))
+    blocks = stage.chain.extend_many(HEIGHT)
+    liar = stage.others[0]
+    stage.receive(stage.status(height=HEIGHT, head_hash=blocks[-1].hash), liar)
+    effects = stage.final(blocks[-1], liar)
+    assert [question.offset for question in sent(effects, GetContent)][:1] == [0]
+    effects = stage.receive(Chunk(blocks[-1].header.state_root, 0, bytes(CHUNK_SIZE)), liar)
+    assert refused(effects) == ["InvalidPayload"]
 
 
 def test_blocks_to_be_replayed_without_end_have_nothing_fetched_and_delay_nobody() -> None:
