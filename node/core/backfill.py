@@ -109,7 +109,8 @@ class Backfill:
         if liar is not None:
             self._question = None
             self._find_useless(liar)
-            self._ask()
+            if any(peer not in self._turns or not self._turns[peer][0] for peer in context.peers):
+                self._ask()  # among liars alone, at the next tick
         elif self._question is not None and not self._question.owed:
             self._question, self._fit = None, min(FINALS_MAX, 2 * self._fit)  # the next batch at the next tick
 

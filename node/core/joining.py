@@ -64,6 +64,7 @@ class Joining:
         self._waiting: dict[_Copy, _Head] = {}
         self._needs_confirmation = may_be_drawn_by_liars(context.genesis)
         self._state_size_max = state_size_max(context.genesis)
+        self._asked_ms: dict[PublicKey, int] = {}  # when each member was asked to confirm something last
         self._confirms_since_ms: int | None = None  # since when so many speak of a far head that one could be confirmed
         self._is_told = False  # whether the operator knows what this node waits for at this height
 
@@ -176,7 +177,11 @@ class Joining:
         return {holder for other in same for holder in other.holders}
 
     def _ask(self, head: _Head) -> None:
-        """Ask members that claim to be as far whether they have the same block, as many as it takes; each once."""
+        """Ask members that claim to be as far whether they have the same block, as many as it takes; each once.
+
+        Nobody is asked to confirm more than one head within a stall: liars that each answer with another one would
+        have us ask again without end.
+        """
         context, now_ms = self._context, self._context.now.ms
         if not self._needs_confirmation:
             return  # it proves itself
@@ -185,9 +190,13 @@ class Joining:
             peer for peer, asked_ms in head.asked.items() if peer not in holders and now_ms - asked_ms < STALL_MS
         ]
         room = context.catch_up.enough + SPARE - len(holders) - len(waited_for)
-        able = (peer for peer in context.catch_up.at_least(head.height) if peer not in head.asked.keys() | holders)
+        able = (
+            peer
+            for peer in context.catch_up.at_least(head.height)
+            if peer not in head.asked.keys() | holders and now_ms - self._asked_ms.get(peer, -STALL_MS) >= STALL_MS
+        )
         for peer in islice(able, max(0, room)):
-            head.asked[peer] = now_ms
+            head.asked[peer] = self._asked_ms[peer] = now_ms
             context.catch_up.expect(peer, head.height)
             context.emit(Send(peer, GetFinal(head.height, 1)))
 
