@@ -346,8 +346,26 @@ def test_empty_and_partial_answers_cost_seconds(replays: bool) -> None:
     crowd.add_honest(*crowd.stage.others[2:])
     assert crowd.run(crowd.is_at_head, 120) < 20
     assert crowd.is_at_head()
-    sends = [item for item in crowd.effects if isinstance(item, Send) and item.peer in crowd.stage.others[:2]]
-    assert len(sent(sends, GetPayloads)) <= 2 * 16, "what was handed out until the first answer came; then no more"
+
+
+def test_who_hands_out_blocks_and_no_payloads_is_soon_asked_for_none() -> None:
+    crowd = _crowd(genesis(7), height=120, replays=True)
+    liar, *honest = crowd.stage.others
+
+    def evade(message: Message) -> Answers:
+        match message:
+            case GetFinal():
+                yield from crowd.answer(crowd.blocks, message)
+            case GetPayloads(height):
+                yield 0, Payloads(height, ())
+
+    crowd.add(liar, evade, lambda: (120, crowd.blocks[-1].hash))
+    crowd.run(lambda: bool(crowd.asked), 5)
+    crowd.add_honest(*honest, starts_ms=500)
+    assert crowd.run(crowd.is_at_head, 120) < 15
+    assert crowd.is_at_head()
+    sends = [item for item in crowd.effects if isinstance(item, Send) and item.peer == liar]
+    assert len(sent(sends, GetPayloads)) <= AHEAD_MAX, "what was on its way until the first answer"
 
 
 # --- claims, where blocks are replayed
