@@ -24,7 +24,7 @@ from fedchain.network.sync import AT_ONCE, STALL_MS
 from fedchain.node.core import checks
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Persist, Refuse, Send
-from fedchain.node.core.events import Computed, MessageReceived, PeerConnected
+from fedchain.node.core.events import Computed, MessageReceived, PeerConnected, PeerDisconnected
 from fedchain.node.core.jobs import Recompute, Verified, VerifySignatures
 from fedchain.node.core.joining import SPARE, WAITING_MAX
 from fedchain.node.core.moment import Moment
@@ -228,6 +228,52 @@ def test_who_is_behind_is_told_at_once_and_once_a_second() -> None:
     assert sent(stage.receive(stage.status(height=1), stage.others[HONEST]), Status) == [], "a vote later it is here"
     stage.tick(1)
     assert len(sent(stage.receive(behind, stage.others[HOG]), Status)) == 1
+
+
+def _claim_all(stage: Stage, block: Block, *places: int) -> list[PublicKey]:
+    """Members claim a height, and those are asked for it that come first."""
+    asked = [peer for place in places for peer, _ in _asked(_claim(stage, place, block))]
+    assert asked == [stage.others[place] for place in places[:AT_ONCE]]
+    return [stage.others[place] for place in places]
+
+
+def test_who_sends_what_is_refused_makes_way_at_once() -> None:
+    stage = Stage(genesis(7))
+    blocks = _chain(stage)
+    liar, _, third = _claim_all(stage, blocks[-1], HOG, HONEST, 4)
+    junk = FinalMessage(replace(blocks[-1], signature=bytes(64)), stage.certificate(blocks[-1]))
+    assert _asked(stage.receive(junk, liar)) == [(third, GetFinal(FAR, 1))]
+
+
+def test_who_handed_out_what_is_refused_in_its_turn_makes_way() -> None:
+    stage = Stage(genesis(7))
+    blocks = _chain(stage, height=4)
+    liar, _, third = _claim_all(stage, blocks[-1], HOG, HONEST, 4)
+    fake = stage.chain.remake(blocks[1], knowledge_root=bytes(32))
+    stage.receive(FinalMessage(fake, stage.certificate(blocks[1])), liar)
+    assert refused(stage.final(blocks[0])) == ["InvalidCertificate"], "of the one above it"
+    assert [peer for peer, _ in _asked(stage.tick(1))] == [third]
+
+
+@pytest.mark.parametrize("is_copy", [True, False])
+@pytest.mark.parametrize("is_late", [True, False])
+def test_whose_copy_came_second_has_delivered_and_whose_fake_did_has_not(is_copy: bool, is_late: bool) -> None:
+    stage = Stage(genesis(7))
+    blocks = _chain(stage, height=8)
+    first, second = _claim_all(stage, blocks[-1], HONEST, HOG)
+    fake = stage.chain.remake(blocks[1], knowledge_root=bytes(32))
+    copy = FinalMessage(blocks[1] if is_copy else fake, stage.certificate(blocks[1]))
+    for message, peer in (
+        (FinalMessage(blocks[1], stage.certificate(blocks[1])), first),
+        *([] if is_late else [(copy, second)]),
+        (FinalMessage(blocks[0], stage.certificate(blocks[0])), first),
+        *([(copy, second)] if is_late else []),
+    ):
+        stage.receive(message, peer)
+    assert stage.node.head.height == 2
+    stage.handle(PeerDisconnected(first))
+    asked = [peer for peer, _ in _asked(stage.tick(STALL_MS / 1_000))]
+    assert asked == ([second] if is_copy else []), "whoever did not deliver is passed over"
 
 
 # --- replaying
