@@ -131,6 +131,10 @@ class CatchUp:
         """How many members say they are above ``height``."""
         return sum(source.height > height for source in self._sources.values())
 
+    def claims(self) -> dict[PublicKey, int]:
+        """Heights that peers say they have, one of each peer."""
+        return {peer: source.height for peer, source in self._sources.items()}
+
     def at_least(self, height: int) -> list[PublicKey]:
         """Members that say they are at ``height`` or above."""
         return [peer for peer, source in self._sources.items() if source.height >= height]

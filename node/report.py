@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import fedchain
@@ -15,6 +16,7 @@ from fedchain.node.core.notices import (
     Contradicted,
     Convicted,
     HeadUnconfirmed,
+    Listening,
     NotBelieved,
     NotCounted,
     Notice,
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from fedchain.node.service import Service
 
 log = logging.getLogger("fedchain.node")
+
+NAMED_MAX = 8
+"""Members that one line names."""
 
 
 class Links(Protocol):
@@ -181,6 +186,15 @@ def log_notice(notice: Notice) -> None:
             log.warning("convicted height=%d member=%s: %s", height, address(evidence.culprit), evidence.crime)
         case ClockOff(member, offset_ms):
             log.warning("clock off member=%s by=%+.1f s against the others", address(member), offset_ms / 1000)
+        case Listening(level, required, unheard, ahead):
+            log.warning(
+                "silent: %d of %d members that it takes say that the chain is no further than here; not heard: %s; "
+                "further: %s",
+                level,
+                required,
+                _named(unheard),
+                _named(ahead),
+            )
         case TwinHeard(statement, until):
             log.error("our own key speaks elsewhere: %s; silent until height %d", statement, until)
         case SilenceOver(height):
@@ -206,6 +220,12 @@ def log_notice(notice: Notice) -> None:
             log.warning("a contribution was skipped round=%d member=%s: %s", round_number, address(member), reason)
         case _:
             assert_never(notice)
+
+
+def _named(members: Sequence[PublicKey]) -> str:
+    """Some members, for a line."""
+    more = f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else ""
+    return ", ".join(address(member) for member in members[:NAMED_MAX]) + more or "nobody"
 
 
 def _links(service: "Service", links: Links) -> dict[str, dict[str, Any]]:

@@ -143,7 +143,7 @@ def _posts(senders: Sequence[PublicKey], payloads: Sequence[Tensors]) -> tuple[P
 
 
 def _journals() -> Iterator[Journal]:
-    """Before anything was signed; after a post and a prevote; after a precommit; of a key that spoke elsewhere."""
+    """Before anything was signed; after a post and a prevote; after a precommit; of a key that was heard elsewhere."""
     chain = vector_chain()
     chain_id, block_hash = chain.genesis.chain_id, chain.steps[0].block.hash
     prevotes = [sign_vote(key, chain_id, VoteKind.PREVOTE, 1, 0, block_hash) for key in KEYS[:3]]
@@ -152,7 +152,8 @@ def _journals() -> Iterator[Journal]:
     journal = journal.with_vote(prevotes[0])
     yield journal
     yield journal.with_vote(precommit(chain.genesis, 0, 1, block_hash, attempt=0), certify(prevotes))
-    yield Journal().passed_over(7)
+    later = sign_vote(KEYS[0], chain_id, VoteKind.PREVOTE, 1, 1, block_hash)
+    yield Journal().adopt(later).adopt(precommit(chain.genesis, 0, 1, block_hash, attempt=0))
 
 
 def _deadline(genesis: Genesis, delays_ms: tuple[int, ...]) -> dict[str, Any]:

@@ -77,8 +77,16 @@ class Agreement:
         return min(TIMEOUT_MS_MAX, self._timeout_ms * (1 + attempt))
 
     def resume(self, attempt: int, lock: Lock | None, *, prevoted: bool, precommitted: bool) -> None:
-        """Go on where the journal says that we were. What was voted then is not voted again."""
-        self.attempt, self.lock = attempt, lock
+        """Go on where the journal says that we were. What was voted then is not voted again.
+
+        We may be further already. The newer lock holds in any case: giving up the other one for it is line 28's rule,
+        since a quorum of prevotes allowed each.
+        """
+        if lock is not None and (self.lock is None or lock[0] > self.lock[0]):
+            self.lock = lock
+        if attempt < self.attempt:
+            return
+        self.attempt = attempt
         self.ballots.reach(attempt)
         self._prevoted, self._precommitted = prevoted or precommitted, precommitted
         self._gather_until_ms = self._nil_prevote_ms = self._nil_precommit_ms = self._next_attempt_ms = None

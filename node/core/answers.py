@@ -36,6 +36,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.node.core.agreement import Agreement
+from fedchain.node.core.ballot import Slot
 from fedchain.node.core.bulk import BulkParts
 from fedchain.node.core.context import Context
 
@@ -61,7 +62,7 @@ class Answers:
     def status(self, agreement: Agreement) -> Status:
         """What this node holds."""
         context, ballots = self._context, agreement.ballots
-        slots = ballots.slots(agreement.attempt)[:HELD_VOTES_MAX]
+        slots = self._slots(ballots.slots(agreement.attempt))
         polka = ballots.newest_polka
         return Status(
             context.head.height,
@@ -71,6 +72,18 @@ class Answers:
             tuple(HeldVotes(kind, attempt, self._mark(ballots.ballot(attempt, kind).first)) for attempt, kind in slots),
             None if polka is None else (polka.attempt, polka.block_hash),
         )
+
+    def _slots(self, slots: list[Slot]) -> list[Slot]:
+        """Of more slots than one status tells of, the newest, and others in turn, another one each second.
+
+        Old ones are seldom missed, but a member that lost its memory may be locked by what it said in one of them.
+        """
+        count = HELD_VOTES_MAX // 2
+        if len(slots) <= HELD_VOTES_MAX:
+            return slots
+        newest, older = slots[:count], slots[count:]
+        start = self._context.now.ms // 1_000 % len(older)
+        return newest + (older[start:] + older[:start])[: HELD_VOTES_MAX - count]
 
     def _candidates(self, agreement: Agreement) -> list[Hash]:
         """Blocks to tell of: first what a quorum voted for, which a peer may lack to go on, then the best."""

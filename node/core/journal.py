@@ -23,8 +23,11 @@ JOURNAL_VERSION = 1
 
 NOTHING_SIGNED: Slot = (0, 0, 0)
 
-NO_ATTEMPT = 2**63
-"""An attempt after all others: who is past it votes no more at its height."""
+NOTHING_POSTED = (0, -1)
+"""The mark of posts before the first one: the phase before the first of the setup, which is round 0."""
+
+ROUNDS_KEPT = 2
+"""Rounds whose own posts are kept, to be said again: the newest of them, and the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +50,75 @@ class Journal:
         """Height of the newest vote."""
         return self.slot[0]
 
+    @property
+    def posted(self) -> tuple[int, int]:
+        """(round, phase) of the newest post, up to which no further one may be signed."""
+        return max(((post.round, post.phase) for post in self.posts), default=NOTHING_POSTED)
+
     def allows(self, slot: Slot) -> bool:
         """Whether a vote in ``slot`` contradicts nothing."""
         return slot > self.slot
+
+    def allows_post(self, round_number: int, phase: int) -> bool:
+        """Whether a post in a phase contradicts nothing: a phase whose post was forgotten is before the newest one."""
+        return (round_number, phase) > self.posted
 
     def with_vote(self, vote: Vote, proof: Certificate | None = None) -> "Journal":
         """After another vote. One for a block at the precommit is a lock on it, which ``proof`` allows."""
         assert self.allows(vote.slot), "a journal does not go back"
         votes = (*self.votes, vote) if vote.slot[:2] == self.slot[:2] else (vote,)
         lock, reason = (self.lock, self.proof) if vote.height == self.height else (None, None)
-        if vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL:
+        if _locks(vote):
             lock, reason = (vote.attempt, vote.block_hash), proof
         return replace(self, slot=vote.slot, votes=votes, lock=lock, proof=reason)
 
     def with_post(self, post: Transaction) -> "Journal":
         """After another post; posts of rounds before the last are forgotten."""
-        kept = tuple(known for known in self.posts if known.round >= post.round - 1 and known.key != post.key)
-        return replace(self, posts=(*kept, post))
+        assert self.allows_post(post.round, post.phase), "a journal does not go back"
+        return self._keep(post)
 
     def adopt(self, statement: Vote | Transaction) -> "Journal":
-        """After it turned out that this key made a statement: nothing is signed any more that contradicts it."""
-        if isinstance(statement, Vote):
-            return self.with_vote(statement) if self.allows(statement.slot) else self
-        newest = max((post.round for post in self.posts), default=0)
-        is_new = self.post(statement.round, statement.phase) is None and statement.round >= newest - 1
-        return self.with_post(statement) if is_new else self
+        """After it turned out that this key made a statement: nothing is signed any more that contradicts it.
 
-    def passed_over(self, height: int) -> "Journal":
-        """After it turned out that this key spoke elsewhere: nothing up to ``height`` is signed any more."""
-        slot = height, NO_ATTEMPT, int(VoteKind.PRECOMMIT)
-        return replace(self, slot=slot, votes=(), lock=None, proof=None) if self.allows(slot) else self
+        Statements come in any order. An older vote may bring a newer lock, and an older post is said again.
+        """
+        if isinstance(statement, Vote):
+            if self.allows(statement.slot):
+                return self.with_vote(statement)
+            if self._brings_lock(statement):
+                return replace(self, lock=(statement.attempt, statement.block_hash), proof=None)
+            return self
+        is_kept = statement.round > self.posted[0] - ROUNDS_KEPT
+        return self._keep(statement) if is_kept and self.post(statement.round, statement.phase) is None else self
+
+    def _keep(self, post: Transaction) -> "Journal":
+        oldest = max(post.round, self.posted[0]) - ROUNDS_KEPT + 1
+        kept = tuple(known for known in self.posts if known.round >= oldest)
+        return replace(self, posts=(*kept, post))
+
+    def _brings_lock(self, vote: Vote) -> bool:
+        """Whether a vote of this height is a lock that is newer than ours."""
+        is_newer = self.lock is None or vote.attempt > self.lock[0]
+        return _locks(vote) and vote.height == self.height and is_newer
 
     def post(self, round_number: int, phase: int) -> Transaction | None:
         """The own post of a phase, if it is one of the newest."""
         return next((post for post in self.posts if (post.round, post.phase) == (round_number, phase)), None)
 
     def vouches_for(self, statement: Vote | Transaction) -> bool:
-        """Whether a statement in our own name may well be ours."""
+        """Whether a statement in our own name may well be ours: it is here, or was forgotten and adds nothing."""
         if isinstance(statement, Vote):
             same = [vote for vote in self.votes if vote.slot == statement.slot]
-            return statement.slot <= self.slot and all(vote.block_hash == statement.block_hash for vote in same)
+            is_said = statement.slot <= self.slot and all(vote.block_hash == statement.block_hash for vote in same)
+            return is_said and not self._brings_lock(statement) and not self._contradicts_lock(statement)
         known = self.post(statement.round, statement.phase)
         return known == statement or (known is None and any(post.round > statement.round for post in self.posts))
+
+    def _contradicts_lock(self, vote: Vote) -> bool:
+        """Whether a vote is a precommit of another block in the attempt of our lock."""
+        if self.lock is None or not _locks(vote) or (vote.height, vote.attempt) != (self.height, self.lock[0]):
+            return False
+        return vote.block_hash != self.lock[1]
 
     def encode(self) -> bytes:
         """The journal's one byte string."""
@@ -117,11 +147,19 @@ class Journal:
 def is_behind(old: bytes, new: bytes) -> bool:
     """Whether the journal ``new`` would go back behind ``old``: it allows something that ``old`` forbids."""
     before, after = Journal.decode(old), Journal.decode(new)
-    if after.slot < before.slot or any(not after.vouches_for(post) for post in before.posts):
+    if after.slot < before.slot or after.posted < before.posted:
+        return True
+    if not (all(map(after.vouches_for, before.votes)) and all(map(after.vouches_for, before.posts))):
         return True
     # At the same height a later attempt is of no use without the lock.
-    may_vote = after.height == before.height and after.slot[1] < NO_ATTEMPT
-    return may_vote and before.lock is not None and (after.lock is None or after.lock[0] < before.lock[0])
+    if before.lock is None or after.height != before.height:
+        return False
+    return after.lock is None or (after.lock != before.lock and after.lock[0] <= before.lock[0])
+
+
+def _locks(vote: Vote) -> bool:
+    """Whether a vote is a lock on its block."""
+    return vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL
 
 
 def _read_lock(value: list[Any]) -> tuple[int, Hash] | None:

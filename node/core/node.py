@@ -110,6 +110,7 @@ class Node:
             does.
         wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
         has_listened: whether this key was listened for until now: a simulated peer sleeps, and follows the chain.
+        neighbours: members that the network ever connects this peer to; None: all.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Node:
         recent_size_max: int = RECENT_SIZE_MAX,
         wait_for: int = 0,
         has_listened: bool = False,
+        neighbours: int | None = None,
     ) -> None:
         self.genesis = genesis
         held_parts = NoParts() if parts is None else parts
@@ -161,7 +163,7 @@ class Node:
         self._voting = Voting(context, self._crimes, self._blocks)
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
         self._gathering = Gathering(context, wait_for)
-        self._twins = Twins(context, has_listened=has_listened)
+        self._twins = Twins(context, has_listened=has_listened, neighbours=neighbours)
         self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
         self._refill = Refill(context, is_wanted=refills)
         self._answers = Answers(context, self._bulk)

@@ -42,6 +42,20 @@ class ClockOff:
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """This node says nothing yet: too few members have said where the chain is."""
+
+    level: int
+    """Members that say they are no further than this node."""
+    required: int
+    """How many have to, so that one of them is honest."""
+    unheard: tuple[PublicKey, ...]
+    """Members that have not said where they are, in member order."""
+    ahead: tuple[PublicKey, ...]
+    """Members that say they are further."""
+
+
+@dataclass(frozen=True, slots=True)
 class TwinHeard:
     """Our own key says what we did not say: it is in use elsewhere, or this node lost its memory."""
 
@@ -102,6 +116,7 @@ Notice = (
     | NotCounted
     | Convicted
     | ClockOff
+    | Listening
     | TwinHeard
     | SilenceOver
     | Contradicted

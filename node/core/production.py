@@ -109,7 +109,7 @@ class Production:
         context, knowledge = self._context, self._context.knowledge()
         if (round_number, phase) != context.phase or knowledge is None or self._computed is not None:
             return
-        if not self._owes_post() or context.journal.post(round_number, phase) is not None:
+        if not self._owes_post() or not context.journal.allows_post(round_number, phase):
             return
         post = sign_transaction(context.key, context.genesis.chain_id, round_number, phase, payload)
         self._computed = OwnPost(post, payload)
@@ -189,12 +189,17 @@ class Production:
         self._context.emit(Publish(PostMessage(post, payload if inline else None)))
 
     def _owes_post(self) -> bool:
-        """Whether we may contribute to the open phase, and nobody has spoken for us."""
+        """Whether we may contribute to the open phase, and nobody has spoken for us.
+
+        A phase that our journal is beyond was posted to, also where the post itself was forgotten: the chain that we
+        hold is older than our word.
+        """
         context = self._context
         if context.head.finished or context.me not in context.head.contributors:
             return False
-        known = context.mempool.get(context.phase, context.me)
-        return known is None or known == context.journal.post(*context.phase)
+        known, said = context.mempool.get(context.phase, context.me), context.journal.post(*context.phase)
+        may_post = said is not None or context.journal.allows_post(*context.phase)
+        return may_post and (known is None or known == said)
 
     def opens_in_ms(self) -> int:
         """Until posts of the open phase are wanted; 0: they are."""

@@ -14,7 +14,6 @@ from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Persist, Publish
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.vote_policy import deserves_vote
 
 EARLY_MAX = 4
@@ -111,10 +110,7 @@ class Voting:
 
     def recall(self) -> None:
         """After a silence: go on behind what we were heard to have said at this height."""
-        journal = self._context.journal
-        is_ours = journal.height == self._context.head.height + 1 and bool(journal.votes)
-        if is_ours and journal.slot[1] >= self.agreement.attempt:
-            self._resume(self.agreement, journal)
+        self._resume(self.agreement)
 
     def mining_time_ms(self, block_hash: Hash) -> int:
         """How long a block was mined as we saw it: from when we could have mined ourselves until it came."""
@@ -131,15 +127,17 @@ class Voting:
     def _open(self) -> Agreement:
         """The agreement on the open height, where the journal says that we are in it."""
         context = self._context
-        electors, model, journal = context.head.electors, context.genesis.fault_model, context.journal
+        electors, model = context.head.electors, context.genesis.fault_model
         quorum, faulty = votes_required(context.genesis, electors), model.faulty(len(electors))
         agreement = Agreement(self, len(electors), quorum, faulty, context.genesis.vote_timeout_ms)
-        if journal.height == context.head.height + 1 and journal.votes:
-            self._resume(agreement, journal)
+        self._resume(agreement)
         return agreement
 
-    def _resume(self, agreement: Agreement, journal: Journal) -> None:
-        """Go on after a crash. All that we said at this height is shown to the others again, who may have forgotten."""
+    def _resume(self, agreement: Agreement) -> None:
+        """Go on behind what we said at this height, where we did. It is shown to the others, who may have forgotten."""
+        journal = self._context.journal
+        if journal.height != self._context.head.height + 1 or not journal.votes:
+            return
         attempt, kinds = journal.slot[1], {vote.kind for vote in journal.votes}
         agreement.resume(
             attempt, journal.lock, prevoted=VoteKind.PREVOTE in kinds, precommitted=VoteKind.PRECOMMIT in kinds

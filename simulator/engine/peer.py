@@ -210,6 +210,7 @@ class SimulatedPeer:
             around.intern,
             self._parts,
             has_listened=has_listened,
+            neighbours=len(around.network.neighbours(self.number)),
         )
         self._endpoint.attach(self._receive, self._take)
         if self.behaviour is not None:

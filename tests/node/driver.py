@@ -106,10 +106,18 @@ class Peer:
     """A node with its storage and journal, and everything that happened to it."""
 
     def __init__(
-        self, number: int, key: PrivateKey, genesis: Genesis, rules: Rules, *, replays: bool = False, wait_for: int = 0
+        self,
+        number: int,
+        key: PrivateKey,
+        genesis: Genesis,
+        rules: Rules,
+        *,
+        replays: bool = False,
+        wait_for: int = 0,
+        neighbours: int | None = None,
     ) -> None:
         self.number, self.key, self.genesis, self.rules, self.replays = number, key, genesis, rules, replays
-        self.wait_for = wait_for
+        self.wait_for, self.neighbours = wait_for, neighbours
         self.store = MemoryStore()
         self.journal = Journal()
         self.parts = HeldParts()
@@ -134,6 +142,7 @@ class Peer:
             parts=self.parts,
             replays=self.replays,
             wait_for=self.wait_for,
+            neighbours=self.neighbours,
         )
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:

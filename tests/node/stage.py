@@ -55,11 +55,14 @@ class Stage:
         replays: bool = False,
         contributes: bool = True,
         wait_for: int = 0,
+        neighbours: int | None = None,
     ) -> None:
         self.genesis = genesis
         self.chain = ChainBuilder(genesis, rules)
         key = keys(number + 1)[number]
-        self.victim = Peer(number, key, genesis, self.chain.rules, replays=replays, wait_for=wait_for)
+        self.victim = Peer(
+            number, key, genesis, self.chain.rules, replays=replays, wait_for=wait_for, neighbours=neighbours
+        )
         self.now_ms = CREATED_MS
         self.contributes = contributes
         self.others = [member for member in genesis.members if member != self.victim.key.public_key]

@@ -1,5 +1,9 @@
 """The signing journal: it never goes back, whatever is written into it and wherever a crash cuts it off."""
 
+from collections.abc import Iterator
+from functools import cache
+from itertools import permutations, product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,10 +22,12 @@ KEY = keys(1)[0]
 A, B = sha256(b"A"), sha256(b"B")
 
 
+@cache
 def _vote(height: int, attempt: int, kind: VoteKind, block: bytes = A) -> Vote:
     return sign_vote(KEY, FOUNDING.chain_id, kind, height, attempt, block)
 
 
+@cache
 def _post(round_number: int, phase: int = 0, number: int = 0) -> Transaction:
     return post(KEY, FOUNDING, round_number, payload(number), phase=phase)
 
@@ -69,8 +75,9 @@ def test_posts_of_the_last_two_rounds_are_kept() -> None:
 
 def test_it_vouches_for_what_it_knows_and_for_what_is_past() -> None:
     journal = Journal().with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3))
-    for ours in (_vote(5, 1, PREVOTE), _vote(5, 0, PRECOMMIT, B), _vote(1, 7, PRECOMMIT), _post(3), _post(1)):
+    for ours in (_vote(5, 1, PREVOTE), _vote(5, 0, PRECOMMIT, NIL), _vote(1, 7, PRECOMMIT), _post(3), _post(1)):
         assert journal.vouches_for(ours)
+    assert not journal.vouches_for(_vote(5, 0, PRECOMMIT, B)), "a lock, which it would not have forgotten"
     for foreign in (_vote(5, 1, PREVOTE, B), _vote(5, 1, PRECOMMIT), _vote(6, 0, PREVOTE), _post(3, 0, 9), _post(4)):
         assert not journal.vouches_for(foreign)
 
@@ -92,7 +99,7 @@ def _full() -> Journal:
     return journal.with_post(_post(3)).with_post(_post(4, 1))
 
 
-@pytest.mark.parametrize("journal", [Journal(), _full(), Journal().passed_over(7)])
+@pytest.mark.parametrize("journal", [Journal(), _full(), Journal().with_vote(_vote(7, 2**63, PRECOMMIT, NIL))])
 def test_a_journal_has_one_byte_string(journal: Journal) -> None:
     assert Journal.decode(journal.encode()) == journal
 
@@ -147,7 +154,7 @@ def test_wherever_it_crashes_no_slot_and_no_phase_has_two_statements(
     for number, wish in enumerate(wishes):
         if len(wish) == 4:
             height, attempt, kind, block = wish
-            vote = _vote(height, attempt, VoteKind(kind), block)  # type: ignore[arg-type]
+            vote = _vote(height, attempt, VoteKind(kind), block)
             if not journal.allows(vote.slot):
                 continue
             key: object = vote.slot
@@ -155,8 +162,7 @@ def test_wherever_it_crashes_no_slot_and_no_phase_has_two_statements(
             after = journal.with_vote(vote)
         else:
             statement = _post(*wish)
-            newest = max((item.round for item in journal.posts), default=0)
-            if journal.post(*wish[:2]) is not None or wish[0] < newest:  # only open phases are posted to
+            if not journal.allows_post(*wish[:2]):
                 continue
             key, after = statement.key, journal.with_post(statement)
         assert not is_behind(written, after.encode())
@@ -177,15 +183,88 @@ def test_an_older_journal_is_behind() -> None:
         assert not is_behind(old.encode(), new.encode())
     without_post = Journal().with_vote(_vote(5, 1, PREVOTE)).with_vote(_vote(5, 1, PRECOMMIT)).with_post(_post(3))
     assert is_behind(new.encode(), without_post.encode()), "it would allow another post"
-    assert not is_behind(new.encode(), new.passed_over(9).encode())
+    assert not is_behind(new.encode(), new.with_vote(_vote(9, 0, PREVOTE)).encode())
     unlocked = Journal().with_vote(_vote(5, 3, PREVOTE)).with_post(_post(3)).with_post(_post(4, 1))
     assert is_behind(new.encode(), unlocked.encode()), "it is past the attempt, but it forgot the lock"
     assert not is_behind(new.encode(), new.with_vote(_vote(6, 0, PREVOTE)).encode())
 
 
-def test_a_height_that_is_passed_over_takes_no_vote_and_frees_no_post() -> None:
-    journal = _full().passed_over(5)
-    assert not journal.allows((5, 1_000, 2))
-    assert journal.allows((6, 0, 1))
-    assert journal.posts == _full().posts, "another post for their phases would be a crime"
-    assert journal.passed_over(4) == journal
+def test_one_that_says_something_else_is_behind() -> None:
+    """Whoever imported it would say the other thing, too."""
+    said = Journal().with_vote(_vote(5, 0, PRECOMMIT)).with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3))
+    other_vote = Journal().with_vote(_vote(5, 0, PRECOMMIT)).with_vote(_vote(5, 1, PREVOTE, B)).with_post(_post(3))
+    other_lock = Journal().with_vote(_vote(5, 0, PRECOMMIT, B)).with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3))
+    other_post = Journal().with_vote(_vote(5, 0, PRECOMMIT)).with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3, 0, 9))
+    for other in (other_vote, other_lock, other_post):
+        assert is_behind(said.encode(), other.encode())
+        assert is_behind(other.encode(), said.encode())
+
+
+# --- whatever order
+
+
+def _histories() -> Iterator[list[Vote]]:
+    """What one member may have said at a height: any precommit, or none, in each of three attempts."""
+    for precommits in product((None, NIL, A, B), repeat=3):
+        votes = []
+        for attempt, block in enumerate(precommits):
+            votes.append(_vote(5, attempt, PREVOTE, A if block is None else block))
+            votes += [] if block is None else [_vote(5, attempt, PRECOMMIT, block)]
+        yield votes
+
+
+def test_in_whatever_order_own_statements_are_heard_the_newest_lock_holds() -> None:
+    """All 64 histories of three attempts in all orders: a statement that is vouched for never brings anything new."""
+    for votes in _histories():
+        locks = [(vote.attempt, vote.block_hash) for vote in votes if vote.kind is PRECOMMIT and vote.block_hash != NIL]
+        for order in permutations(votes):
+            journal = Journal()
+            for vote in order:
+                after = journal.adopt(vote)
+                assert after == journal or not journal.vouches_for(vote)
+                assert not is_older(after, journal)
+                journal = after
+            assert journal.lock == max(locks, default=None)
+            assert journal.slot == votes[-1].slot
+            assert all(journal.vouches_for(vote) and journal.adopt(vote) == journal for vote in votes)
+
+
+def is_older(one: Journal, other: Journal) -> bool:
+    """Whether one journal of a height allows what the other forbids."""
+    locks = [(-1, NIL) if journal.lock is None else journal.lock for journal in (one, other)]
+    return one.slot < other.slot or locks[0][0] < locks[1][0]
+
+
+def test_one_that_an_import_would_take_has_the_newest_lock() -> None:
+    """All pairs of what two machines may have heard of one key's history."""
+    for votes in _histories():
+        heard = [Journal()]
+        for vote in reversed(votes):
+            heard += [journal.adopt(vote) for journal in heard]
+        for old, new in product(set(heard), repeat=2):
+            if not is_behind(old.encode(), new.encode()):
+                assert not is_older(new, old)
+
+
+def test_a_phase_before_the_newest_post_takes_none() -> None:
+    journal = Journal().with_post(_post(2, 1))
+    for step in ((0, 0), (1, 1), (2, 0), (2, 1)):
+        assert not journal.allows_post(*step)
+    assert journal.allows_post(2, 2)
+    assert journal.allows_post(3, 0)
+    for number in range(3, 8):
+        journal = journal.with_post(_post(number))
+        assert not any(journal.allows_post(earlier, phase) for earlier in range(number + 1) for phase in range(1))
+    with pytest.raises(AssertionError, match="does not go back"):
+        journal.with_post(_post(4, 0, 9))
+
+
+def test_posts_that_are_heard_in_any_order_leave_one_mark() -> None:
+    posts = [_post(round_number, phase) for round_number in (3, 4, 5) for phase in (0, 1)]
+    for order in permutations(posts):
+        journal = Journal()
+        for heard in order:
+            journal = journal.adopt(heard)
+        assert journal.posted == (5, 1)
+        assert {(item.round, item.phase) for item in journal.posts} <= {(4, 0), (4, 1), (5, 0), (5, 1)}
+        assert not any(journal.allows_post(item.round, item.phase) for item in posts)

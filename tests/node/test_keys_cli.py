@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typer.testing import CliRunner, Result
 
+from fedchain.chain.vote import NIL, VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.key_file import weakness
 from fedchain.crypto.keys import PrivateKey
@@ -26,7 +27,9 @@ from tests.chain.builders import genesis
 
 KEY = PrivateKey(bytes(range(32)))
 GENESIS = genesis(2)
-SAID = Journal().passed_over(3)
+SAID, SAID_LATER = (
+    Journal().with_vote(sign_vote(KEY, GENESIS.chain_id, VoteKind.PREVOTE, height, 0, NIL)) for height in (3, 7)
+)
 OLD, NEW = "FEDCHAIN_PASSPHRASE", "FEDCHAIN_NEW_PASSPHRASE"
 
 app = keys_app
@@ -118,7 +121,7 @@ def test_a_journal_goes_with_its_key(tmp_path: Path) -> None:
     with JournalFile.open(journal_path(there, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key) as journal:
         assert journal.content() == SAID.encode()
         assert "is in use" in refused("import-journal", there, exported, "--genesis", document)
-        journal.write(SAID.passed_over(7).encode())
+        journal.write(SAID_LATER.encode())
     assert "knows of more" in refused("import-journal", there, exported, "--genesis", document)
 
 

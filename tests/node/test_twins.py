@@ -3,17 +3,20 @@
 ``python -m tests.soak twins`` runs a thousand of the scenarios.
 """
 
+from copy import deepcopy
+
 import pytest
 
 from fedchain.chain.genesis import PhaseRule
+from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import EvidenceMessage, FinalMessage, PostMessage, VoteMessage
 from fedchain.node.core.effects import Contribute, Effect, Mine, Stop
 from fedchain.node.core.journal import Journal
-from fedchain.node.core.notices import SilenceOver, TwinHeard
+from fedchain.node.core.notices import Listening, SilenceOver, TwinHeard
 from fedchain.node.core.twins import HEIGHTS_AHEAD, LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
-from tests.chain.builders import UPDATE, genesis, payload, post
+from tests.chain.builders import UPDATE, genesis, keys, payload, post
 from tests.node.stage import PRECOMMIT, PREVOTE, Stage, published, refused, votes
 from tests.node.twin_scenarios import MEMORIES, doubled, federation, is_accused, restarted
 
@@ -65,21 +68,46 @@ def test_a_node_that_is_behind_says_nothing() -> None:
     stage.receive(stage.status(), stage.others[2])
     assert not _says(stage.wait(60))
     stage.final(first)
+    stage.wait(LISTENING_MS / 1_000)
     assert not stage.node.is_silent()
 
 
 def test_a_liar_cannot_make_the_others_fall_silent() -> None:
     stage = Stage(genesis(4), is_heard=False)
     stage.receive(stage.status(height=2**40), stage.others[0])
-    stage.receive(stage.status(), stage.others[1])
+    for other in stage.others[1:]:
+        stage.receive(stage.status(), other)
     assert not stage.node.is_silent()
 
 
-def test_who_is_connected_to_few_speaks_after_a_while() -> None:
+def test_who_has_heard_few_waits_and_says_for_whom() -> None:
+    """The few may all be liars, that want it to speak at a height at which it has spoken already."""
     stage = Stage(genesis(10), is_heard=False)
-    stage.receive(stage.status(), stage.others[0])
-    assert not _says(stage.wait(LISTENING_MS / 1_000 - 1))
-    assert _says(stage.wait(2))
+    for other in stage.others[:3]:
+        stage.receive(stage.status(), other)
+    stage.receive(stage.status(height=7), stage.others[3])
+    assert not _says(stage.wait(600))
+    told = [notice for notice in stage.victim.notices if isinstance(notice, Listening)]
+    assert told[0] == Listening(3, 4, tuple(stage.others[4:]), (stage.others[3],))
+    assert len(told) == 10, "one a minute"
+    assert _says(stage.receive(stage.status(), stage.others[4]))
+
+
+@pytest.mark.parametrize("committee_size", [0, 1])
+def test_claims_are_those_of_members_and_one_of_each(committee_size: int) -> None:
+    """f is that of the federation, also where few vote at a height."""
+    stage = Stage(genesis(4, committee_size=committee_size), is_heard=False)
+    strangers = [key.public_key for key in keys(8)[4:]]
+    for peer in [*strangers, stage.others[0], stage.others[0]]:
+        stage.receive(stage.status(), peer)
+    assert not _says(stage.wait(60))
+    assert _says(stage.receive(stage.status(), stage.others[1]))
+
+
+def test_where_the_network_connects_to_few_they_are_enough() -> None:
+    stage = Stage(genesis(10), is_heard=False, neighbours=4)
+    assert not _says(stage.wait(60))
+    assert _says(stage.receive(stage.status(), stage.others[0])), "three of the four may be down"
 
 
 def test_where_a_chain_has_begun_a_restarted_node_listens_for_its_own_key() -> None:
@@ -176,10 +204,8 @@ def test_it_was_our_earlier_self_if_nothing_more_is_heard_and_we_speak_again() -
         assert not _says(stage.wait(3))
         assert not _stops(_others_finalize(stage))
         heights += 1
-    assert heights == 2 * SILENT_HEIGHTS, "it had not spoken for long"
+    assert heights == 2 * SILENT_HEIGHTS + 1, "it had not spoken for long"
     assert _notices(stage) == [TwinHeard, SilenceOver]
-    assert not stage.node.journal.allows((heights + 1, 5, 1)), "nor at the height that is open"
-    _others_finalize(stage)
     stage.hear()
     assert (PREVOTE, 0) in [item[:2] for item in votes([*stage.candidate(stage.block()), *stage.wait(70)])]
 
@@ -227,6 +253,116 @@ def test_a_silent_node_still_follows_and_trains_but_says_nothing() -> None:
     effects = _others_finalize(stage)
     assert stage.node.head.height == 1
     assert not _says([*effects, *stage.wait(100)])
+
+
+def test_the_end_of_a_silence_gives_up_no_height() -> None:
+    """Its last height can be foreseen: a member that falls silent there is one of f, and the others need this one."""
+    stage = Stage(genesis(4, phase_timeout_ms=2_000), contributes=False)
+    stage.vote(ELSEWHERE, [stage.me], PRECOMMIT)
+    while stage.node.head.height < 2 * SILENT_HEIGHTS:
+        _others_finalize(stage)
+    block = stage.block(without=[stage.me])
+    stage.candidate(block)
+    assert not _says(stage.wait(2 * SILENT_TIMEOUTS - 1)), "our key may have spoken at the height that is open"
+    effects = stage.wait(2) + stage.vote(block, stage.others[:2]) + stage.wait(1)
+    assert votes(effects) == [(PREVOTE, 0, block.hash), (PRECOMMIT, 0, block.hash)]
+    stage.restart()
+    stage.wait(LISTENING_MS / 1_000)
+    stage.vote(block, stage.others[:2], PRECOMMIT)
+    assert stage.node.head.block_hash == block.hash
+
+
+# --- how far the journal goes
+
+
+def test_a_statement_of_our_own_from_ahead_is_written_down_when_its_height_opens() -> None:
+    """It proves that our key made it, not that there ever was such a height."""
+    stage = Stage(genesis(4), contributes=False)
+    far = stage.a_vote(stage.me, ELSEWHERE, PRECOMMIT, 3, 2)
+    for _ in range(3):
+        stage.receive(VoteMessage(far))
+        assert stage.node.is_silent()
+        assert stage.node.journal == Journal()
+    _others_finalize(stage)
+    assert stage.node.journal.slot == far.slot
+    assert stage.node.journal.lock == (3, ELSEWHERE)
+    assert stage.node.voting.agreement.lock == (3, ELSEWHERE)
+
+
+@pytest.mark.parametrize("height", [1 + HEIGHTS_AHEAD, 10**6])
+def test_no_statement_makes_the_journal_leave_the_chain(height: int) -> None:
+    stage = Stage(genesis(4), contributes=False)
+    stage.vote(ELSEWHERE, [stage.me], PRECOMMIT, height=height)
+    far = post(stage.victim.key, stage.genesis, height, payload(99))
+    stage.receive(PostMessage(far, payload(99)))
+    assert not stage.node.is_silent()
+    assert stage.node.journal == Journal()
+    block = stage.block()
+    assert votes(stage.candidate(block)) == [(PREVOTE, 0, block.hash)]
+
+
+# --- posts of forgotten rounds
+
+
+@pytest.mark.parametrize("keeps", [0, 1, 3])
+def test_no_second_post_is_made_in_a_round_that_the_journal_forgot(keeps: int) -> None:
+    """The data folder is lost, or put back from a backup; the journal is whole, and the low claims are lies."""
+    stage = Stage(genesis(4))
+    old = []
+    for height in range(6):
+        if height == keeps:
+            old = [deepcopy(stage.victim.store)]
+        block = stage.block(without=[stage.me])
+        own = published(stage.victim.effects, PostMessage)[-1].transaction
+        assert own.round == height + 1
+        stage.candidate(block)
+        stage.final(block)
+        stage.hear()
+    (stage.victim.store,) = old
+    begun = len(stage.victim.effects)
+    stage.restart(is_heard=False)
+    for liar in stage.others:
+        stage.receive(stage.status(), liar)
+    effects = stage.wait(60)
+    assert stage.node.head.height == keeps
+    assert not stage.node.is_silent(), "it believes them"
+    assert published([*stage.victim.effects[begun:], *effects], PostMessage) == []
+    assert [item for item in stage.victim.effects[begun:] if isinstance(item, Contribute)] == []
+
+
+def test_a_low_claim_alone_lets_nobody_speak() -> None:
+    stage = Stage(genesis(4))
+    stage.accept(3)
+    stage.victim.store, stage.victim.journal = MemoryStore(), Journal()
+    stage.restart(is_heard=False)
+    begun = len(stage.victim.effects)
+    stage.receive(stage.status(), stage.others[0])
+    stage.wait(60)
+    stage.receive(stage.status(height=3), stage.others[1])  # an honest one, whose blocks come late
+    stage.wait(60)
+    assert not _says(stage.victim.effects[begun:])
+
+
+def test_old_posts_of_our_own_are_no_second_node_after_a_low_claim() -> None:
+    """Claims rise, and with them the height up to which our earlier self may have spoken."""
+    stage = Stage(genesis(4), contributes=False)
+    blocks, certificates = [], []
+    other = Stage(genesis(4), 1, contributes=False)
+    for _ in range(8):
+        block = other.block()
+        certificates.append(other.certificate(block))
+        other.final(block)
+        blocks.append(block)
+    assert not stage.node.is_silent(), "it listened while all said that they were at the start"
+    effects: list[Effect] = []
+    for block, certificate in zip(blocks, certificates, strict=True):
+        assert any(item.sender == stage.me for item in block.transactions)
+        effects += stage.receive(FinalMessage(block, certificate))
+        for other_member in stage.others:
+            stage.receive(stage.status(height=8, head_hash=blocks[-1].hash), other_member)
+    assert stage.node.head.height == 8
+    assert not _stops(effects)
+    assert _notices(stage) == [TwinHeard]
 
 
 # --- whole federations

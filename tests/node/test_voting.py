@@ -1,12 +1,16 @@
 """A node's own votes: when it casts them, what it writes down before, and what it says again after a crash."""
 
 from dataclasses import replace
+from itertools import permutations
+
+import pytest
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.network.messages import (
+    HELD_VOTES_MAX,
     CandidateMessage,
     CertificateMessage,
     GetCandidate,
@@ -14,8 +18,9 @@ from fedchain.network.messages import (
     GetVotes,
     VoteMessage,
 )
+from fedchain.node.core.ballot import ATTEMPTS_AHEAD
 from fedchain.node.core.journal import Journal
-from fedchain.node.core.twins import LISTENING_MS
+from fedchain.node.core.twins import LISTENING_MS, SILENT_TIMEOUTS
 from fedchain.node.core.voting import EARLY_MAX
 from tests.chain.builders import genesis
 from tests.node.driver import check_promises
@@ -128,6 +133,62 @@ def test_what_is_stored_was_said_although_the_journal_is_lost() -> None:
     assert stage.node.journal.lock == (0, block.hash)
     assert votes(stage.wait(60)) == []
     check_promises(stage.victim)
+
+
+QUICK = genesis(4, phase_timeout_ms=2_000, vote_timeout_ms=1_000)
+SILENCE_S = SILENT_TIMEOUTS * 2
+
+
+@pytest.mark.parametrize("order", [*permutations(range(4))])
+def test_in_whatever_order_a_node_hears_itself_its_lock_holds(order: tuple[int, ...]) -> None:
+    """It lost disk and journal. Others show it what it said: locked in attempt 0, it prevoted so in attempt 1."""
+    stage = Stage(QUICK, contributes=False)
+    block, rival = stage.block(), stage.block(without=stage.others[:1], miner=stage.chain.key(stage.others[1]))
+    said = [
+        stage.a_vote(stage.me, block, PREVOTE, 0),
+        stage.a_vote(stage.me, block, PRECOMMIT, 0),
+        stage.a_vote(stage.me, block, PREVOTE, 1),
+        stage.a_vote(stage.me, NIL, PRECOMMIT, 1),
+    ]
+    for place in order:
+        stage.receive(VoteMessage(said[place]))
+    assert stage.node.journal.lock == (0, block.hash)
+    assert stage.node.journal.slot == (1, 1, int(PRECOMMIT))
+    stage.candidate(rival)
+    stage.wait(SILENCE_S)
+    effects = stage.vote(rival, stage.others[:2], attempt=2) + stage.wait(60)
+    assert votes(effects)[0] == (PREVOTE, 2, block.hash)
+    assert rival.hash not in {item[2] for item in votes(effects)}
+
+
+def test_a_lock_that_was_heard_of_holds_where_we_are_attempts_further() -> None:
+    stage = Stage(QUICK, contributes=False)
+    block, rival = stage.block(), stage.block(without=stage.others[:1], miner=stage.chain.key(stage.others[1]))
+    stage.vote(NIL, stage.others[:2], attempt=2)
+    assert stage.node.voting.agreement.attempt == 2
+    stage.vote(block, [stage.me], PRECOMMIT)
+    assert stage.node.is_silent()
+    stage.candidate(rival)
+    effects = stage.wait(SILENCE_S + 60)
+    assert stage.node.voting.agreement.lock == (0, block.hash)
+    assert votes(effects)[0] == (PREVOTE, 2, block.hash), "what its journal says it is locked on"
+
+
+def test_a_status_tells_of_every_attempt_in_turn() -> None:
+    """Else a member that lost its memory would not hear of the attempt in which it locked."""
+    stage, attempts = Stage(QUICK, contributes=False), 12
+    for attempt in range(attempts):
+        for kind in (PREVOTE, PRECOMMIT):
+            stage.vote(NIL, stage.others[:1], kind, attempt)
+    told = set()
+    for _ in range(2 * attempts):
+        stage.now_ms += 1_000
+        status = stage.node._answers.status(stage.node.voting.agreement)
+        assert len(status.votes) == HELD_VOTES_MAX
+        told |= {(held.kind, held.attempt) for held in status.votes}
+        stage.tick()
+    held = {(kind, attempt) for kind in (PREVOTE, PRECOMMIT) for attempt in range(ATTEMPTS_AHEAD)}
+    assert told == held, "those further ahead are not kept"
 
 
 # --- votes that come early
