@@ -1,7 +1,8 @@
 """What peers say to each other. Every message has one byte string: a type number and the fields, canonically encoded.
 
-Posts, candidates, votes and evidence are *gossip*: they are published to everyone, may be lost, and are repaired by
-asking. The others go from one peer to another: a status shows what a peer holds, and whoever lacks something asks.
+Posts, candidates, votes, evidence and sessions are *gossip*: they are published to everyone, may be lost, and are
+repaired by asking. The others go from one peer to another: a status shows what a peer holds, and whoever lacks
+something asks.
 """
 
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import Vote, VoteKind, read_kind
 from fedchain.crypto.hashing import HASH_SIZE, Hash
+from fedchain.network.session import Session
 
 FINALS_MAX = 16
 """Final blocks in one answer."""
@@ -114,6 +116,24 @@ class EvidenceMessage:
         """Read the canonical fields; raises InvalidEncoding."""
         (evidence,) = expect_record(fields, "evidence message", (list,))
         return cls(Evidence.from_record(evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMessage:
+    """Gossip: a process has a member's key; also goes to a single peer whose key others have, too."""
+
+    KIND: ClassVar[int] = 17
+    session: Session
+
+    def to_fields(self) -> list[Any]:
+        """The canonical fields."""
+        return [self.session.to_record()]
+
+    @classmethod
+    def from_fields(cls, fields: list[Any]) -> "SessionMessage":
+        """Read the canonical fields; raises InvalidEncoding."""
+        (session,) = expect_record(fields, "session message", (list,))
+        return cls(Session.from_record(session))
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +410,7 @@ class Payloads:
         return cls(height, tuple(expect_record(payloads, "payloads", [bytes] * len(payloads))))
 
 
-GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage
+GossipMessage = PostMessage | CandidateMessage | VoteMessage | EvidenceMessage | SessionMessage
 """What everybody should hear."""
 
 Question = GetFinal | GetPosts | GetVotes | GetContent | GetCandidate | GetCertificate | GetPayloads
@@ -417,6 +437,7 @@ _KINDS: dict[int, Any] = {
         CertificateMessage,
         GetPayloads,
         Payloads,
+        SessionMessage,
     )
 }
 

@@ -27,10 +27,12 @@ from fedchain.network.messages import (
     Message,
     Payloads,
     PostMessage,
+    SessionMessage,
     Status,
     VoteMessage,
     encode_message,
 )
+from fedchain.network.session import sign_session
 
 INLINE = b"payload of member 1 in round 1"
 """The payload of the first member's first post."""
@@ -72,6 +74,10 @@ def messages() -> Iterator[Message]:
     yield CertificateMessage(polka)
     yield GetPayloads(1)
     yield Payloads(1, (INLINE, b""))
+    numbers = bytes(range(16)), bytes(range(16, 32))
+    yield SessionMessage(sign_session(KEYS[0], chain.genesis.chain_id, numbers[0], height=1, sequence=0))
+    answer = sign_session(KEYS[0], chain.genesis.chain_id, numbers[1], heard=numbers[0], height=1, sequence=3)
+    yield SessionMessage(answer)
 
 
 def _prevotes(chain: VectorChain) -> Certificate:

@@ -20,6 +20,7 @@ from fedchain.node.core.notices import (
     NotBelieved,
     NotCounted,
     Notice,
+    SessionHeard,
     SilenceOver,
     Skipped,
     TrainingFailed,
@@ -197,6 +198,8 @@ def log_notice(notice: Notice) -> None:
             )
         case TwinHeard(statement, until):
             log.error("our own key speaks elsewhere: %s; silent until height %d", statement, until)
+        case SessionHeard(number):
+            log.error("our own key is in use elsewhere: process %s answered this one; both stop", number.hex())
         case SilenceOver(height):
             log.warning("nothing more was heard in our name; speaking again from height %d on", height)
         case Contradicted(height, ours, theirs):

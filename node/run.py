@@ -3,7 +3,7 @@
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -233,12 +233,17 @@ async def _inform(manager: ServiceManager, training: TrainingWorker, service: Se
 
 
 def limits_of(genesis: Genesis, checks: Checks) -> Limits:
-    """Limits of the network: where posts list parts, everybody dials all members, since only a part's author and its
-    readers have it, and nobody passes it on."""
-    usual, phases = Limits(), (*genesis.setup, *genesis.phases)
-    if not any(checks.lists_parts(phase.name) for phase in phases):
-        return usual
-    return Limits(peers_wanted=max(usual.peers_wanted, len(genesis.members) - 1))
+    """Limits of the network.
+
+    A node speaks when f + 1 members have told it where the chain is; 2 f + 1 connected ones are as many without f that
+    lie. Where posts list parts, everybody dials all members, since only a part's author and its readers have it, and
+    nobody passes it on.
+    """
+    usual, phases, others = Limits(), (*genesis.setup, *genesis.phases), len(genesis.members) - 1
+    wanted = min(others, 2 * genesis.fault_model.faulty(len(genesis.members)) + 1)
+    if any(checks.lists_parts(phase.name) for phase in phases):
+        wanted = others
+    return replace(usual, peers_wanted=max(usual.peers_wanted, wanted))
 
 
 async def _stop_on_signal(

@@ -24,6 +24,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.messages import GossipMessage, Message, Question
 from fedchain.network.network import Network
+from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.activity import Activity
 from fedchain.node.config import NodeConfigError
@@ -158,6 +159,7 @@ class Service:
             store,
             said,
             parts=parts,
+            session=os.urandom(SESSION_SIZE),
             replays=replays,
             backfills=True,
             refills=True,

@@ -30,6 +30,7 @@ from fedchain.chain.validation import (
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
+from fedchain.network.session import Session
 from fedchain.node.core.content_cache import Intern
 from fedchain.node.core.jobs import (
     CheckPost,
@@ -106,7 +107,7 @@ class Checks:
         """A crime; raises InvalidEvidence."""
         validate_evidence(self._genesis, state, evidence, self._is_valid_signature)
 
-    def is_signed(self, member: PublicKey, statement: Statement) -> bool:
+    def is_signed(self, member: PublicKey, statement: Statement | Session) -> bool:
         """Whether ``member`` signed a statement."""
         return self._is_valid_signature(member, statement.signature, statement.signing_message(self._genesis.chain_id))
 

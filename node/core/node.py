@@ -29,6 +29,7 @@ from fedchain.network.messages import (
     Message,
     Payloads,
     PostMessage,
+    SessionMessage,
     Status,
     VoteMessage,
 )
@@ -76,6 +77,7 @@ from fedchain.node.core.production import Production
 from fedchain.node.core.recollection import own_statements
 from fedchain.node.core.refill import Refill
 from fedchain.node.core.retention import contents_in_order, contents_of, is_time_to_sweep
+from fedchain.node.core.sessions import Sessions
 from fedchain.node.core.twins import Twins
 from fedchain.node.core.voting import Voting
 
@@ -98,6 +100,7 @@ class Node:
     Args:
         genesis: what the federation agreed on.
         key: this peer's key; one that is not a member's follows the chain and says nothing.
+        session: 16 bytes, drawn at random for this process: by them it is told from others that have its key.
         checks: the costly checks.
         storage: what this peer persisted before a restart; the node reads it and never writes to it.
         journal: what this key signed last.
@@ -123,6 +126,7 @@ class Node:
         intern: Intern = lambda _, data: data,
         parts: PartLookup | None = None,
         *,
+        session: bytes,
         replays: bool = False,
         backfills: bool = False,
         refills: bool = False,
@@ -164,12 +168,13 @@ class Node:
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
         self._gathering = Gathering(context, wait_for)
         self._twins = Twins(context, has_listened=has_listened, neighbours=neighbours)
+        self._sessions = Sessions(context, session)
         self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
         self._refill = Refill(context, is_wanted=refills)
         self._answers = Answers(context, self._bulk)
         contents.wanted, contents.is_part = self._contents_wanted, self._bulk.__contains__
         self.observations = Observations(context)
-        context.silent = self._twins.is_silent
+        context.silent = self._says_nothing
         self._me = context.me
         self._turn = context.head.index.get(context.me, 0)
         self._has_begun = False
@@ -256,7 +261,11 @@ class Node:
 
     def is_silent(self) -> bool:
         """Whether this peer says nothing in its own name now."""
-        return self._twins.is_silent() or self._blocks.is_contradicted
+        return self._says_nothing() or self._blocks.is_contradicted
+
+    def _says_nothing(self) -> bool:
+        """Whether our key speaks elsewhere, or may do so for all we know."""
+        return self._twins.is_silent() or self._sessions.is_ending()
 
     def is_mining(self, header: Header) -> bool:
         """Whether ``header`` is the draft that a nonce is wanted for, so that a miner can stop early."""
@@ -283,13 +292,15 @@ class Node:
             case PeerConnected(peer):
                 context.peers[peer] = None
                 # The first few tell us at once what we lack; the others hear from us at the ticks.
-                if len(context.peers) <= GREETED_PEERS:
+                if is_greeted := len(context.peers) <= GREETED_PEERS:
                     self._send_status(peer)
+                self._sessions.on_connected(peer, is_greeted=is_greeted)
                 if not is_first:
                     return context.effects
             case PeerDisconnected(peer):
                 context.peers.pop(peer, None)
                 context.catch_up.drop(peer)
+                self._sessions.on_disconnected(peer)
                 context.send(context.contents.drop_provider(peer, now.ms, list(context.peers)))
                 self._refill.drop_provider(peer)
                 if not is_first:
@@ -355,6 +366,9 @@ class Node:
                 return self._voting.on_vote(vote) or vote.voter == self._me
             case EvidenceMessage(evidence):
                 self._crimes.on_evidence(evidence)
+            case SessionMessage(session):
+                self._sessions.on_session(peer, session)
+                return False
             case CertificateMessage(certificate):
                 self._voting.on_certificate(certificate)
             case FinalMessage(block, certificate):
@@ -421,6 +435,7 @@ class Node:
         context.send(context.contents.on_tick(context.now.ms, peers))
         self._blocks.on_tick()
         self._bulk.on_tick()
+        self._sessions.on_tick(is_listening=self._twins.is_listening)
         for _ in range(min(STATUS_PEERS, len(peers))):
             self._turn = (self._turn + 1) % len(peers)
             self._send_status(peers[self._turn])
@@ -457,6 +472,7 @@ class Node:
         self._twins.reads(settled.block, settled.certificate)
         self.observations.on_head(settled)
         self._crimes.on_head()
+        self._sessions.on_head()
         context.mempool.drop_before(context.phase)
         context.catch_up.reached(context.head.height)
         self._catching_up.on_head()

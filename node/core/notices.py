@@ -65,6 +65,14 @@ class TwinHeard:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionHeard:
+    """Another process that has our key answered this one: both stop."""
+
+    number: bytes
+    """16 bytes: that of the other process."""
+
+
+@dataclass(frozen=True, slots=True)
 class SilenceOver:
     """Nothing more was heard in our name: this node speaks again."""
 
@@ -118,6 +126,7 @@ Notice = (
     | ClockOff
     | Listening
     | TwinHeard
+    | SessionHeard
     | SilenceOver
     | Contradicted
     | HeadUnconfirmed

@@ -66,6 +66,11 @@ class Twins:
         self._alarm: _Alarm | None = None
         self._ahead: list[Statement] = []  # our own, about a height that is not open yet
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether the others were not heard yet, or our own key is still listened for."""
+        return self._is_listening
+
     def is_silent(self) -> bool:
         """Whether nothing may be said now."""
         return self._is_listening or self._alarm is not None

@@ -20,9 +20,11 @@ from fedchain.network.messages import (
     GetVotes,
     Message,
     PostMessage,
+    SessionMessage,
     Status,
     VoteMessage,
 )
+from fedchain.network.session import SESSION_SIZE, sign_session
 from fedchain.node.core.effects import Effect, Send
 from fedchain.node.core.events import Event, MessageReceived
 from fedchain.simulator.adversaries.adversary import Adversary, Parameter
@@ -48,6 +50,8 @@ class JunkFlooder(Adversary):
         author = self.member(draw.randrange(len(self.genesis.members)))
         kind, attempt = draw.choice(list(VoteKind)), draw.randrange(2**20)
         vote = self.vote(self.key, kind, attempt, anything, height=height)
+        chain_id, number = self.genesis.chain_id, anything[:SESSION_SIZE]
+        session = sign_session(self.key, chain_id, number, height=height, sequence=attempt)
         choices: list[Message] = [
             VoteMessage(vote),
             VoteMessage(replace(vote, voter=author)),
@@ -55,6 +59,8 @@ class JunkFlooder(Adversary):
             PostMessage(Transaction(self.phase[0], 0, author, anything, 12, bytes(SIGNATURE_SIZE)), None),
             PostMessage(Transaction(self.phase[0] + 1, 0, author, anything, 12, bytes(SIGNATURE_SIZE)), b"x" * 12),
             Chunk(anything, 0, anything),
+            SessionMessage(replace(session, member=author)),
+            SessionMessage(session),
             Status(height + draw.randrange(2**30), anything, everyone, (anything,), (), (attempt, anything)),
             GetFinal(draw.randrange(self.height + 1), 16),
             GetPosts(*self.phase, everyone),

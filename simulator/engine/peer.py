@@ -21,12 +21,13 @@ from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Content, Final, Storage
 from fedchain.chain.transaction import Transaction
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.network.messages import Message, PostMessage
+from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
 from fedchain.node.core.checks import Checks
@@ -209,6 +210,7 @@ class SimulatedPeer:
             self.journal,
             around.intern,
             self._parts,
+            session=sha256(b"session %d of %d" % (self._life, self.number))[:SESSION_SIZE],
             has_listened=has_listened,
             neighbours=len(around.network.neighbours(self.number)),
         )

@@ -10,6 +10,7 @@ from fedchain.node.core.finals_ahead import AHEAD_MAX
 from fedchain.node.core.joining import WAITING_MAX
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, WINDOW
 from fedchain.node.core.node import Node
+from fedchain.node.core.sessions import HEIGHTS_APART, KEPT_MAX
 from fedchain.node.core.voting import EARLY_MAX
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.agreement import Fail
@@ -42,6 +43,7 @@ class Bounds:
             "joinings": WAITING_MAX,
             "blocks ahead": AHEAD_MAX * members,
             "blocks asked for": OWED_MAX * members,
+            "sessions": KEPT_MAX * (2 * HEIGHTS_APART + 1) * members,
         }
 
     def check(self, peer: SimulatedPeer) -> None:
@@ -67,6 +69,7 @@ def _sizes(node: Node) -> Iterator[tuple[str, int]]:
     yield "crimes", len(context.evidence)
     yield "useless posts", len(context.useless)
     yield "sources", context.catch_up.heard()
+    yield "sessions", node._sessions.kept()
     yield "joinings", len(node._catching_up._joining._waiting)
     yield "blocks ahead", sum(map(len, node._catching_up._ahead._kept.values()))
     yield "blocks asked for", sum(len(source.owed) for source in context.catch_up._sources.values())

@@ -5,6 +5,7 @@ integer lets so many milliseconds pass and ticks. Every input therefore tells it
 """
 
 from functools import cache
+from itertools import product
 
 from fedchain.chain.block import Block
 from fedchain.chain.encoding import decode, encode
@@ -29,11 +30,13 @@ from fedchain.network.messages import (
     Message,
     Payloads,
     PostMessage,
+    SessionMessage,
     Status,
     VoteMessage,
     decode_message,
     encode_message,
 )
+from fedchain.network.session import NOBODY, sign_session
 from fedchain.network.verdict import verdict
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send
 from fedchain.node.core.events import MessageReceived, PeerConnected, Tick
@@ -84,6 +87,10 @@ def messages() -> tuple[Message, ...]:
         found += [GetVotes(height, VoteKind.PREVOTE, 0, b"\7"), GetPosts(block.header.round, 0, b"\7")]
         found += [GetContent(block.header.knowledge_root, 3), GetContent(block.header.state_root, 0)]
     found.append(EvidenceMessage(double_vote(keys(3)[1], builder.genesis, HEIGHT + 1)))
+    chain_id, numbers = builder.genesis.chain_id, (bytes(range(16)), bytes(range(16, 32)))
+    for key, heard in product(keys(3), (NOBODY, numbers[1])):
+        session = sign_session(key, chain_id, numbers[0], heard=heard, height=HEIGHT, sequence=len(heard))
+        found.append(SessionMessage(session))
     return tuple(found)
 
 

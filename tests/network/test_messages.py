@@ -33,11 +33,13 @@ from fedchain.network.messages import (
     Message,
     Payloads,
     PostMessage,
+    SessionMessage,
     Status,
     VoteMessage,
     decode_message,
     encode_message,
 )
+from fedchain.network.session import sign_session
 from tests.chain.builders import ChainBuilder, genesis, keys, payload
 
 HASH = bytes(range(32))
@@ -71,6 +73,10 @@ def _messages() -> dict[str, Message]:
         "get payloads": GetPayloads(3),
         "payloads": Payloads(3, (b"data", b"")),
         "no payloads": Payloads(3, ()),
+        "session": SessionMessage(sign_session(keys(1)[0], chain_id, HASH[:16], height=3, sequence=0)),
+        "session that answers": SessionMessage(
+            sign_session(keys(1)[0], chain_id, HASH[:16], heard=HASH[16:], height=3, sequence=1)
+        ),
     }
 
 
@@ -87,10 +93,10 @@ def test_a_message_comes_back_as_it_was_sent(name: str) -> None:
 
 def test_every_kind_has_a_number_of_its_own_and_is_tested() -> None:
     kinds = {type(message) for message in MESSAGES.values()}
-    assert sorted(kind.KIND for kind in kinds) == list(range(1, 17))
+    assert sorted(kind.KIND for kind in kinds) == list(range(1, 18))
 
 
-@pytest.mark.parametrize("kind", [0, 17, 2**63])
+@pytest.mark.parametrize("kind", [0, 18, 2**63])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
     with pytest.raises(InvalidEncoding, match="message type"):
         decode_message(encode([kind, []]))
@@ -227,14 +233,19 @@ def test_bitmaps_have_a_largest_size(name: str) -> None:
 
 
 def test_keys_and_signatures_inside_have_their_sizes() -> None:
-    vote, post = MESSAGES["vote"], MESSAGES["post"]
+    vote, post, said = MESSAGES["vote"], MESSAGES["post"], MESSAGES["session"]
     assert isinstance(vote, VoteMessage)
     assert isinstance(post, PostMessage)
+    assert isinstance(said, SessionMessage)
     for wrong in (
         VoteMessage(replace(vote.vote, signature=bytes(63))),
         VoteMessage(replace(vote.vote, voter=bytes(31))),
         PostMessage(replace(post.transaction, sender=bytes(33)), None),
         PostMessage(replace(post.transaction, payload_hash=bytes(31)), None),
+        SessionMessage(replace(said.session, member=bytes(31))),
+        SessionMessage(replace(said.session, number=bytes(15))),
+        SessionMessage(replace(said.session, heard=bytes(17))),
+        SessionMessage(replace(said.session, signature=bytes(65))),
     ):
         with pytest.raises(InvalidEncoding):
             decode_message(encode_message(wrong))

@@ -25,6 +25,7 @@ from fedchain.network.messages import (
     decode_message,
     encode_message,
 )
+from fedchain.network.session import SESSION_SIZE
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import (
     Blame,
@@ -125,14 +126,14 @@ class Peer:
         self.effects: list[Effect] = []
         self.notices: list[Notice] = []
         self.clock_offset_ms = 0
-        self.life = 0
+        self.life = self.starts = 0
         self.up = True
         self.stopped = ""
         self.node = self.new_node()
 
     def new_node(self) -> Node:
         """A node as it starts from what is stored."""
-        checks = Checks(self.genesis, self.rules)
+        checks, self.starts = Checks(self.genesis, self.rules), self.starts + 1
         return Node(
             self.genesis,
             self.key,
@@ -140,6 +141,7 @@ class Peer:
             self.store,
             self.journal,
             parts=self.parts,
+            session=sha256(b"start %d of peer %d" % (self.starts, self.number))[:SESSION_SIZE],
             replays=self.replays,
             wait_for=self.wait_for,
             neighbours=self.neighbours,
@@ -267,7 +269,7 @@ class Federation:
             if other.key != peer.key and other.up:
                 self.feed(peer, PeerConnected(other.key.public_key))
                 self.feed(other, PeerConnected(peer.key.public_key))
-        self._later(self._draw.randrange(TICK_MS), partial(self._tick, peer, peer.life))
+        self.later(self._draw.randrange(TICK_MS), partial(self._tick, peer, peer.life))
 
     def crash(self, number: int) -> None:
         """Stop a peer; what was in flight to it is lost."""
@@ -297,15 +299,15 @@ class Federation:
                     data = self.payloads(peer.number, effect)
                     done = Contributed(effect.round, effect.phase, data)
                     took_ms = self.training_ms.get(peer.number, TRAINING_MS)
-                    self._later(took_ms, partial(self._if_alive, peer, peer.life, done))
+                    self.later(took_ms, partial(self._if_alive, peer, peer.life, done))
                 case Mine(header) if self._miners is None or peer.number in self._miners:
                     sealed = search_nonce(self.genesis.proof_function, header, 0, 1_000_000)
                     assert sealed is not None, "tests use easy targets"
                     delay = self._draw.randrange(50, MINING_MAX_MS)
-                    self._later(delay, partial(self._if_alive, peer, peer.life, Mined(sealed)))
+                    self.later(delay, partial(self._if_alive, peer, peer.life, Mined(sealed)))
                 case Wake(at_ms):
                     delay = max(0, at_ms - (self.now_ms - CREATED_MS))
-                    self._later(delay, partial(self._if_alive, peer, peer.life, Tick()))
+                    self.later(delay, partial(self._if_alive, peer, peer.life, Tick()))
                 case _:
                     pass  # the peer did it
 
@@ -350,7 +352,7 @@ class Federation:
         if sender.key == receiver.key:
             relay = next((other for other in self.running if other.key != receiver.key), sender)
         arrived = MessageReceived(relay.key.public_key, decode_message(encode_message(message)))
-        self._later(delay, partial(self._if_alive, receiver, receiver.life, arrived))
+        self.later(delay, partial(self._if_alive, receiver, receiver.life, arrived))
 
     def _if_alive(self, peer: Peer, life: int, event: Event) -> None:
         if peer.up and peer.life == life:
@@ -359,9 +361,10 @@ class Federation:
     def _tick(self, peer: Peer, life: int) -> None:
         if peer.up and peer.life == life:
             self.feed(peer, Tick())
-            self._later(TICK_MS, partial(self._tick, peer, life))
+            self.later(TICK_MS, partial(self._tick, peer, life))
 
-    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Let something happen after a while."""
         self._sequence += 1
         heapq.heappush(self._queue, (self.now_ms + delay_ms, self._sequence, action))
 

@@ -251,6 +251,7 @@ class Stage:
             agreement.attempt,
             agreement.lock,
             context.journal,
+            self.node._sessions.kept(),
             tuple(context.contents._held),
             tuple(context.contents.downloads._downloads),
             tuple(context.contents._waiting),

@@ -117,7 +117,14 @@ def test_an_operator_may_have_every_aggregate_recomputed() -> None:
     federation = away(15)
     late = federation.peers[LATE]
     federation.restart(LATE)
-    late.node = Node(federation.genesis, late.key, Checks(federation.genesis, SumRules()), late.store, replays=True)
+    late.node = Node(
+        federation.genesis,
+        late.key,
+        Checks(federation.genesis, SumRules()),
+        late.store,
+        session=bytes(16),
+        replays=True,
+    )
     for peer in federation.peers[:LATE]:
         federation.feed(late, PeerConnected(peer.key.public_key))
     federation.run(lambda: is_back(federation), 6 * SECONDS_MAX)
@@ -138,7 +145,14 @@ def test_older_blocks_follow_in_the_background_where_they_are_wanted() -> None:
     federation = away(40)
     late = federation.peers[LATE]
     federation.restart(LATE)
-    late.node = Node(federation.genesis, late.key, Checks(federation.genesis, SumRules()), late.store, backfills=True)
+    late.node = Node(
+        federation.genesis,
+        late.key,
+        Checks(federation.genesis, SumRules()),
+        late.store,
+        session=bytes(16),
+        backfills=True,
+    )
     for peer in federation.peers[:LATE]:
         federation.feed(late, PeerConnected(peer.key.public_key))
     federation.run(lambda: late.store.final(1) is not None, 6 * SECONDS_MAX)
@@ -163,7 +177,9 @@ def test_large_blocks_of_which_few_fit_an_answer_are_fetched_without_a_pause(
             monkeypatch.setattr(module, "finals_that_fit", lambda head: FINALS_MAX)
     federation.restart(LATE)
     checks = Checks(federation.genesis, SumRules())
-    late.node = Node(federation.genesis, late.key, checks, late.store, replays=replays, backfills=not replays)
+    late.node = Node(
+        federation.genesis, late.key, checks, late.store, session=bytes(16), replays=replays, backfills=not replays
+    )
     for peer in federation.peers[:LATE]:
         federation.feed(late, PeerConnected(peer.key.public_key))
     begun_ms = federation.now_ms

@@ -478,7 +478,9 @@ def _backfilling(height: int = FAR) -> tuple[Stage, list[Block]]:
     """A node that has joined, and wants what lies below."""
     stage = Stage(genesis(4))
     blocks, victim = _chain(stage, height), stage.victim
-    victim.node = Node(stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, backfills=True)
+    victim.node = Node(
+        stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, session=bytes(16), backfills=True
+    )
     for other in stage.others:
         stage.handle(PeerConnected(other))
     stage.hear()

@@ -14,6 +14,7 @@ from fedchain.network.messages import CandidateMessage, GetPosts, PostMessage
 from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Publish, WriteJournal
 from fedchain.node.core.events import Contributed, Mined, NotContributed
 from fedchain.node.core.notices import TrainingFailed
+from fedchain.node.core.twins import LISTENING_MS
 from tests.chain.builders import GLOBAL, UPDATE, SumRules, genesis, payload, post
 from tests.node.driver import check_promises
 from tests.node.stage import Stage, blamed, published, refused, sent
@@ -72,6 +73,7 @@ def test_only_the_first_result_counts() -> None:
     before = len(stage.victim.effects)
     stage.restart()
     _done(stage, 3)
+    stage.wait(LISTENING_MS / 1_000)
     (said_again,) = published(stage.victim.effects[before:], PostMessage)
     assert said_again.payload == payload(1)
     assert {item.payload_hash for item in stage.victim.posts()} == {sha256(payload(1))}

@@ -18,7 +18,7 @@ from fedchain.node.core.notices import Listening, SilenceOver, TwinHeard
 from fedchain.node.core.twins import HEIGHTS_AHEAD, LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
 from tests.chain.builders import UPDATE, genesis, keys, payload, post
 from tests.node.stage import PRECOMMIT, PREVOTE, Stage, published, refused, votes
-from tests.node.twin_scenarios import MEMORIES, doubled, federation, is_accused, restarted
+from tests.node.twin_scenarios import MEMORIES, copied, doubled, federation, is_accused, restarted, restored
 
 ELSEWHERE = sha256(b"a block that the other node likes better")
 
@@ -378,11 +378,34 @@ def test_a_node_that_lost_a_part_of_its_memory_is_never_accused(members: int, ki
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
-def test_of_two_nodes_with_one_key_the_second_falls_silent_and_stops(kind: str) -> None:
+def test_of_two_nodes_with_one_key_both_stop(kind: str) -> None:
     outcome = doubled(4, 2, kind)
     assert not outcome.accused
-    assert not outcome.stopped[0], "the first one was there before"
-    assert outcome.height >= 12
+    assert outcome.stopped == (True, True)
+    assert outcome.stopped_after <= 2
+    assert outcome.height >= 12, "the others go on"
+
+
+SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 6 else []) for seed in range(20)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("members", [4, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_machine_that_was_copied_while_its_node_was_stopped_convicts_nobody(members: int, seed: int) -> None:
+    """Both are started within seconds, each with all that the other one remembers; every second network loses much."""
+    outcome = copied(members, seed, loss=0.2 * (seed % 2))
+    assert not outcome.accused
+    assert outcome.stopped == (True, True)
+    assert outcome.stopped_after <= 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_machine_that_comes_back_alone_is_not_stopped_by_what_it_said_before(seed: int) -> None:
+    outcome = restored(4, seed)
+    assert not outcome.accused
+    assert outcome.stopped == (False,)
+    assert outcome.heard_after == -1
+    assert outcome.height >= 8
 
 
 def test_a_federation_whose_nodes_all_restart_goes_on() -> None:

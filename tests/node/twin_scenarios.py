@@ -2,14 +2,16 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import EvidenceMessage
 from fedchain.node.core.effects import Contribute, Publish
+from fedchain.node.core.events import MessageReceived
 from fedchain.node.core.journal import Journal
-from fedchain.node.core.notices import Convicted, TwinHeard
+from fedchain.node.core.notices import Convicted, SessionHeard, TwinHeard
 from tests.chain.builders import genesis, payload
 from tests.node.driver import Federation, Peer, check_agreement
 
@@ -31,7 +33,7 @@ class Outcome:
     heard_after: int
     """Heights between the second node's start and the first alarm; -1: there was none."""
     stopped_after: int
-    """Heights between the second node's start and the first end of a node; -1: there was none."""
+    """Heights between the second node's start and the end of the last of the nodes; -1: not all of them ended."""
     height: int
     """What the others reached."""
 
@@ -81,6 +83,42 @@ def doubled(members: int, seed: int, kind: str, heights: int = 12) -> Outcome:
     return _watch(running, [owner, twin], start, heights)
 
 
+def copied(members: int, seed: int, *, loss: float = 0.0, heights: int = 6) -> Outcome:
+    """The owner's machine is copied while its node is stopped, and both are started, at once or one after the other."""
+    draw, running = Random(seed), federation(members, seed)
+    owner, _ = _warm_up(running, draw)
+    running.crash(OWNER)
+    running.run_for(draw.randrange(4))
+    running.loss = loss
+    store, journal = deepcopy(owner.store), owner.journal
+    start = max(peer.node.head.height for peer in running.running)
+    running.restart(OWNER)
+    running.run_for(draw.choice((0, 0, 1, 3, 8)))
+    start = max(start, *(peer.node.head.height for peer in running.running))
+    twin = running.add_twin(OWNER, store, journal)
+    return _watch(running, [owner, twin], start, heights)
+
+
+def restored(members: int, seed: int, *, heights: int = 8) -> Outcome:
+    """The owner's machine comes back from a backup, alone, while a liar says again all that it has ever said."""
+    draw, running = Random(seed), federation(members, seed)
+    owner, _ = _warm_up(running, draw)
+    for _ in range(3):  # so many sessions of the key have been
+        running.crash(OWNER)
+        running.run_for(draw.randrange(1, 3))
+        running.restart(OWNER)
+        running.run_for(draw.randrange(5, 9))
+    running.crash(OWNER)
+    start = max(peer.node.head.height for peer in running.running)
+    running.restart(OWNER)
+    said = [message for sender, _, message in running.sent if sender == OWNER]
+    liar = running.peers[-1].key.public_key
+    for message in dict.fromkeys(said):
+        for peer in running.running:
+            running.later(draw.randrange(8_000), partial(running.feed, peer, MessageReceived(liar, message)))
+    return _watch(running, [owner], start, heights)
+
+
 def _warm_up(running: Federation, draw: Random) -> tuple[Peer, Journal]:
     """Some heights and a part of another one; the owner's peer, and what its journal was a while ago."""
     owner = running.peers[OWNER]
@@ -101,9 +139,10 @@ def _watch(running: Federation, nodes: list[Peer], start: int, heights: int) -> 
         if not running.step():
             break
         height = max(peer.node.head.height for peer in watched)
-        if heard_after < 0 and any(isinstance(item, TwinHeard) for node in nodes for item in node.notices):
+        notices = (notice for node in nodes for notice in node.notices)
+        if heard_after < 0 and any(isinstance(notice, TwinHeard | SessionHeard) for notice in notices):
             heard_after = height - start
-        if stopped_after < 0 and any(node.stopped for node in nodes):
+        if stopped_after < 0 and all(node.stopped for node in nodes):
             stopped_after = height - start
     check_agreement(running)
     key = nodes[0].key.public_key
