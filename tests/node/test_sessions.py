@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.vote import NIL
-from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import EvidenceMessage, SessionMessage, VoteMessage
 from fedchain.network.session import NOBODY, Session, sign_session
 from fedchain.node.core.effects import Effect, Refuse, Send, Stop
@@ -163,15 +163,19 @@ def test_a_process_that_says_who_it_is_hears_of_the_others_with_its_key() -> Non
 def test_a_peer_that_comes_back_hears_who_we_are() -> None:
     stage = Stage(genesis(20), contributes=False)
     peer = stage.others[-1]
-    assert peer not in [effect.peer for effect in stage.victim.effects if _names_us(stage, effect)], "enough were told"
+    assert peer not in _told(stage, stage.victim.effects), "enough others were"
     stage.handle(PeerDisconnected(peer))
-    assert [effect for effect in stage.handle(PeerConnected(peer)) if _names_us(stage, effect)]
+    assert _told(stage, stage.handle(PeerConnected(peer))) == [peer]
 
 
-def _names_us(stage: Stage, effect: Effect) -> bool:
-    if not isinstance(effect, Send) or not isinstance(effect.message, SessionMessage):
-        return False
-    return effect.message.session.number == _own(stage)
+def _told(stage: Stage, effects: list[Effect]) -> list[PublicKey]:
+    """Peers that were sent this process's number."""
+    sends = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, SessionMessage)]
+    return [
+        effect.peer
+        for effect in sends
+        if isinstance(effect.message, SessionMessage) and effect.message.session.number == _own(stage)
+    ]
 
 
 # --- bounds
