@@ -216,7 +216,7 @@ def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> F
                 "to sign again what was signed already convicts this member for ever",
             )
         return "this key has signed nothing here; if it ran on another machine, import its journal first"
-    with JournalFile.open(path, genesis.chain_id, key.public_key) as journal:
+    with JournalFile.open(path, genesis.chain_id, key.public_key, len(genesis.members)) as journal:
         return f"{path.name} was written {journal.sequence} times"
 
 

@@ -11,6 +11,8 @@ signed to be signed again. All space is taken when the file is made, and a write
     slot 0      2 × 1,052,672   sequence (8), size (4), SHA-256, content; twice
     slot 1      2 × 1,052,672
 
+Above 8,192 members the copies are larger: most of a journal are the prevotes of a quorum.
+
 It guards against a crash, a full disk and a damaged sector. It does not guard against an old copy of itself: a file
 that somebody has put back is indistinguishable from one that was never written to again.
 """
@@ -32,14 +34,19 @@ from fedchain.node.config import NodeConfigError
 
 MAGIC = b"fedchain signing journal 1\n"
 
-CONTENT_SIZE_MAX = 2**20
-"""Bytes of what a journal holds."""
+SECTOR_SIZE = 4_096
+"""Bytes; a multiple of any disk's sector, so that no two copies share one."""
 
-HEADER_SIZE = 4_096
-COPY_SIZE = CONTENT_SIZE_MAX + 4_096
-"""Bytes of a copy; a multiple of any sector, so that no two copies share one."""
+HEADER_SIZE = SECTOR_SIZE
 
-FILE_SIZE = HEADER_SIZE + 4 * COPY_SIZE
+CONTENT_SIZE_MIN = 2**20
+"""Bytes that any journal takes."""
+
+PROOF_SIZE = 112
+"""Bytes for each member's prevote in the proof of a lock; one takes up to 105."""
+
+OWN_SIZE = 2**17
+"""Bytes for all else: own votes of an attempt, own posts of two rounds."""
 
 _FRAME_SIZE = 8 + 4 + HASH_SIZE
 
@@ -48,6 +55,22 @@ REMEDY = "move it away and import an exported journal, or take a new key: signin
 
 class JournalError(NodeConfigError):
     """The signing journal cannot be used, so nothing may be signed; the message says what to do, in one line."""
+
+
+def content_size_max(members: int) -> int:
+    """Bytes of what the journal of a member of so many holds, at most."""
+    needed = OWN_SIZE + PROOF_SIZE * members
+    return max(CONTENT_SIZE_MIN, -(-needed // SECTOR_SIZE) * SECTOR_SIZE)
+
+
+def copy_size(members: int) -> int:
+    """Bytes of one of the four copies in the file: a content, and what frames it."""
+    return content_size_max(members) + SECTOR_SIZE
+
+
+def file_size(members: int) -> int:
+    """Bytes of the file."""
+    return HEADER_SIZE + 4 * copy_size(members)
 
 
 def journal_path(key_path: Path, chain_id: Hash) -> Path:
@@ -64,20 +87,22 @@ def importing_path(journal: Path) -> Path:
 class JournalFile:
     """An open journal. One process has it at a time, and one thread writes."""
 
-    def __init__(self, path: Path, descriptor: int, chain_id: Hash, public_key: PublicKey) -> None:
+    def __init__(self, path: Path, descriptor: int, chain_id: Hash, public_key: PublicKey, members: int) -> None:
         """Use :meth:`open`."""
         self.path, self.chain_id, self.public_key = path, chain_id, public_key
         self._descriptor, self._broken = descriptor, False
+        self._content_size_max, self._copy_size = content_size_max(members), copy_size(members)
         self._sequence, self._content = self._recover()
 
     @classmethod
-    def open(cls, path: Path, chain_id: Hash, public_key: PublicKey, *, is_import: bool = False) -> Self:
+    def open(cls, path: Path, chain_id: Hash, public_key: PublicKey, members: int, *, is_import: bool = False) -> Self:
         """Open the journal at ``path``, or begin it there.
 
         Args:
             path: see :func:`journal_path`.
             chain_id: 32 bytes; a journal is of one chain.
             public_key: 32 bytes; a journal is of one key.
+            members: how many the chain has; what a journal has room for follows from it.
             is_import: whether it is opened to be imported, which completes an import that was interrupted.
 
         Raises:
@@ -93,14 +118,14 @@ class JournalFile:
         header = MAGIC + chain_id + public_key
         try:
             if not path.exists():
-                _create(path, header + sha256(header))
+                _create(path, header + sha256(header), copy_size(members))
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             _refuse(path, error)
         try:
             _lock(descriptor, path)
-            _validate_header(descriptor, path, chain_id, public_key)
-            return cls(path, descriptor, chain_id, public_key)
+            _validate_header(descriptor, path, chain_id, public_key, file_size(members))
+            return cls(path, descriptor, chain_id, public_key, members)
         except OSError as error:
             os.close(descriptor)
             _refuse(path, error)
@@ -124,8 +149,8 @@ class JournalFile:
             JournalError: the disk refuses. What it holds now is unknown until the journal is opened again, so every
                 further write is refused too.
         """
-        if len(content) > CONTENT_SIZE_MAX:
-            raise JournalError(f"{self.path} takes {CONTENT_SIZE_MAX} bytes, not {len(content)}")
+        if len(content) > self._content_size_max:
+            raise JournalError(f"{self.path} takes {self._content_size_max} bytes, not {len(content)}")
         if self._broken:
             raise JournalError(f"{self.path} could not be written before; start the node again")
         if content == self.content():
@@ -154,7 +179,7 @@ class JournalFile:
     def _put(self, sequence: int, content: bytes, copies: Collection[int] = (0, 1)) -> None:
         record = _to_record(sequence, content)
         for copy in copies:
-            write_all(self._descriptor, record, _offset(sequence, copy))
+            write_all(self._descriptor, record, self._offset(sequence, copy))
         os.fdatasync(self._descriptor)
 
     def _recover(self) -> tuple[int, bytes]:
@@ -172,17 +197,20 @@ class JournalFile:
     def _read(self, slot: int, copy: int) -> tuple[int, bytes] | None:
         """Sequence and content of a copy; None if it is torn or damaged."""
         try:
-            data = os.pread(self._descriptor, COPY_SIZE, _offset(slot, copy))
+            data = os.pread(self._descriptor, self._copy_size, self._offset(slot, copy))
         except OSError:  # how a disk tells of a damaged sector
             return None
         sequence, size = int.from_bytes(data[:8], "big"), int.from_bytes(data[8:12], "big")
         content = data[_FRAME_SIZE : _FRAME_SIZE + size]
         is_whole = (
-            size <= CONTENT_SIZE_MAX
+            size <= self._content_size_max
             and sequence % 2 == slot
             and _to_record(sequence, content) == data[: _FRAME_SIZE + size]
         )
         return (sequence, content) if is_whole else None
+
+    def _offset(self, sequence: int, copy: int) -> int:
+        return HEADER_SIZE + (2 * (sequence % 2) + copy) * self._copy_size
 
 
 def read_identity(path: Path) -> tuple[Hash, PublicKey]:
@@ -194,14 +222,14 @@ def read_identity(path: Path) -> tuple[Hash, PublicKey]:
         raise JournalError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _create(path: Path, header: bytes) -> None:
+def _create(path: Path, header: bytes, copy_size: int) -> None:
     """Let an empty journal appear whole: a file that is too short is always a damaged one. Raises OSError."""
     descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(header.ljust(HEADER_SIZE, b"\0"))
             for copy in (_to_record(0, b""), _to_record(0, b""), b"", b""):
-                file.write(copy.ljust(COPY_SIZE, b"\0"))
+                file.write(copy.ljust(copy_size, b"\0"))
             file.flush()
             os.fsync(file.fileno())
         try:
@@ -222,10 +250,10 @@ def _lock(descriptor: int, path: Path) -> None:
     os.fchmod(descriptor, 0o600)
 
 
-def _validate_header(descriptor: int, path: Path, chain_id: Hash, public_key: PublicKey) -> None:
+def _validate_header(descriptor: int, path: Path, chain_id: Hash, public_key: PublicKey, expected: int) -> None:
     size = os.fstat(descriptor).st_size
-    if size != FILE_SIZE:
-        raise JournalError(f"{path} is damaged: it has {size} bytes, not {FILE_SIZE}; {REMEDY}")
+    if size != expected:
+        raise JournalError(f"{path} is damaged: it has {size} bytes, not {expected}; {REMEDY}")
     found_chain_id, found_key = _parse_header(os.pread(descriptor, HEADER_SIZE, 0), path)
     if found_chain_id != chain_id:
         raise JournalError(f"{path} is of chain {found_chain_id.hex()}, not of {chain_id.hex()}")
@@ -243,10 +271,6 @@ def _parse_header(header: bytes, path: Path) -> tuple[Hash, PublicKey]:
 def _to_record(sequence: int, content: bytes) -> bytes:
     head = sequence.to_bytes(8, "big") + len(content).to_bytes(4, "big")
     return head + sha256(MAGIC + head + content) + content
-
-
-def _offset(sequence: int, copy: int) -> int:
-    return HEADER_SIZE + (2 * (sequence % 2) + copy) * COPY_SIZE
 
 
 def write_all(descriptor: int, data: bytes, offset: int) -> None:

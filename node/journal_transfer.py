@@ -19,9 +19,9 @@ from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.journal_file import (
-    CONTENT_SIZE_MAX,
     JournalError,
     JournalFile,
+    content_size_max,
     importing_path,
     read_identity,
 )
@@ -75,7 +75,7 @@ def export_journal(path: Path, owner: Owner) -> str:
         SecretMissing, LedgerDamaged: what lies beside it cannot be read.
     """
     chain_id, public_key = read_identity(path)
-    with JournalFile.open(path, chain_id, public_key) as journal:
+    with JournalFile.open(path, chain_id, public_key, len(owner.members)) as journal:
         content = journal.content()
         private = read_private(_secrets(path), owner.place(public_key))
         document = {
@@ -109,7 +109,7 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
         JournalError: not an exported journal, another chain's or key's, behind what is there, or the disk refuses.
         SecretMissing, LedgerDamaged: other private randomness is there, or more that was let out; or the disk refuses.
     """
-    exported = _parse_export(text)
+    exported = _parse_export(text, content_size_max(len(owner.members)))
     chain_id, public_key, content = exported.chain_id, exported.public_key, exported.content
     suffix = f".{chain_id.hex()[:8]}.journal"
     if not path.name.endswith(suffix):
@@ -118,7 +118,7 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
     if exported.private is not None:
         private = unseal_private(exported.private, owner.key(public_key), chain_id)
     secrets, place = _secrets(path), owner.place(public_key)
-    with JournalFile.open(path, chain_id, public_key, is_import=True) as journal:
+    with JournalFile.open(path, chain_id, public_key, len(owner.members), is_import=True) as journal:
         old = journal.content()
         if old is not None and (content is None or is_behind(old, content)):
             raise JournalError(f"{path} knows of more that was signed than what is to be imported; it stays as it is")
@@ -194,7 +194,7 @@ def _secrets(journal: Path) -> Path:
     return journal.with_suffix(".secrets")
 
 
-def _parse_export(text: str) -> _Export:
+def _parse_export(text: str, size_max: int) -> _Export:
     if len(text) > EXPORT_SIZE_MAX:
         raise JournalError(f"an exported journal has at most {EXPORT_SIZE_MAX} characters, not {len(text)}")
     try:
@@ -214,6 +214,6 @@ def _parse_export(text: str) -> _Export:
         raise JournalError(f"this is no exported journal: {type(error).__name__}: {error}") from None
     if len(found.chain_id) != HASH_SIZE:
         raise JournalError(f"this is no exported journal: a chain id has {HASH_SIZE} bytes, not {len(found.chain_id)}")
-    if content is not None and len(content) > CONTENT_SIZE_MAX:
-        raise JournalError(f"a journal takes {CONTENT_SIZE_MAX} bytes, the exported one has {len(content)}")
+    if content is not None and len(content) > size_max:
+        raise JournalError(f"a journal takes {size_max} bytes, the exported one has {len(content)}")
     return found

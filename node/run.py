@@ -93,7 +93,7 @@ def run_node(config: NodeConfig, key: PrivateKey, watch: Watch | None = None, *,
     secure_folder(folder)
     path = journal_path(Path(config.key), genesis.chain_id)
     with (
-        JournalFile.open(path, genesis.chain_id, key.public_key) as journal,
+        JournalFile.open(path, genesis.chain_id, key.public_key, len(genesis.members)) as journal,
         open_store(folder / CHAIN_FOLDER, genesis) as store,
     ):
         kept = Kept(checks, store, journal, folder)

@@ -114,9 +114,14 @@ class Ballots:
         return None if first is None else evidence_of(first, vote)
 
     def add_certificate(self, certificate: Certificate) -> None:
-        """Take a valid certificate whole: a traitor's two other votes cannot hide it."""
+        """Take a valid certificate whole: a traitor's two other votes cannot hide it.
+
+        Of a polka the votes of a quorum are kept: they prove as much, and a journal has room for no more.
+        """
         if certificate.kind is VoteKind.PREVOTE:
-            self._polkas.setdefault(certificate.attempt, certificate)
+            is_longer = len(certificate.votes) > self._quorum
+            kept = certify(certificate.votes[: self._quorum]) if is_longer else certificate
+            self._polkas.setdefault(certificate.attempt, kept)
         elif self._decision is None:
             self._decision = certificate
 

@@ -16,8 +16,8 @@ from fedchain.chain.vote import NIL, Slot, Vote, VoteKind
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.node.core.agreement import Lock
 
-JOURNAL_SIZE_MAX = 2**20
-"""Bytes of an encoded journal; most of it are the votes on which a lock rests."""
+JOURNAL_SIZE_MAX = 2**23
+"""Bytes of an encoded journal: room for the prevotes of a quorum of the 65,536 members that there may be, at most."""
 
 JOURNAL_VERSION = 1
 

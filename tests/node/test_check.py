@@ -29,6 +29,7 @@ from tests.chain.test_explorer import write as write_chain
 from tests.node.shell import DIGITS, write_genesis
 
 ME, OTHER = keys(2)
+MEMBERS = 2
 
 TASK = """
 import numpy as np
@@ -159,7 +160,7 @@ def test_a_key_that_is_a_stranger_s_or_does_not_open(config: NodeConfig) -> None
 @pytest.mark.usefixtures("no_data")
 def test_a_journal_that_is_there_or_in_use(config: NodeConfig) -> None:
     chain_id = Genesis.decode(Path(config.genesis).read_bytes()).chain_id
-    with JournalFile.open(journal_path(Path(config.key), chain_id), chain_id, ME.public_key) as journal:
+    with JournalFile.open(journal_path(Path(config.key), chain_id), chain_id, ME.public_key, MEMBERS) as journal:
         journal.write(b"said")
         outcome, text = found(config, "journal")
         assert (outcome, "another process" in text) == ("fail", True)
@@ -204,7 +205,9 @@ def test_beside_a_running_node_all_is_tried_but_what_that_node_holds(
 ) -> None:
     document = Genesis.decode(Path(config.genesis).read_bytes())
     monkeypatch.setattr(check_module, "ask_status", lambda folder: {"height": 43})
-    journal = JournalFile.open(journal_path(Path(config.key), document.chain_id), document.chain_id, ME.public_key)
+    journal = JournalFile.open(
+        journal_path(Path(config.key), document.chain_id), document.chain_id, ME.public_key, MEMBERS
+    )
     with Store.create(Path(config.data) / CHAIN_FOLDER, document), journal, socket.socket() as port:
         port.bind(("127.0.0.1", 0))
         port.listen()

@@ -14,7 +14,9 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
+from fedchain.node.core.ballot import Ballots
 from fedchain.node.core.journal import JOURNAL_SIZE_MAX, Journal, is_behind
+from fedchain.node.journal_file import content_size_max
 from tests.chain.builders import genesis, keys, payload, post
 
 FOUNDING = genesis(4)
@@ -120,10 +122,24 @@ def test_damaged_journals_are_refused() -> None:
             Journal.decode(bad)
 
 
-def test_one_with_the_votes_of_a_thousand_members_fits() -> None:
-    votes = [Vote(PREVOTE, 5, 1, A, 0, 0, number.to_bytes(32, "big"), bytes(64)) for number in range(6_667)]
-    journal = Journal().with_vote(_vote(5, 1, PRECOMMIT), certify(votes))
-    assert len(journal.encode()) < JOURNAL_SIZE_MAX
+@pytest.mark.parametrize("members", [10_000, 15_300, 65_536])
+def test_a_lock_of_the_largest_federations_is_read_and_written(members: int) -> None:
+    """Were its votes those of all members, and not only of a quorum, one of 10,200 would not have been read again."""
+    quorum = FOUNDING.fault_model.quorum(members)
+    far = 2**62, 2**62
+    votes = [Vote(PREVOTE, *far, A, 0, 0, number.to_bytes(32, "big"), bytes(64)) for number in range(members)]
+    ballots = Ballots(quorum)
+    ballots.add_certificate(certify(votes))
+    proof = ballots.polka(far[1])
+    assert proof is not None
+    assert len(proof.votes) == quorum
+    journal = Journal().with_vote(_vote(*far, PREVOTE)).with_vote(_vote(*far, PRECOMMIT), proof)
+    for round_number in (2**40, 2**40 + 1):
+        for phase in range(64):
+            journal = journal.with_post(_post(round_number, phase))
+    data = journal.encode()
+    assert len(data) <= content_size_max(members)
+    assert Journal.decode(data) == journal
 
 
 # --- never back

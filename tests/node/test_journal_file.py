@@ -12,15 +12,19 @@ from hypothesis import strategies as st
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfigError
 from fedchain.node.journal_file import (
-    CONTENT_SIZE_MAX,
-    COPY_SIZE,
-    FILE_SIZE,
+    CONTENT_SIZE_MIN,
     HEADER_SIZE,
     MAGIC,
     JournalError,
     JournalFile,
+    content_size_max,
+    copy_size,
+    file_size,
     journal_path,
 )
+
+MEMBERS = 4
+CONTENT_SIZE_MAX, COPY_SIZE, FILE_SIZE = content_size_max(MEMBERS), copy_size(MEMBERS), file_size(MEMBERS)
 
 CHAIN, OTHER_CHAIN = bytes(range(32)), bytes(32)
 KEY, OTHER_KEY = (PrivateKey(bytes([number]) * 32).public_key for number in (1, 2))
@@ -53,7 +57,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> list[list[Piece]]:
 
 
 def opened(path: Path) -> JournalFile:
-    return JournalFile.open(path, CHAIN, KEY)
+    return JournalFile.open(path, CHAIN, KEY, MEMBERS)
 
 
 def read(path: Path) -> bytes | None:
@@ -65,7 +69,7 @@ def read(path: Path) -> bytes | None:
 def said(path: Path, chain_id: bytes = CHAIN, public_key: bytes = KEY) -> str:
     """Why the journal cannot be opened."""
     with pytest.raises(JournalError) as caught:
-        JournalFile.open(path, chain_id, public_key)
+        JournalFile.open(path, chain_id, public_key, MEMBERS)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -80,6 +84,20 @@ def filled(path: Path, *contents: bytes) -> bytes:
 
 
 # what it is for
+
+
+@pytest.mark.parametrize("members", [1, 8_192, 15_300, 65_536])
+def test_it_has_room_for_the_proof_of_a_lock_however_many_vote(
+    path: Path, disk: list[list[Piece]], members: int
+) -> None:
+    """Whoever could not write it down would end at the height where it locks."""
+    with JournalFile.open(path, CHAIN, KEY, members) as journal:
+        assert path.stat().st_size == file_size(members)
+        journal.write(bytes(content_size_max(members)))
+    with JournalFile.open(path, CHAIN, KEY, members) as journal:
+        assert journal.content() == bytes(content_size_max(members))
+    assert file_size(8_192) == FILE_SIZE, "files of all but the largest federations stay as they are"
+    assert content_size_max(8_193) > CONTENT_SIZE_MIN
 
 
 def test_what_was_written_last_is_read(path: Path) -> None:

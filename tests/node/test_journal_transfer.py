@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import LedgerDamaged, SecretMissing
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.releases import Release
-from fedchain.node.journal_file import CONTENT_SIZE_MAX, JournalError, JournalFile, importing_path, journal_path
+from fedchain.node.journal_file import JournalError, JournalFile, content_size_max, importing_path, journal_path
 from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, Owner, export_journal, import_journal
 from fedchain.node.ledger_file import ledger_path, open_ledger
 from fedchain.node.private_transfer import PrivatePart
@@ -23,6 +23,8 @@ from fedchain.node.secrets_file import open_secrets
 
 CHAIN = bytes(range(32))
 PRIVATE, OTHER_PRIVATE = (PrivateKey(bytes([number]) * 32) for number in (1, 2))
+MEMBERS = 1
+CONTENT_SIZE_MAX = content_size_max(MEMBERS)
 KEY, OTHER_KEY = PRIVATE.public_key, OTHER_PRIVATE.public_key
 OWNER = Owner(lambda: PRIVATE, {KEY: 3})
 
@@ -44,13 +46,13 @@ def there(tmp_path: Path) -> Path:
 
 
 def put(path: Path, *contents: bytes, public_key: bytes = KEY) -> None:
-    with JournalFile.open(path, CHAIN, public_key) as journal:
+    with JournalFile.open(path, CHAIN, public_key, MEMBERS) as journal:
         for content in contents:
             journal.write(content)
 
 
 def read(path: Path) -> bytes | None:
-    with JournalFile.open(path, CHAIN, KEY) as journal:
+    with JournalFile.open(path, CHAIN, KEY, MEMBERS) as journal:
         return journal.content()
 
 
@@ -127,7 +129,7 @@ def test_an_empty_journal_does_not_replace_one_that_is_not(here: Path, there: Pa
 def test_a_journal_in_use_is_neither_exported_nor_imported_into(here: Path) -> None:
     put(here, b"\x01")
     text = export_journal(here, OWNER)
-    with JournalFile.open(here, CHAIN, KEY):
+    with JournalFile.open(here, CHAIN, KEY, MEMBERS):
         with pytest.raises(JournalError, match="is in use"):
             export_journal(here, OWNER)
         with pytest.raises(JournalError, match="is in use"):

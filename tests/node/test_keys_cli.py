@@ -26,7 +26,8 @@ from fedchain.node.secrets_file import open_secrets, secrets_path
 from tests.chain.builders import genesis
 
 KEY = PrivateKey(bytes(range(32)))
-GENESIS = genesis(2)
+MEMBERS = 2
+GENESIS = genesis(MEMBERS)
 SAID, SAID_LATER = (
     Journal().with_vote(sign_vote(KEY, GENESIS.chain_id, VoteKind.PREVOTE, height, 0, NIL)) for height in (3, 7)
 )
@@ -114,11 +115,11 @@ def test_a_journal_goes_with_its_key(tmp_path: Path) -> None:
     document.write_bytes(GENESIS.encode())
     (tmp_path / "there").mkdir()
     here, there = tmp_path / "key.pem", tmp_path / "there" / "key.pem"
-    with JournalFile.open(journal_path(here, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key) as journal:
+    with JournalFile.open(journal_path(here, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key, MEMBERS) as journal:
         journal.write(SAID.encode())
     exported.write_text(done("export-journal", here, "--genesis", document), encoding="utf-8")
     done("import-journal", there, exported, "--genesis", document)
-    with JournalFile.open(journal_path(there, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key) as journal:
+    with JournalFile.open(journal_path(there, GENESIS.chain_id), GENESIS.chain_id, KEY.public_key, MEMBERS) as journal:
         assert journal.content() == SAID.encode()
         assert "is in use" in refused("import-journal", there, exported, "--genesis", document)
         journal.write(SAID_LATER.encode())
@@ -133,7 +134,7 @@ def test_private_randomness_goes_with_the_journal_and_needs_the_key(tmp_path: Pa
     (tmp_path / "there").mkdir()
     here, there = tmp_path / "key.pem", tmp_path / "there" / "key.pem"
     member.save(here, "old")
-    with JournalFile.open(journal_path(here, federation.chain_id), federation.chain_id, member.public_key):
+    with JournalFile.open(journal_path(here, federation.chain_id), federation.chain_id, member.public_key, MEMBERS):
         drawn = open_secrets(secrets_path(here, federation.chain_id), 1)
     assert "needs a passphrase" in refused("export-journal", here, "--genesis", document)
     exported.write_text(done("export-journal", here, "--genesis", document, env={OLD: "old"}), encoding="utf-8")

@@ -136,7 +136,7 @@ def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
         True,
     )
     key.unlink()
-    JournalFile.open(journal_path(key, chain_id), chain_id, keys(2)[0].public_key).close()
+    JournalFile.open(journal_path(key, chain_id), chain_id, keys(2)[0].public_key, 2).close()
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
     assert "ledger of member 0 is damaged" in run.stderr, "the journal says whose it is"
     plain = write_genesis(tmp_path / "plain")

@@ -97,7 +97,7 @@ def copy_machine(figures: Figures, folder: Path, draw: Random) -> None:
 
 
 def _wait_for_ends(pair: Sequence[LocalNode], others: Sequence[LocalNode]) -> tuple[int, float]:
-    """How many heights the others closed from when both were connected until both had ended, and in how many seconds."""
+    """How many heights the others closed after both were connected until both had ended, and in how many seconds."""
     begun_s, at_start = time.monotonic(), -1
     while any(node.process is not None and node.process.poll() is None for node in pair):
         now = [ask_status(node.folder) or {} for node in pair]
