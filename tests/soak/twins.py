@@ -25,6 +25,9 @@ from tests.soak._processes import wait_until
 HEIGHTS_MAX = 2
 """Heights within which both nodes with one key end."""
 
+WORDS = "in use elsewhere"
+"""What a node says that stops because another process has its key."""
+
 NODES = 4
 MINING_S = 4.0
 """Seconds that a height takes, about: to end takes a process two, and to be heard by it takes some more."""
@@ -79,13 +82,15 @@ def copy_machine(figures: Figures, folder: Path, draw: Random) -> None:
         owner.start()
         time.sleep(pause_s)
         twin.start()
-        heights, took_s = _wait_for_ends((owner, twin), others)
-        last_words = [log_of(node).splitlines()[-1] for node in (owner, twin)]
+        heights, took_s = _wait_for_silence((owner, twin), others)
         figures.require(
-            all("in use elsewhere" in words for words in last_words),
-            f"started {pause_s:.0f} s one after the other, both have ended {took_s:.0f} s after the second",
+            0 <= heights <= HEIGHTS_MAX,
+            f"started {pause_s:.0f} s one after the other, both say nothing more {took_s:.1f} s after the second was "
+            f"connected, {heights} heights later",
         )
-        figures.require(heights <= HEIGHTS_MAX, f"{heights} heights after both were connected, {HEIGHTS_MAX} allowed")
+        wait_until(lambda: all(map(_has_ended, (owner, twin))), "both have ended", WAIT_S)
+        last_words = [log_of(node).splitlines()[-1] for node in (owner, twin)]
+        figures.require(all(WORDS in words for words in last_words), "their last words name the other process")
         owner.start()
         wait_until(lambda: look(owner).get("silent") is False, "the owner's node speaks again", WAIT_S)
         begun = max(map(height, others))
@@ -96,18 +101,29 @@ def copy_machine(figures: Figures, folder: Path, draw: Random) -> None:
         stop_all([*nodes, twin])
 
 
-def _wait_for_ends(pair: Sequence[LocalNode], others: Sequence[LocalNode]) -> tuple[int, float]:
-    """How many heights the others closed after both were connected until both had ended, and in how many seconds."""
-    begun_s, at_start = time.monotonic(), -1
-    while any(node.process is not None and node.process.poll() is None for node in pair):
-        now = [ask_status(node.folder) or {} for node in pair]
-        if at_start < 0 and all(status.get("peers") for status in now):
-            at_start = max(map(height, others))
-        if time.monotonic() - begun_s > WAIT_S:
-            break
-        time.sleep(0.1)
-    at_end = max(map(height, others))
-    return at_end - (at_end if at_start < 0 else at_start), time.monotonic() - begun_s
+def _wait_for_silence(pair: Sequence[LocalNode], others: Sequence[LocalNode]) -> tuple[int, float]:
+    """Heights that the others closed after both were connected until both fell silent, and seconds; -1: they did not.
+
+    To end takes a process a few seconds more.
+    """
+    begun_s, connected_s, at_start = time.monotonic(), 0.0, -1
+    while time.monotonic() - begun_s < WAIT_S:
+        at_end = max(map(height, others))
+        if at_start < 0 and all(_is_connected(node) for node in pair):
+            at_start, connected_s = at_end, time.monotonic()
+        if all(WORDS in log_of(node) for node in pair):
+            return (at_end - at_start, time.monotonic() - connected_s) if at_start >= 0 else (0, 0.0)
+        time.sleep(0.05)
+    return -1, WAIT_S
+
+
+def _is_connected(node: LocalNode) -> bool:
+    status = ask_status(node.folder) or {}
+    return bool(status.get("peers")) or WORDS in log_of(node)
+
+
+def _has_ended(node: LocalNode) -> bool:
+    return node.process is not None and node.process.poll() is not None
 
 
 def _twin_of(owner: LocalNode) -> LocalNode:
