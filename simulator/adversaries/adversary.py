@@ -190,7 +190,7 @@ class Adversary:
 class _NoTwins:
     """Stands in for the guard of a node's own key: an adversary signs with it elsewhere, too."""
 
-    is_alarmed = False
+    is_listening = False
 
     def is_silent(self) -> bool:
         return False
