@@ -23,7 +23,7 @@ already. One that has spoken for less than that waits twice as long."""
 LISTENING_MS = 5_000
 """How long a node listens for its own key, once it is where the others are."""
 
-LISTENING_NOTICE_MS = 60_000
+LISTENING_NOTICE_MS = 600_000
 """How often the operator hears whom a node waits for, before it speaks."""
 
 SILENT_TIMEOUTS = 4
