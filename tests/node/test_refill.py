@@ -27,7 +27,15 @@ def refilling(peer: Peer, *, backfills: bool = False) -> Node:
     """A node that looks for what is missing, as one on a real network does."""
     checks = Checks(peer.genesis, peer.rules)
     return Node(
-        peer.genesis, peer.key, checks, peer.store, peer.journal, parts=peer.parts, backfills=backfills, refills=True
+        peer.genesis,
+        peer.key,
+        checks,
+        peer.store,
+        peer.journal,
+        parts=peer.parts,
+        session=bytes(16),
+        backfills=backfills,
+        refills=True,
     )
 
 
