@@ -169,6 +169,13 @@ class Method(ABC):
         """Say if a privacy budget ends before so many rounds (0: without end), in each of which all post; '' if not."""
         return ""
 
+    def derived(self, members: int) -> Mapping[str, int | float | str | bool]:
+        """Return the hyper-parameters that follow from the number of members where nobody states them.
+
+        Who founds a federation writes them into its document, so that nobody else derives anything.
+        """
+        return {}
+
     def deal(self, members: Sequence[PublicKey], random_bytes: RandomBytes) -> Dealing | None:
         """Make the keys of a federation that encrypts, sealed to its members; None if it does not.
 

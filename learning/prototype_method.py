@@ -19,7 +19,7 @@ from fedchain.crypto.signatures import PublicKey
 from fedchain.crypto.threshold import KEY_BITS, Dealing, deal_sealed
 from fedchain.crypto.threshold.public_key import MEMBERS_MAX
 from fedchain.learning.aggregation.mean import WEIGHT_MAX, weighted_mean
-from fedchain.learning.aggregation.threshold import UPDATE, Encryption
+from fedchain.learning.aggregation.threshold import UPDATE, Encryption, usual_threshold
 from fedchain.learning.exceptions import ConfigurationError, DecryptionRefused, InvalidPayload
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.models.model_info import ModelInfo
@@ -71,11 +71,13 @@ class PrototypeMethod(RobustMethod):
     encryption: Literal["none", "threshold"] = "none"
     """Whether prototypes are posted in clear (none), or encrypted so that nobody sees but their sums (threshold)."""
 
-    decryption_threshold: int = 3
-    """threshold: how many members open sums together; one fewer learn nothing."""
+    decryption_threshold: int = 0
+    """threshold: how many members open sums together; one fewer open nothing. More than a third of the members, so that
+    the liars that a federation bears are too few; 0: as the number of members has it, 3 or the least allowed."""
 
-    contributors_min: int = 3
-    """threshold: fewest holders of a class whose sum is opened; classes with fewer have no prototype."""
+    contributors_min: int = 0
+    """threshold: fewest holders of a class whose sum is opened; classes with fewer have no prototype. Above
+    decryption_threshold, so that two holders at least conspire with nobody; 0: one above it."""
 
     key_bits: int = KEY_BITS[0]
     """threshold: bits of the key, 2048 or 3072."""
@@ -90,8 +92,8 @@ class PrototypeMethod(RobustMethod):
         super().validate()
         if self.robust_rule is not None and self.aggregation != "holders":
             raise ConfigurationError(f"aggregation {self.aggregation} is of the plain mean; robust rules take holders")
-        validate_range("decryption_threshold", self.decryption_threshold, 1, MEMBERS_MAX)
-        validate_range("contributors_min", self.contributors_min, 1, MEMBERS_MAX)
+        validate_range("decryption_threshold", self.decryption_threshold, 0, MEMBERS_MAX)
+        validate_range("contributors_min", self.contributors_min, 0, MEMBERS_MAX)
         validate_range("magnitude_max", self.magnitude_max, 2.0**-10, 2.0**16)
         if self.key_bits not in self.key_bits_allowed:
             allowed = " or ".join(map(str, self.key_bits_allowed))
@@ -139,13 +141,18 @@ class PrototypeMethod(RobustMethod):
         opened.round, opened.sums = round.number, fingerprint
         return sums.share(client.secrets)
 
+    def derived(self, members: int) -> Mapping[str, int]:
+        """With encryption, the thresholds that are not stated."""
+        if self._encryption is None:
+            return {}
+        threshold = self.decryption_threshold or usual_threshold(members)
+        return {"decryption_threshold": threshold, "contributors_min": self.contributors_min or threshold + 1}
+
     def deal(self, members: Sequence[PublicKey], random_bytes: RandomBytes) -> Dealing | None:
-        """With encryption, a key of `key_bits`. Raises `ConfigurationError` for a threshold beyond the members."""
+        """With encryption, a key of `key_bits`. Raises `ConfigurationError` for thresholds that do not protect."""
         if self._encryption is None:
             return None
-        if not self.decryption_threshold <= len(members) <= MEMBERS_MAX:
-            found = f"{self.decryption_threshold} of {len(members)} members"
-            raise ConfigurationError(f"decryption_threshold is {found}, of at most {MEMBERS_MAX}")
+        self._encryption.validate_members(len(members))
         return self._deal(members, random_bytes)
 
     def validate_material(self, round: Round) -> None:
@@ -155,8 +162,9 @@ class PrototypeMethod(RobustMethod):
 
     @property
     def honest_min(self) -> int:
-        """Fewest honest holders of a class that is opened, if too few to open anything conspire (FedPH: t)."""
-        return self.contributors_min - self.decryption_threshold + 1
+        """Fewest holders of an opened class that conspire with nobody, if too few to open anything do (FedPH: t)."""
+        stated = self.decryption_threshold and self.contributors_min
+        return self.contributors_min - self.decryption_threshold + 1 if stated else 2
 
     def _deal(self, members: Sequence[PublicKey], random_bytes: RandomBytes) -> Dealing:
         return deal_sealed(members, self.decryption_threshold, random_bytes, key_bits=self.key_bits)

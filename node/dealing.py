@@ -40,7 +40,7 @@ class ShareMissing(NodeConfigError):
 def deal_keys(
     config: LearningConfig, members: Sequence[PublicKey], random_bytes: RandomBytes
 ) -> tuple[LearningConfig, Dealing | None]:
-    """Make the keys that a task needs, if it needs any; some seconds.
+    """Settle what follows from who the members are, and make the keys that a task needs, if any; some seconds.
 
     Args:
         config: the task.
@@ -48,11 +48,16 @@ def deal_keys(
         random_bytes: the operating system's.
 
     Returns:
-        The task with the public key in its material, and the sealed shares; the same task and None if it needs none.
+        The task, with what its method derives written out and the public key in its material, and the sealed shares;
+        None for those if it needs none.
 
     Raises:
-        ConfigurationError: the task asks for a threshold beyond the members.
+        ConfigurationError: the task's thresholds do not protect so many members.
     """
+    stated = dict(config.hyperparameters)
+    derived = build_method(config.method, stated).derived(len(members))
+    if derived:
+        config = replace(config, hyperparameters=stated | dict(derived))
     dealing = build_method(config.method, dict(config.hyperparameters)).deal(members, random_bytes)
     if dealing is None:
         return config, None

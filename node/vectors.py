@@ -67,11 +67,11 @@ def vectors() -> dict[str, Any]:
 def _encrypted_round() -> dict[str, Any]:
     """Encrypted prototypes of three members under a key of 320 bits, of whom two open the sums of two classes.
 
-    The third class has one holder, fewer than `contributors_min`, and stays closed.
+    The third class has two holders, fewer than `contributors_min`, and stays closed.
     """
     info = ModelInfo((), embedding_size=9, classes=4, trainable=frozenset(), normalization=frozenset())
     encryption = Encryption(
-        threshold=2, contributors_min=2, key_bits=320, magnitude_max=16.0, key_bits_allowed=(KEY_BITS_MIN_TESTING,)
+        threshold=2, contributors_min=3, key_bits=320, magnitude_max=16.0, key_bits_allowed=(KEY_BITS_MIN_TESTING,)
     )
     drawn = [Secrets(member, bytes([member]) * 32) for member in range(4)]
     key, shares = deal_for_testing(3, 2, drawn[3].stream("vectors"))
@@ -79,7 +79,7 @@ def _encrypted_round() -> dict[str, Any]:
     begun = Round(
         7, None, clients=3, members=members, material={PUBLIC_KEY: key.encode()}, chain_id=bytes(range(32)), info=info
     )
-    holds = (([0, 1, 3], 0.25), ([0, 1], -0.5), ([0], 1 / 3))
+    holds = (([0, 1, 3], 0.25), ([0, 1], -0.5), ([0, 1, 3], 1 / 3))
     updates = [
         encryption.of(replace(begun, me=members[member])).encrypt(
             np.array(labels), np.outer(np.array(labels) - 1.5, first * np.arange(9)).astype(np.float32), drawn[member]

@@ -1,8 +1,10 @@
 """Sums of class vectors that nobody can read before t members open them, and then only sums of k_min and more.
 
 Each class is encrypted by itself, so that a class can be left closed. What everybody sees is who holds which class, and
-the mean over the holders of each class that is opened. What nobody sees, unless t members conspire, all other holders
-do, or the dealer kept the keys, is a single member's vector.
+the mean over the holders of each class that is opened. What nobody sees, unless t members conspire or the dealer kept
+the keys, is a single member's vector: t - 1 who conspire hold all but two of the vectors in an opened sum at most, so
+they see the sum of two that are not theirs. What sums of several rounds show together is another matter
+(docs/privacy.md).
 
 In the phase `update` members post ciphertexts, and prove that they know what is in them, so that nobody's post is made
 of others'. Everybody multiplies those of each class, and the products stand beside the knowledge. In the phase
@@ -80,10 +82,10 @@ class Encryption:
     """How a federation encrypts, as its genesis document says."""
 
     threshold: int
-    """t, how many members open a sum together."""
+    """t, how many members open a sum together; more than the liars f that K members bear."""
 
     contributors_min: int
-    """k_min, the fewest holders of a class whose sum is opened."""
+    """k_min, the fewest holders of a class whose sum is opened; above t, so that two of them conspire with nobody."""
 
     key_bits: int
     """Bits of n."""
@@ -135,8 +137,27 @@ class Encryption:
         for name, value in expected.items():
             if found[name] != value:
                 raise ConfigurationError(f"material '{PUBLIC_KEY}' has {name} {found[name]}, {value} expected")
-        if self.contributors_min > key.members:
-            raise ConfigurationError(f"contributors_min is {self.contributors_min}, of {key.members} members")
+        self.validate_members(key.members)
+
+    def validate_members(self, members: int) -> None:
+        """Raise `ConfigurationError` unless the settings protect so many members, K.
+
+        The f liars that agreement bears must not open a post (t > f), nor may anybody by itself (t >= 2). And t - 1 who
+        conspire claim whatever classes they like and know their own vectors: only of t + 1 holders or more are two
+        always others.
+        """
+        least, most = smallest_threshold(members), min(members, MEMBERS_MAX)
+        if not least <= self.threshold <= most:
+            raise ConfigurationError(
+                f"decryption_threshold is {self.threshold} of {members} members, it must be from {least} to {most}: "
+                "fewer could be the liars that the federation bears"
+            )
+        if not self.threshold < self.contributors_min <= members:
+            raise ConfigurationError(
+                f"contributors_min is {self.contributors_min} of {members} members, it must be from "
+                f"{self.threshold + 1}, one above decryption_threshold, to {members}: of fewer holders, "
+                f"{self.threshold - 1} who conspire could know all but one"
+            )
 
     def of(self, round: Round) -> "RoundSums":
         """Return what reads and writes the posts of a round whose material was validated."""
@@ -159,6 +180,17 @@ class Encryption:
         """C m, were the members as many as there can be."""
         packing = Packing(self.key_bits, self._point.integer_max, MEMBERS_MAX)
         return info.classes * packing.plaintexts_of(info.embedding_size)
+
+
+def smallest_threshold(members: int) -> int:
+    """Return the least t that K members may have: one more than the liars that Byzantine agreement bears, and 2."""
+    return max(2, (members - 1) // 3 + 1)
+
+
+def usual_threshold(members: int) -> int:
+    """Return the t of a federation that states none: three where f silent members leave a sum of t + 1 holders."""
+    bearable = (members - 1) // 3
+    return max(smallest_threshold(members), min(3, members - bearable - 1))
 
 
 @dataclass(frozen=True)

@@ -84,10 +84,9 @@ class FedPh(PrototypeMethod):
         validate_range("contrast_weight", self.contrast_weight, 0.0, 1e6)
         validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
         validate_range("class_examples_min", self.class_examples_min, 1, 1 << 20)
-        if self.noise == "split" and (self.encryption == "none" or self.honest_min < 2):
+        if self.noise == "split" and self.encryption == "none":
             raise ConfigurationError(
-                "noise split needs encryption threshold, and contributors_min above decryption_threshold: only then do "
-                "two honest members add noise to every sum that is opened"
+                "noise split needs encryption threshold: only what is opened has the noise of all its holders"
             )
         needed = 1.0 + NORMAL_MAX * self.noise_std(self.class_examples_min)
         if self.encryption != "none" and needed > self.magnitude_max:

@@ -1,9 +1,7 @@
 """Encrypted prototypes: the same sums as in clear, opened by t members, and no others, whatever anybody sends."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +9,9 @@ import pytest
 
 from fedchain.crypto.address import address
 from fedchain.crypto.threshold import (
-    Dealing,
     Encryptor,
     FixedPoint,
-    KeyShare,
-    PlaintextStatement,
     ThresholdPublicKey,
-    open_share,
-    prove_plaintexts,
 )
 from fedchain.learning.aggregation.threshold import FRACTION_BITS, PUBLIC_KEY, SHARE
 from fedchain.learning.application import Application
@@ -26,7 +19,6 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import (
     ConfigurationError,
     DecryptionRefused,
-    InvalidPayload,
     NothingToPost,
     SecretMissing,
 )
@@ -36,88 +28,19 @@ from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.integers import read_integers, write_integers
 from fedchain.learning.prototype_method import PrototypeMethod
 from fedchain.learning.registry import HyperparameterValue, build_method
-from fedchain.learning.round import Tensors
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
-from tests.crypto.threshold.dealt import MEMBERS, SENDERS, SIGNING_KEYS, THRESHOLD, random_source
-
-SMALL = "tests.learning.small_keys:SmallKey"
-CHAIN = b"\7" * 32
-
-
-@cache
-def dealing() -> Dealing:
-    method = build_method(f"{SMALL}Dfpl", {"encryption": "threshold"})
-    assert isinstance(method, PrototypeMethod)
-    dealt = method.deal(SENDERS, random_source("prototypes"))
-    assert dealt is not None
-    return dealt
-
-
-@cache
-def key_shares() -> tuple[KeyShare, ...]:
-    key = dealing().public_key
-    sealed = enumerate(zip(dealing().sealed_shares, SIGNING_KEYS, strict=True), 1)
-    return tuple(open_share(key, share, index, signing) for index, (share, signing) in sealed)
-
-
-def secrets_of(member: int) -> Secrets:
-    share = int(key_shares()[member].secret).to_bytes(dealing().public_key.ciphertext_size)
-    return Secrets(member, bytes([member]) * ROOT_SIZE, {SHARE: share})
-
-
-def task(method: str = "FedPh", **settings: HyperparameterValue) -> LearningConfig:
-    hyperparameters = {"encryption": "threshold", "local_epochs": 0, "local_steps": 1, **settings}
-    config = LearningConfig(method=f"{SMALL}{method}", clients=MEMBERS, hyperparameters=hyperparameters, seed=3)
-    return replace(config, material={PUBLIC_KEY: dealing().public_key.encode()})
-
-
-@dataclass
-class Game:
-    """Five members, round by round."""
-
-    config: LearningConfig
-    chain_id: bytes = CHAIN
-    known: bytes = b""
-    rules: Application = field(init=False)
-    learner: Learner = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.rules = Application(self.config, SENDERS, self.chain_id)
-        self.learner = self.start()
-
-    def start(self) -> Learner:
-        return Learner(self.config, members=SENDERS, chain_id=self.chain_id, secrets_of=secrets_of)
-
-    def posts(self, phase: str, number: int, members: Sequence[int] = range(MEMBERS)) -> list[tuple[bytes, bytes]]:
-        """What members post, checked."""
-        made = []
-        for member in members:
-            contribution = self.learner.contribute(member, phase, number, self.known)
-            assert (contribution.local is None) == (phase == "decryption_share")
-            assert len(contribution.payload) <= self.rules.payload_size_bytes_max(phase)
-            self.rules.check(phase, SENDERS[member], number, self.known, contribution.payload)
-            made.append((SENDERS[member], contribution.payload))
-        return sorted(made)
-
-    def close(self, phase: str, number: int, posts: Sequence[tuple[bytes, bytes]]) -> None:
-        self.known = self.rules.aggregate(phase, number, self.known, posts)
-
-    def play(self, number: int, helpers: Sequence[int] = range(MEMBERS)) -> Tensors:
-        """A whole round; what it leaves."""
-        self.close("update", number, self.posts("update", number))
-        self.close("decryption_share", number, self.posts("decryption_share", number, helpers))
-        known = self.rules.read_knowledge(self.known)
-        assert known is not None
-        return known
-
-    def refused(self, phase: str, member: int, payload: bytes, number: int = 1) -> str:
-        with pytest.raises(InvalidPayload) as caught:
-            self.rules.check(phase, SENDERS[member], number, self.known, payload)
-        return str(caught.value)
-
-    def read(self, phase: str, payload: bytes) -> dict[str, Any]:
-        (found,) = (item for item in self.rules.method.phases if item.name == phase)
-        return dict(decode(payload, self.rules.method.payload_spec(found, self.rules.info)))
+from tests.crypto.threshold.dealt import MEMBERS, SENDERS, random_source
+from tests.learning.encrypted_game import (
+    CHAIN,
+    HOLDERS_MIN,
+    SMALL,
+    THRESHOLD,
+    Game,
+    dealing,
+    proven,
+    secrets_of,
+    task,
+)
 
 
 def plain_round(config: LearningConfig, contributors_min: int, *, over_all: bool) -> dict[int, np.ndarray]:
@@ -140,17 +63,17 @@ def plain_round(config: LearningConfig, contributors_min: int, *, over_all: bool
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [("FedPh", {}), ("Dfpl", {}), ("FedProto", {"contributors_min": 1}), ("Dfpl", {"aggregation": "all"})],
+    [("FedPh", {}), ("Dfpl", {}), ("FedProto", {}), ("Dfpl", {"aggregation": "all"})],
 )
 def test_an_encrypted_round_is_the_plain_integer_round_bit_for_bit(
     method: str, settings: dict[str, HyperparameterValue]
 ) -> None:
     config = task(method, **settings)
     known = Game(config).play(1)
-    expected = plain_round(config, int(settings.get("contributors_min", 3)), over_all="aggregation" in settings)
+    expected = plain_round(config, HOLDERS_MIN, over_all="aggregation" in settings)
     assert known["labels"].tolist() == list(expected)
     assert known["prototypes"].tobytes() == np.stack(list(expected.values())).tobytes()
-    assert (known["holders"] >= int(settings.get("contributors_min", 3))).all()
+    assert (known["holders"] >= HOLDERS_MIN).all()
 
 
 def test_what_is_encrypted_is_as_exact_as_a_float32_of_magnitude_1() -> None:
@@ -179,9 +102,7 @@ def test_classes_with_too_few_holders_stay_closed() -> None:
 
 def test_any_t_members_open_the_same_and_nobody_trains_on_ciphertexts() -> None:
     config = task()
-    found = {
-        Game(config).play(1, helpers)["prototypes"].tobytes() for helpers in ((0, 1, 2), (4, 2, 3), range(MEMBERS))
-    }
+    found = {Game(config).play(1, helpers)["prototypes"].tobytes() for helpers in ((0, 1), (4, 2), range(MEMBERS))}
     assert len(found) == 1
     game = Game(config)
     assert game.rules.phases == (("update", "participant", 0), ("decryption_share", "participant", THRESHOLD))
@@ -251,27 +172,27 @@ def test_ciphertexts_out_of_range_or_not_coprime_are_refused_by_the_name_of_thei
     assert "strictly ascending" in game.refused("update", 4, encode(posted | {"labels": labels}))
 
 
+def test_a_class_stands_once_in_a_post_however_well_its_contents_are_known() -> None:
+    """One member that posted a class four times, zeros that it knows, would be four of its holders."""
+    game = Game(task(contributors_min=5))
+    per_class = len(game.read("update", game.posts("update", 1, [4])[0][1])["ciphertexts"])
+    per_class //= len(game.read("update", game.posts("update", 1, [4])[0][1])["labels"])
+    once = proven(game, 4, np.array([0]), [0] * per_class)
+    game.rules.check("update", SENDERS[4], 1, b"", once)
+    for labels in ([0, 0], [0, 0, 0, 0], [0, 1, 1]):
+        often = proven(game, 4, np.array(labels), [0] * per_class * len(labels))
+        assert game.refused("update", 4, often) == f"labels: strictly ascending order expected, found {labels}"
+
+
 def test_a_number_too_large_to_be_encrypted_names_its_member() -> None:
     game = Game(task("Dfpl", magnitude_max=2.0**-10))
     with pytest.raises(NothingToPost, match=r"member 1, round 1: .* their magnitude may be 0.0009765625"):
         game.learner.contribute(1, "update", 1, b"")
 
 
-def proven(game: Game, member: int, labels: np.ndarray, plaintexts: Sequence[int]) -> bytes:
-    """A post of any plaintexts by somebody who knows them."""
-    key, source = dealing().public_key, random_source(f"liar {member}")
-    encryptor = Encryptor(key)
-    randomizers = encryptor.randomizers(len(plaintexts), source)
-    ciphertexts = encryptor.encrypt(plaintexts, randomizers)
-    statement = PlaintextStatement(key, game.chain_id, 1, "update", SENDERS[member], ciphertexts)
-    proof = prove_plaintexts(statement, plaintexts, randomizers, source).encode(key)
-    rows = write_integers(map(int, ciphertexts), key.ciphertext_size)
-    return encode({"labels": labels, "ciphertexts": rows, "proof": np.frombuffer(proof, dtype=np.uint8)})
-
-
 @pytest.mark.parametrize("kind", ["beyond all digits", "zero", "largest", "smallest", "powers"])
 def test_whatever_a_member_encrypts_no_mean_is_beyond_its_bound_and_the_federation_goes_on(kind: str) -> None:
-    game, half = Game(task(contributors_min=1)), int(dealing().public_key.plaintext_modulus) // 2
+    game, half = Game(task()), int(dealing().public_key.plaintext_modulus) // 2
     posts = dict(game.posts("update", 1))
     honest = game.read("update", posts[SENDERS[1]])
     places = range(len(honest["ciphertexts"]))
@@ -323,7 +244,7 @@ def test_nobody_posts_what_is_made_of_others_ciphertexts() -> None:
 
 
 def test_a_member_opens_nothing_that_was_not_added_up_or_by_too_few() -> None:
-    game = Game(task(contributors_min=5, decryption_threshold=3))
+    game = Game(task(contributors_min=5))
     with pytest.raises(DecryptionRefused, match="member 0, round 1: phase update left nothing to open in round 1"):
         game.learner.contribute(0, "decryption_share", 1, b"")
     game.close("update", 1, game.posts("update", 1, [0, 1, 2]))
@@ -418,8 +339,10 @@ def test_shares_are_in_no_post_and_no_checkpoint() -> None:
     [
         ({"material": {}}, "encryption threshold needs a dealt key"),
         ({"material": {PUBLIC_KEY: b"\1"}}, "material 'threshold_key': 1 bytes"),
-        ({"decryption_threshold": 2}, "material 'threshold_key' has threshold 3, 2 expected"),
-        ({"contributors_min": 6}, "contributors_min is 6, of 5 members"),
+        ({"decryption_threshold": 3, "contributors_min": 4}, "material 'threshold_key' has threshold 2, 3 expected"),
+        ({"contributors_min": 6}, "contributors_min is 6 of 5 members, it must be from 3"),
+        ({"contributors_min": 2}, "contributors_min is 2 of 5 members, it must be from 3"),
+        ({"contributors_min": 0}, "contributors_min is 0 of 5 members, it must be from 3"),
     ],
 )
 def test_material_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
@@ -445,7 +368,7 @@ def test_a_key_for_other_members_is_refused() -> None:
         ({"aggregation": "samples"}, "aggregation samples needs counts"),
         ({"key_bits": 1024}, "key_bits must be 2048 or 3072, not 1024"),
         ({"key_bits": 320}, "key_bits must be 2048 or 3072, not 320"),
-        ({"decryption_threshold": 0}, "decryption_threshold must lie in"),
+        ({"decryption_threshold": -1}, "decryption_threshold must lie in"),
         ({"contributors_min": 300}, "contributors_min must lie in"),
     ],
 )
@@ -460,7 +383,7 @@ def test_settings_that_cannot_be_encrypted_with_are_refused(
 def test_a_threshold_beyond_the_members_is_not_dealt() -> None:
     method = build_method(f"{SMALL}FedPh", {"encryption": "threshold", "decryption_threshold": 4})
     assert isinstance(method, PrototypeMethod)
-    with pytest.raises(ConfigurationError, match="decryption_threshold is 4 of 3 members"):
+    with pytest.raises(ConfigurationError, match="decryption_threshold is 4 of 3 members, it must be from 2 to 3"):
         method.deal(SENDERS[:3], random_source("none"))
     assert build_method("fedph", {}).deal(SENDERS, random_source("none")) is None
 
@@ -477,7 +400,7 @@ def test_split_noise_adds_up_to_more_than_a_whole_one_in_the_opened_sum() -> Non
     noisy = replace(task(contributors_min=5, class_examples_min=8, noise="split"), partition="iid")
     method = build_method(noisy.method, dict(noisy.hyperparameters))
     assert isinstance(method, FedPh)
-    assert method.honest_min == 3
+    assert method.honest_min == 4
     counts = Learner(quiet).histogram()  # (K, C)
     clean, noised = Game(quiet).play(1), Game(noisy).play(1)
     labels = clean["labels"].tolist()

@@ -21,7 +21,8 @@ from fedchain.node.task import learning_from_genesis, rules_of
 KEYS = [PrivateKey(bytes([number]) * 32) for number in range(1, 5)]
 MEMBERS = KEYS[:3]
 METHOD = "tests.learning.small_keys:SmallKeyFedPh"
-SETTINGS = ("--encryption", "threshold", "--set", "decryption_threshold=2", "--set", "contributors_min=2")
+ENCRYPTED = ("--encryption", "threshold")
+SETTINGS = (*ENCRYPTED, "--set", "decryption_threshold=2", "--set", "contributors_min=3")
 
 
 def run(*arguments: str | Path, passphrase: str = "", new: str = "") -> Result:
@@ -157,8 +158,8 @@ def test_a_federation_that_encrypts_nothing_has_no_dealing(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("decryption_threshold=4", "decryption_threshold is 4 of 3 members, of at most 256"),
-        ("contributors_min=4", "contributors_min is 4, of 3 members"),
+        ("decryption_threshold=4", "decryption_threshold is 4 of 3 members, it must be from 2 to 3"),
+        ("contributors_min=4", "contributors_min is 4 of 3 members, it must be from 3, one above decryption_threshold"),
     ],
 )
 def test_more_than_there_are_members_is_refused_before_anything_is_written(
@@ -166,5 +167,33 @@ def test_more_than_there_are_members_is_refused_before_anything_is_written(
 ) -> None:
     members = [word for key in MEMBERS for word in ("--member", address(key.public_key))]
     settings = ("--method", METHOD, "--set", "encryption=threshold", "--set", setting)
-    assert refused("genesis", "new", tmp_path / "genesis", *members, *settings) == said
+    assert refused("genesis", "new", tmp_path / "genesis", *members, *settings).startswith(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("members", "threshold", "holders"), [(4, 2, 3), (5, 3, 4), (10, 4, 5)])
+def test_a_document_says_thresholds_that_all_liars_it_bears_cannot_reach(
+    tmp_path: Path, members: int, threshold: int, holders: int
+) -> None:
+    keys = [PrivateKey(bytes([number]) * 32) for number in range(1, members + 1)]
+    path = tmp_path / "genesis"
+    words = [word for key in keys for word in ("--member", address(key.public_key))]
+    done("genesis", "new", path, *words, "--method", METHOD, *ENCRYPTED)
+    genesis = read_genesis(path)
+    stated = dict(learning_from_genesis(genesis).hyperparameters)
+    assert (stated["decryption_threshold"], stated["contributors_min"]) == (threshold, holders)
+    assert public_key_of(genesis).threshold == threshold > (members - 1) // 3
+    rules_of(genesis)
+    few = refused(
+        "genesis", "new", tmp_path / "few", *words, "--method", METHOD, *SETTINGS[:2], "--set", "contributors_min=2"
+    )
+    assert few.startswith(f"contributors_min is 2 of {members} members, it must be from {threshold + 1}")
+
+
+def test_ten_members_are_dealt_no_key_that_three_traitors_open_with(tmp_path: Path) -> None:
+    keys = [PrivateKey(bytes([number]) * 32) for number in range(1, 11)]
+    words = [word for key in keys for word in ("--member", address(key.public_key))]
+    settings = ("--method", METHOD, *ENCRYPTED, "--set", "decryption_threshold=3")
+    said = refused("genesis", "new", tmp_path / "genesis", *words, *settings)
+    assert said.startswith("decryption_threshold is 3 of 10 members, it must be from 4 to 10")
     assert list(tmp_path.iterdir()) == []

@@ -89,7 +89,7 @@ def test_an_encrypted_round_is_followed_with_nothing_but_integers(vector: dict[s
                 numbers.append(low)
                 plaintext = (plaintext - low) >> digit
         prototypes.append([number / 2**24 / len(posted[label]) for number in numbers])
-    assert opened == vector["labels"] == [0, 1], "class 3 has one holder"
+    assert opened == vector["labels"] == [0, 1], "class 3 has two holders"
     assert np.array(prototypes, dtype=np.float32).tolist() == vector["prototypes"]
 
 

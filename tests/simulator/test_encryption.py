@@ -100,7 +100,7 @@ def test_a_peer_that_is_killed_between_the_phases_changes_nothing(outcome: Outco
 def test_where_no_class_has_enough_holders_rounds_close_without_knowledge() -> None:
     few = replace(SCENARIO, rounds=1, partition="n-way", hyperparameters={**SETTINGS, "contributors_min": 4})
     assert Learner(few.learning_config()).histogram().astype(bool).sum(axis=0).max() < 4
-    with_knowledge = run(replace(few, hyperparameters={**SETTINGS, "contributors_min": 1}))
+    with_knowledge = run(replace(few, partition="iid", hyperparameters={**SETTINGS, "contributors_min": 4}))
     without = run(few)
     assert without.knowledge_root != with_knowledge.knowledge_root
     assert with_knowledge.not_posted == []

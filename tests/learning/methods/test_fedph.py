@@ -80,7 +80,7 @@ def test_the_defaults_are_the_papers_and_where_it_is_silent_its_code_s() -> None
     method = FedPh()
     assert (method.learning_rate, method.momentum, method.weight_decay, method.batch_size) == (0.001, 0.5, 1e-4, 32)
     assert (method.contrast_weight, method.temperature, method.local_epochs) == (1.0, 1.0, 1)
-    assert (method.aggregation, method.noise, method.decryption_threshold) == ("holders", "none", 3)
+    assert (method.aggregation, method.noise) == ("holders", "none")
 
 
 def a_round(number: int = 1) -> Round:
@@ -174,7 +174,6 @@ def test_split_noise_is_the_whole_over_the_root_of_one_less_than_the_honest() ->
     ("settings", "message"),
     [
         ({"noise": "split"}, "noise split needs encryption threshold"),
-        ({"noise": "split", "encryption": "threshold"}, "noise split needs .* contributors_min above"),
         ({"noise": "local", "epsilon": 0.0}, "epsilon must be positive"),
         ({"noise": "local", "delta": 1.0}, "delta must lie in"),
         (
