@@ -67,7 +67,7 @@ class Contribution:
 
     epsilon: float | None = None
     """What all posts of the client have cost so far, this one with them, at the method's `privacy_delta`; None where
-    the method adds no noise."""
+    noise does not cover all that posts are made of, or there is none."""
 
     parts: tuple[bytes, ...] = ()
     """Hashes of the parts that the post lists; their bytes are in the learner's store of parts."""
@@ -395,7 +395,7 @@ class Learner:
 
     def _epsilon(self, client: Client) -> float | None:
         """Add up what the client has spent, where the method spends anything."""
-        if not (isinstance(self._method, LocalSgdMethod) and self._method.adds_noise):
+        if not (isinstance(self._method, LocalSgdMethod) and self._method.states_epsilon):
             return None
         return client.ledger.epsilon(self._method.privacy_delta)
 

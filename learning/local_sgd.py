@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 
     from fedchain.learning.client import Client, Forward
     from fedchain.learning.models.model_info import ModelInfo
+    from fedchain.learning.privacy.dp_sgd import GradientNoise
     from fedchain.learning.privacy.ledger import Budget
     from fedchain.learning.privacy.releases import Release
     from fedchain.learning.round import Round, Tensors
 
 Auxiliary = Callable[["torch.Tensor", "torch.Tensor"], tuple[float, "torch.Tensor"]]
 """auxiliary(embeddings (N, D), labels (N,)) -> weight and value of the term beside cross-entropy."""
+
+
+NO_EPSILON = (
+    "noise on prototypes alone has no epsilon: the model that makes them was trained on the same examples; "
+    "with gradient_noise it has one"
+)
+"""Why nothing that is called epsilon is said of a method's noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +69,8 @@ class LocalSgdMethod(Method):
     it) or poisson (each example joins each batch with probability B / n, in private; epsilon is amplified)."""
 
     epsilon_budget: float = 0.0
-    """Most that a member spends over all rounds, as a total epsilon; it posts nothing that would exceed it. 0: no
-    bound."""
+    """Most that a member spends over all rounds, as a total epsilon; it posts nothing that would exceed it. It needs
+    gradient_noise: without, no epsilon holds. 0: no bound."""
 
     privacy_delta: float = 1e-5
     """The delta of every epsilon that is stated or bounded; well below 1 / n."""
@@ -103,6 +111,8 @@ class LocalSgdMethod(Method):
             raise ConfigurationError("batch_sampling poisson is of DP-SGD; it needs gradient_noise, which is 0")
         if self.epsilon_budget > 0 and not self.adds_noise:
             raise ConfigurationError("epsilon_budget bounds nothing: the method adds no noise as it is set")
+        if self.epsilon_budget > 0 and not self.states_epsilon:
+            raise ConfigurationError(f"epsilon_budget bounds nothing: {NO_EPSILON}")
 
     def validate_model(self, info: ModelInfo) -> None:
         """Raise `ConfigurationError` for batch normalization under DP-SGD: it mixes the examples of a batch."""
@@ -158,41 +168,51 @@ class LocalSgdMethod(Method):
 
             train(client, self.loss, self.schedule, round.number, **changes)
             return
-        from fedchain.learning.privacy.dp_sgd import GradientNoise, train_privately
-        from fedchain.learning.privacy.releases import Sampling
+        from fedchain.learning.privacy.dp_sgd import train_privately
 
-        noise = GradientNoise(
-            multiplier=self.gradient_noise,
-            clip=self.gradient_clip,
-            sampling=Sampling(self.batch_sampling),
-            budget=self.budget,
-            phase=next(phase.name for phase in self.phases if phase.trains),
-        )
-        train_privately(client, self.loss, self.schedule, round.number, noise, **changes)
+        train_privately(client, self.loss, self.schedule, round.number, self._gradient_noise, **changes)
 
     @property
     def adds_noise(self) -> bool:
         """Whether posts carry noise, and a ledger says what they cost."""
         return self.gradient_noise > 0
 
-    def round_release(self) -> Release | None:
-        """What each member lets out in a round, where that is known beforehand and the same for all; None elsewhere."""
-        return None
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether noise covers everything that posts are made of, so that what a ledger adds up is an epsilon.
 
-    def describe_budget(self, rounds: int) -> str:
-        """See `Method.describe_budget`."""
-        release = self.round_release()
-        if release is None or self.epsilon_budget <= 0:
-            return ""
+        It does under DP-SGD, which covers the model, and so whatever noise is put on what the model makes of the data.
+        """
+        return self.gradient_noise > 0
+
+    def round_releases(self) -> Sequence[Release]:
+        """What each member lets out in a round, where that is known beforehand and the same for all; nothing elsewhere.
+
+        That is so of shuffled passes over the data: steps are other parts of a pass for members with other numbers.
+        """
+        if self.gradient_noise == 0 or self.batch_sampling != "shuffled" or self.local_epochs == 0:
+            return ()
+        from fedchain.learning.privacy.dp_sgd import planned_release
+
+        one_batch = self.batch_size  # of examples: a pass is a pass of however many
+        return (planned_release(self.schedule, one_batch, self._gradient_noise),)
+
+    def cautions(self, rounds: int | None) -> Sequence[str]:
+        """See `Method.cautions`."""
+        if self.adds_noise and not self.states_epsilon:
+            return (NO_EPSILON,)
+        releases = self.round_releases()
+        if rounds is None or not releases or self.epsilon_budget <= 0:
+            return ()
         from fedchain.learning.privacy.releases import rounds_within
 
-        lasting = rounds_within(release, self.epsilon_budget, self.privacy_delta, rounds)
+        lasting = rounds_within(releases, self.epsilon_budget, self.privacy_delta, rounds)
         if lasting == rounds and rounds > 0:
-            return ""
+            return ()
         of_all = f"{lasting} of {rounds} rounds" if rounds else f"{lasting} rounds"
         return (
             f"the privacy budget of epsilon {self.epsilon_budget:g} lasts for {of_all}: then nobody posts any more, "
-            "and the federation stands still; lower rounds, or raise epsilon_budget"
+            "and the federation stands still; lower rounds, or raise epsilon_budget",
         )
 
     @property
@@ -216,6 +236,20 @@ class LocalSgdMethod(Method):
             epochs=self.local_epochs,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
+        )
+
+    @property
+    def _gradient_noise(self) -> GradientNoise:
+        """How gradients are hidden."""
+        from fedchain.learning.privacy.dp_sgd import GradientNoise
+        from fedchain.learning.privacy.releases import Sampling
+
+        return GradientNoise(
+            multiplier=self.gradient_noise,
+            clip=self.gradient_clip,
+            sampling=Sampling(self.batch_sampling),
+            budget=self.budget,
+            phase=next(phase.name for phase in self.phases if phase.trains),
         )
 
     def _is_covered(self) -> bool:

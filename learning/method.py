@@ -165,9 +165,13 @@ class Method(ABC):
         posts that are of no use while others are missing.
         """
 
-    def describe_budget(self, rounds: int) -> str:
-        """Say if a privacy budget ends before so many rounds (0: without end), in each of which all post; '' if not."""
-        return ""
+    def cautions(self, rounds: int | None) -> Sequence[str]:
+        """Say what a founder may not expect of these settings, a sentence each.
+
+        Such as a privacy budget that ends before so many rounds (0: without end), in each of which all post; None where
+        not all do.
+        """
+        return ()
 
     def derived(self, members: int) -> Mapping[str, int | float | str | bool]:
         """Return the hyper-parameters that follow from the number of members where nobody states them.

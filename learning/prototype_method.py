@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 
     from fedchain.learning.client import Client
     from fedchain.learning.models.prototypes import ClassMeans
+    from fedchain.learning.privacy.releases import Release
+
+
+DIFFERENCES = (
+    "each round opens sums of its own: where a member was in one and not in the next, their difference shows its "
+    "prototypes to within a few per cent, and only large noise hides them"
+)
+"""What encryption does not hide."""
 
 
 class Known(NamedTuple):
@@ -92,6 +100,10 @@ class PrototypeMethod(RobustMethod):
         super().validate()
         if self.robust_rule is not None and self.aggregation != "holders":
             raise ConfigurationError(f"aggregation {self.aggregation} is of the plain mean; robust rules take holders")
+        if self.gradient_noise > 0 and not self.hides_prototypes:
+            raise ConfigurationError("gradient_noise alone hides nothing here: prototypes need noise, too")
+        if self.batch_sampling == "poisson":
+            raise ConfigurationError("batch_sampling poisson counts other neighbours than prototypes do; take shuffled")
         validate_range("decryption_threshold", self.decryption_threshold, 0, MEMBERS_MAX)
         validate_range("contributors_min", self.contributors_min, 0, MEMBERS_MAX)
         validate_range("magnitude_max", self.magnitude_max, 2.0**-10, 2.0**16)
@@ -102,6 +114,45 @@ class PrototypeMethod(RobustMethod):
             raise ConfigurationError(f"aggregation_rule {self.aggregation_rule} cannot look into encrypted prototypes")
         if self.encryption == "threshold" and self.aggregation == "samples":
             raise ConfigurationError("aggregation samples needs counts, which encrypted prototypes come without")
+
+    @property
+    def hides_prototypes(self) -> bool:
+        """Whether there is noise on what is posted. It hides an example from the means that a given model makes; from
+        the model it is hidden by DP-SGD."""
+        return False
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether posts carry noise, and a ledger says which."""
+        return self.hides_prototypes
+
+    def prototype_release(self) -> Release:
+        """What the noise on prototypes lets out in a round, if the model is given; asked where there is any."""
+        raise NotImplementedError
+
+    def validate_budget(self, client: Client, round: Round) -> None:
+        """Raise `ReleaseRefused`, which names the client, if what a round lets out in all would exceed its budget.
+
+        To be asked before training, so that no member pays for a model whose prototypes it may not post any more.
+        """
+        if not self.hides_prototypes:
+            return
+        releases = [self.prototype_release()]
+        if self.gradient_noise > 0:
+            from fedchain.learning.privacy.dp_sgd import planned_release
+
+            releases.append(planned_release(self.schedule, len(client.train_labels), self._gradient_noise))
+        client.ledger.validate(round.number, UPDATE, releases, self.budget)
+
+    def round_releases(self) -> Sequence[Release]:
+        """The passes of DP-SGD, and the prototypes."""
+        passes = super().round_releases()
+        return (*passes, self.prototype_release()) if passes else ()
+
+    def cautions(self, rounds: int | None) -> Sequence[str]:
+        """See `Method.cautions`."""
+        known = super().cautions(rounds)
+        return known if self._encryption is None else (*known, DIFFERENCES)
 
     @classmethod
     def validate_together(cls, infos: Mapping[str, ModelInfo]) -> None:

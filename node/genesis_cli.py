@@ -90,8 +90,8 @@ def new_genesis(
         _write_new(path, genesis.encode())
         typer.echo(genesis.chain_id.hex())
         method = build_method(config.method, dict(config.hyperparameters))
-        if warning := "" if genesis.contributors_per_round else method.describe_budget(genesis.rounds):
-            typer.echo(warning, err=True)
+        for caution in method.cautions(None if genesis.contributors_per_round else genesis.rounds):
+            typer.echo(caution, err=True)
         if is_file_path(words["method"]):
             module = config.method.partition(":")[0]
             typer.echo(

@@ -1,4 +1,6 @@
-"""``fedchain node privacy``: what a member has let out with noise on it, and what it has cost, round by round."""
+"""``fedchain node privacy``: what a member has let out with noise on it, round by round, and what it has cost.
+
+The cost is an epsilon, and stated where the noise covers all that was posted. Elsewhere there is none."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +17,11 @@ def privacy(
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show a member's privacy ledger: each release, and the total epsilon after it, over all rounds so far."""
+    """Show a member's privacy ledger: each release and, where noise covers all that is posted, the total epsilon."""
     with clear_errors():
         import json
+
+        from fedchain.learning.local_sgd import NO_EPSILON
 
         found = read_ledger(key, genesis)
         if as_json:
@@ -26,15 +30,18 @@ def privacy(
         for row in found["releases"]:
             typer.echo(
                 f"round {row['round']:<5} {row['phase']}  {row['mechanism']} of {row['sampling']} examples, "
-                f"{row['count']} x noise {row['sigma']:g} for sensitivity {row['sensitivity']:g}  "
-                f"epsilon {row['epsilon']:.4f}"
+                f"{row['count']} x noise {row['sigma']:g} for sensitivity {row['sensitivity']:g}"
+                + ("" if row["epsilon"] is None else f"  epsilon {row['epsilon']:.4f}")
             )
+        if found["epsilon"] is None:
+            typer.echo(f"total         {NO_EPSILON}")
+            return
         budget = f" of {found['budget']:g}" if found["budget"] else ""
         typer.echo(f"total         epsilon {found['epsilon']:.4f}{budget} at delta {found['delta']:g}")
 
 
 def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
-    """Return a ledger as plain values; `epsilon` of a release is the total up to and with it.
+    """Return a ledger as plain values; `epsilon` of a release is the total up to and with it, None where there is none.
 
     Raises:
         NodeConfigError: there is no ledger, the key is no member's, or the method adds no noise.
@@ -65,7 +72,9 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     entries = open_ledger(secrets, genesis.index[owner]).entries()
     releases = [entry.release for entry in entries]
     delta = method.privacy_delta
-    totals = [total_epsilon(releases[: place + 1], delta) for place in range(len(releases))]
+    totals: list[float | None] = [None] * len(releases)
+    if method.states_epsilon:
+        totals = [total_epsilon(releases[: place + 1], delta) for place in range(len(releases))]
     return {
         "releases": [
             {
@@ -81,7 +90,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
             }
             for entry, total in zip(entries, totals, strict=True)
         ],
-        "epsilon": totals[-1] if totals else 0.0,
+        "epsilon": (totals[-1] if totals else 0.0) if method.states_epsilon else None,
         "delta": delta,
         "budget": method.budget.epsilon,
     }

@@ -80,7 +80,7 @@ def run_scenario(
         learner = load_learner(scenario)
     if learner.config.material:
         console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
-    for warning in (late_phase(scenario, learner), early_end(learner, scenario)):
+    for warning in (late_phase(scenario, learner), *cautions(learner, scenario)):
         if warning:
             console.print(warning, soft_wrap=True)
     display = Display(console, scenario)
@@ -188,9 +188,9 @@ def run_in_folder(
     return outcome
 
 
-def early_end(learner: Learner, scenario: Scenario) -> str:
-    """Say whether the peers' privacy budgets end before the run does; nothing where they last, or not all post."""
-    return "" if scenario.contributors_per_round else learner.method.describe_budget(scenario.rounds)
+def cautions(learner: Learner, scenario: Scenario) -> Sequence[str]:
+    """Say what nobody may expect of the method as it is set, such as a privacy budget that lasts to the end."""
+    return learner.method.cautions(None if scenario.contributors_per_round else scenario.rounds)
 
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:

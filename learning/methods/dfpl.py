@@ -45,8 +45,9 @@ class Dfpl(PrototypeMethod):
     of the embeddings seen during the last pass of training, as FedProto's code)."""
 
     prototype_noise: float = 0.0
-    """Standard deviation of the noise on what is posted, in units of what replacing one example can do to it,
-    2 prototype_clip / n_c; 0: none. It hides the example from the prototype, not from the model that made it."""
+    """Standard deviation of the noise on what is posted, in units of what replacing one example can do to it under a
+    given model, 2 prototype_clip / n_c; 0: none. By itself it has no epsilon: what the example did to the model is
+    hidden by gradient_noise."""
 
     prototype_clip: float = 1.0
     """Largest L2 norm of an embedding in a noised prototype; longer ones are scaled down before they are averaged."""
@@ -63,10 +64,6 @@ class Dfpl(PrototypeMethod):
         validate_range("examples_min", self.examples_min, 1, WEIGHT_MAX)
         if self.prototype_noise > 0 and self.prototype_source != "recompute":
             raise ConfigurationError("prototype_noise needs prototype_source recompute: one model, each example once")
-        if self.gradient_noise > 0 and self.prototype_noise == 0:
-            raise ConfigurationError("gradient_noise alone hides nothing here: prototypes need prototype_noise, too")
-        if self.batch_sampling == "poisson":
-            raise ConfigurationError("batch_sampling poisson counts other neighbours than prototypes do; take shuffled")
 
     covered_by_dp_sgd: ClassVar[bool] = True
 
@@ -75,9 +72,7 @@ class Dfpl(PrototypeMethod):
 
         Raises `ReleaseRefused`, which names the client, before it trains where its privacy budget is spent.
         """
-        if self.prototype_noise > 0:
-            noise = self._noise()
-            client.ledger.validate(round.number, noise.phase, [noise.release], noise.budget)
+        self.validate_budget(client, round)
         known = known_prototypes(client.info, round)
         if self.prototype_source == "last_epoch":
             means = self._train_and_record(client, round, known)
@@ -104,13 +99,13 @@ class Dfpl(PrototypeMethod):
         return lambda embedding, labels: (self.regularizer_weight, self.pull(embedding, labels, known))
 
     @property
-    def adds_noise(self) -> bool:
-        """Whether posts carry noise, and a ledger says what they cost."""
+    def hides_prototypes(self) -> bool:
+        """Whether there is noise on what is posted."""
         return self.prototype_noise > 0
 
-    def round_release(self) -> Release | None:
-        """What the noise of a round lets out, where there is any."""
-        return self._noise().release if self.adds_noise else None
+    def prototype_release(self) -> Release:
+        """What the noise on prototypes lets out in a round, if the model is given."""
+        return self._noise().release
 
     def _class_means(self, client: Client, round: Round) -> ClassMeans:
         """Average the embeddings of all the client's data under its model, in evaluation mode (Eq. 1)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -68,11 +68,10 @@ class FedPh(PrototypeMethod):
     """Gaussian noise on what is posted: none, local (each post is private by itself) or split (the sum is, to whoever
     cannot open less than it: each client adds a part). split needs encryption."""
 
-    epsilon: float = 5.0
-    """Epsilon of one round's release, where there is noise; rounds add up."""
-
-    delta: float = 1e-5
-    """Delta of one round's release."""
+    noise_multiplier: float = 1.0
+    """Standard deviation of the noise, where there is any, in units of what replacing one example can do to a mean
+    under a given model, 2/n. By itself it has no epsilon: what the example did to the model is hidden by
+    gradient_noise."""
 
     class_examples_min: int = 1
     """Fewest examples of a class that is posted. One example moves a mean of n by at most 2/n, so with few of them
@@ -83,6 +82,7 @@ class FedPh(PrototypeMethod):
         super().validate()
         validate_range("contrast_weight", self.contrast_weight, 0.0, 1e6)
         validate_range("temperature", self.temperature, 0.0, 1e6, low_open=True)
+        validate_range("noise_multiplier", self.noise_multiplier, 0.0, 1e6, low_open=True)
         validate_range("class_examples_min", self.class_examples_min, 1, 1 << 20)
         if self.noise == "split" and self.encryption == "none":
             raise ConfigurationError(
@@ -95,6 +95,8 @@ class FedPh(PrototypeMethod):
                 f"{needed:.1f}; raise it or class_examples_min"
             )
 
+    covered_by_dp_sgd: ClassVar[bool] = True
+
     def update(self, client: Client, round: Round) -> Tensors:
         """Train (Algorithm 1), then post the mean embedding of each class of the client's data (Eq. 7), noised.
 
@@ -104,8 +106,7 @@ class FedPh(PrototypeMethod):
 
         from fedchain.learning.models.prototypes import class_means, forward_all
 
-        if self.adds_noise:
-            client.ledger.validate(round.number, "update", [self.release()], self.budget)
+        self.validate_budget(client, round)
         known = known_prototypes(client.info, round)
         self.train(client, round, given=lambda batch: known)
         embeddings, _ = forward_all(client.model, client.train_images)  # (n_k, D)
@@ -137,36 +138,28 @@ class FedPh(PrototypeMethod):
         return lambda embedding, labels: (self.contrast_weight, self.contrast(embedding, labels, known))
 
     @property
-    def adds_noise(self) -> bool:
-        """Whether posts carry noise, and a ledger says what they cost."""
+    def hides_prototypes(self) -> bool:
+        """Whether there is noise on what is posted."""
         return self.noise != "none"
 
     def noise_std(self, examples: int) -> float:
         """Return the standard deviation of the noise on each number of a class with so many examples, 0 without any.
 
-        S_f sigma of the analytic Gaussian mechanism, divided by sqrt(t - 1) where it is split (Lemma 1). Then S_f is
-        that of the smallest class allowed, for all alike: who has few examples is hidden by the noise of who has many.
+        S_f sigma, divided by sqrt(t - 1) where it is split (Lemma 1). Then S_f is that of the smallest class allowed,
+        for all alike: who has few examples is hidden by the noise of who has many.
         """
         if self.noise == "none":
             return 0.0
-        from fedchain.learning.privacy.gaussian import noise_scale
-
         if self.noise == "local":
-            return noise_scale(self.epsilon, self.delta, self._sensitivity(examples))
-        whole = noise_scale(self.epsilon, self.delta, self._sensitivity(self.class_examples_min))
-        return whole / math.sqrt(self.honest_min - 1)
+            return self.noise_multiplier * self._sensitivity(examples)
+        return self.noise_multiplier * self._sensitivity(self.class_examples_min) / math.sqrt(self.honest_min - 1)
 
-    def round_release(self) -> Release | None:
-        """What the noise of a round lets out, where there is any."""
-        return self.release() if self.adds_noise else None
-
-    def release(self) -> Release:
-        """What the noise of a round lets out."""
-        from fedchain.learning.privacy.gaussian import noise_scale
+    def prototype_release(self) -> Release:
+        """What the noise on prototypes lets out in a round, if the model is given: of a class's sum."""
         from fedchain.learning.privacy.releases import Release
 
-        one = self._sensitivity(1)  # of a class's sum
-        return Release(f"prototypes, {self.noise}", noise_scale(self.epsilon, self.delta, one), one)
+        one = self._sensitivity(1)
+        return Release(f"prototypes, {self.noise}", self.noise_multiplier * one, one)
 
     def _sensitivity(self, examples: int) -> float:
         """S_f: how far one example, replaced by another, moves a mean of unit vectors in L2 norm."""
@@ -194,7 +187,7 @@ class FedPh(PrototypeMethod):
         from fedchain.learning.privacy.prototypes import charge
 
         sums = means.prototypes.double() * means.counts.unsqueeze(1)  # (n, D)
-        charge(client, round.number, "update", sums.numpy(), self.release(), self.budget)
+        charge(client, round.number, "update", sums.numpy(), self.prototype_release(), self.budget)
         rows = [
             add_noise(row, self.noise_std(count), client.secrets, "fedph", round.number, label)
             for label, count, row in zip(

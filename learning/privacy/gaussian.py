@@ -23,19 +23,6 @@ MU_MAX = 1e4
 """A mechanism with a larger mu hides nothing: its epsilon is above 10^7 at any delta."""
 
 
-def noise_scale(epsilon: float, delta: float, sensitivity: float, releases: int = 1) -> float:
-    """Return the least sigma at which so many releases are (epsilon, delta)-private together.
-
-    Each releases a value of L2 sensitivity `sensitivity`, in the value's own unit, as sigma is. Raises
-    `ConfigurationError` unless epsilon, sensitivity and releases are positive and delta lies between 0 and 1.
-    """
-    if not 0 < sensitivity < math.inf:
-        raise ConfigurationError(f"a sensitivity must be positive, not {sensitivity}")
-    if releases < 1:
-        raise ConfigurationError(f"there must be at least one release, not {releases}")
-    return sensitivity * math.sqrt(releases) / mu_of(epsilon, delta)
-
-
 def compose(mus: Iterable[float]) -> float:
     """Return the mu of several releases together; 0 of none."""
     return math.sqrt(math.fsum(mu * mu for mu in mus))
@@ -61,26 +48,6 @@ def epsilon_of(mu: float, delta: float) -> float:
     high = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))  # Phi(-x) <= exp(-x^2 / 2)
     target = math.log(delta)
     return _root(lambda epsilon: _log_delta(mu, epsilon) - target, 0.0, high)
-
-
-def mu_of(epsilon: float, delta: float) -> float:
-    """Return the largest mu that is (epsilon, delta)-private.
-
-    Raises `ConfigurationError` unless epsilon is positive and delta lies between 0 and 1.
-    """
-    from scipy.special import ndtri
-
-    _validate_delta(delta)
-    if not 0 < epsilon < math.inf:
-        raise ConfigurationError(f"epsilon must be positive and finite, not {epsilon}")
-    tail = math.sqrt(-2 * math.log(delta))
-    low = 2 * epsilon / (tail + math.sqrt(tail * tail + 2 * epsilon))  # where mu^2 / 2 + tail mu = epsilon
-    low = max(low, 2 * float(ndtri(0.5 + delta / 2)))  # private with epsilon 0 already
-    high = low
-    while delta_of(high, epsilon) <= delta:
-        high *= 2
-    target = math.log(delta)
-    return _root(lambda mu: _log_delta(mu, epsilon) - target, low, high)
 
 
 def _log_delta(mu: float, epsilon: float) -> float:

@@ -5,7 +5,8 @@ moves the mean of n_c by at most 2 C / n_c. All classes get the same noise in th
 alone, so together they cost what one costs. Which classes a member has and how many examples of each is public.
 
 This is about the model that makes the embeddings as it stands: what an example did to the model before, in training,
-is not counted here. The total covers that too where the model is trained with DP-SGD, or not on these examples.
+is not counted here, and can be far more. So a release of prototypes is half of an epsilon, whose other half is DP-SGD:
+without that, what is charged here is written down and called nothing (`LocalSgdMethod.states_epsilon`).
 
 N examples, C classes, D embedding, n classes that are posted.
 """
@@ -35,7 +36,7 @@ class PrototypeNoise:
     """How prototypes are hidden."""
 
     multiplier: float
-    """Standard deviation of the noise over the sensitivity 2 C / n_c; epsilon follows from it alone."""
+    """Standard deviation of the noise over the sensitivity 2 C / n_c."""
 
     clip: float
     """Largest L2 norm of one embedding, C."""

@@ -6,7 +6,7 @@ import enum
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,11 +59,11 @@ class Release:
         return self.sigma / self.sensitivity
 
 
-def rounds_within(release: Release, epsilon: float, delta: float, rounds: int) -> int:
-    """Return how many times a release can be made within an epsilon, at most so many; 0 rounds: until it is spent."""
+def rounds_within(releases: Sequence[Release], epsilon: float, delta: float, rounds: int) -> int:
+    """Return how many rounds of these releases fit into an epsilon, at most so many; 0 rounds: until it is spent."""
 
     def fits(count: int) -> bool:
-        return total_epsilon([replace(release, count=count * release.count)], delta) <= epsilon
+        return total_epsilon([replace(each, count=count * each.count) for each in releases], delta) <= epsilon
 
     most = 1
     while fits(most) and not 0 < rounds <= most:

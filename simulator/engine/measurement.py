@@ -39,7 +39,8 @@ class RoundMetrics:
     test_accuracy_received: float | None = None
     """Accuracy of the same on the whole test set."""
     epsilon: float | None = None
-    """Largest total epsilon of any peer's posts, of this round and all before, at the method's ``privacy_delta``."""
+    """Largest total epsilon of any peer's posts, of this round and all before, at the method's ``privacy_delta``; None
+    where no noise covers all that they are made of."""
     posts: int = 0
     """Posts that the round's last block counts."""
     scalars_posted: int = 0

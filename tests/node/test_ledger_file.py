@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
+from fedchain.learning.local_sgd import NO_EPSILON
 from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry
 from fedchain.learning.privacy.releases import Release
 from fedchain.node.journal_file import JournalFile, journal_path
@@ -21,6 +22,8 @@ from fedchain.node.workers.process import Trainer
 from tests.chain.builders import keys
 from tests.node.shell import DIGITS, write_genesis
 
+NOISE = {"prototype_noise": 4.0, "gradient_noise": 8.0}
+ALONE = {"gradient_noise": 0.0, "epsilon_budget": 0.0}
 FREE = Budget(0.0, 1e-5)
 
 
@@ -85,7 +88,7 @@ def test_two_processes_lose_nothing(secrets: Path) -> None:
 
 
 def test_a_trainer_charges_before_it_answers_and_never_twice_for_the_same_bytes(tmp_path: Path) -> None:
-    hyperparameters = dict(DIGITS.hyperparameters) | {"prototype_noise": 4.0, "epsilon_budget": 1.5}
+    hyperparameters = dict(DIGITS.hyperparameters) | NOISE | {"epsilon_budget": 2.2}
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters=hyperparameters))
     genesis, secrets = Genesis.decode(path.read_bytes()), tmp_path / "key.secrets"
 
@@ -94,10 +97,10 @@ def test_a_trainer_charges_before_it_answers_and_never_twice_for_the_same_bytes(
         return Trainer(genesis, tmp_path / folder, 1, "", secrets=str(secrets))
 
     first = trainer("a").contribute("update", 1, b"")
-    assert len(open_ledger(secrets, 1).entries()) == 1
+    assert [found.release.mechanism for found in open_ledger(secrets, 1).entries()] == ["gradients", "prototypes"]
     (tmp_path / "a" / TRAINING_FILE).unlink()  # killed after the ledger was written, before the answer was
     assert trainer("a").contribute("update", 1, b"") == first
-    assert len(open_ledger(secrets, 1).entries()) == 1
+    assert len(open_ledger(secrets, 1).entries()) == 2
     again = trainer("a")
     assert again.contribute("update", 2, b"") != first
     with pytest.raises(ReleaseRefused, match="member 1, round 3: its total epsilon would be"):
@@ -105,7 +108,7 @@ def test_a_trainer_charges_before_it_answers_and_never_twice_for_the_same_bytes(
 
 
 def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
-    hyperparameters = dict(DIGITS.hyperparameters) | {"prototype_noise": 4.0, "epsilon_budget": 3.0}
+    hyperparameters = dict(DIGITS.hyperparameters) | NOISE | {"epsilon_budget": 3.0}
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters=hyperparameters))
     key = tmp_path / "key.pem"
     chain_id = Genesis.decode(path.read_bytes()).chain_id
@@ -128,6 +131,16 @@ def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
     ]
     found = json.loads(CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path), "--json"]).stdout)
     assert [row["epsilon"] for row in found["releases"]] == pytest.approx([0.926341504, 1.356467364])
+    alone = write_genesis(tmp_path / "alone", replace(DIGITS, hyperparameters={**hyperparameters, **ALONE}))
+    other = secrets_path(key, Genesis.decode(alone.read_bytes()).chain_id)
+    open_ledger(other, 1).charge(Entry(1, "update", "ab", Release("prototypes", 8.0, 2.0)), FREE)
+    run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(alone)])
+    assert run.stdout.splitlines() == [
+        "round 1     update  prototypes of all examples, 1 x noise 8 for sensitivity 2",
+        f"total         {NO_EPSILON}",
+    ]
+    found = json.loads(CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(alone), "--json"]).stdout)
+    assert (found["epsilon"], [row["epsilon"] for row in found["releases"]]) == (None, [None])
     ledger = ledger_path(secrets)
     ledger.write_bytes(bytes(COPY_SIZE) * 2 + ledger.read_bytes()[RECORD_SIZE:])
     run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])

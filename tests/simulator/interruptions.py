@@ -31,11 +31,13 @@ RESTARTED: Mapping[str, Any] = {
     ],
 }
 
+NOISE = {"prototype_noise": 6.0, "gradient_noise": 6.0}
+
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "prototypes, restarted": {"method": "dfpl", "peers": 4, **RESTARTED},
     "models": {"method": "fedavg", "test_every": 0},
     "state": {"method": "scaffold", "workers": 2},
-    "noise": {"hyperparameters": {"local_steps": 2, "prototype_noise": 6.0, "epsilon_budget": 50.0}},
+    "noise": {"hyperparameters": NOISE | {"local_steps": 2, "epsilon_budget": 50.0}},
     "encrypted": {
         "method": "tests.learning.small_keys:SmallKeyFedPh",
         "hyperparameters": {"local_steps": 2, "encryption": "threshold", "key_bits": KEY_BITS_MIN_TESTING},

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fedchain.__main__ import app
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.privacy.gaussian import compose, epsilon_of, mu_of
+from fedchain.learning.privacy.gaussian import compose, epsilon_of
 from fedchain.learning.registry import build_method
 from fedchain.node.tables import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -417,12 +417,13 @@ def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_ask
         assert "2 diverged" in to_markdown(asked, [entry])
 
 
-def test_the_points_of_fedph_s_figure_8_are_totals_over_all_rounds() -> None:
+def test_the_points_of_fedph_s_figure_8_are_what_the_paper_would_call_totals_over_all_rounds() -> None:
     experiment = load_experiment(find_experiment("fedph-fig8"))
-    rounds, delta = experiment.scenario["rounds"], experiment.scenario["hyperparameters"]["delta"]
-    for cell in experiment.cells:
-        whole = compose([mu_of(cell.hyperparameters["epsilon"], delta)] * rounds)
-        assert epsilon_of(whole, delta) == pytest.approx(float(cell.name), rel=1e-3)
+    for cell, total in zip(experiment.cells, (1.0, 5.0, 25.0), strict=True):
+        multiplier = cell.hyperparameters["noise_multiplier"]
+        assert multiplier == pytest.approx(float(cell.name), rel=1e-3)
+        whole = compose([1 / multiplier] * experiment.scenario["rounds"])
+        assert epsilon_of(whole, 1e-5) == pytest.approx(total, rel=1e-3)
 
 
 def test_fedph_s_comparison_runs_on_other_images_in_five_weathers() -> None:

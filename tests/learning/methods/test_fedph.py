@@ -12,6 +12,7 @@ from fedchain.learning.exceptions import ConfigurationError, NothingToPost, Rele
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.prototypes import forward_all
+from fedchain.learning.privacy.releases import Release, Sampling
 from fedchain.learning.prototype_method import Known
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Round
@@ -101,8 +102,8 @@ def posted_by(method: FedPh, client: Client, number: int = 1) -> np.ndarray:
 QUIET = {"local_steps": 1, "local_epochs": 0, "learning_rate": 1e-30}
 
 
-def test_local_noise_has_the_scale_of_the_analytic_mechanism_and_comes_from_private_randomness() -> None:
-    plain, noised = FedPh(**QUIET), FedPh(**QUIET, noise="local", epsilon=2.0, delta=1e-3)  # type: ignore[arg-type]
+def test_local_noise_is_in_units_of_one_example_and_comes_from_private_randomness() -> None:
+    plain, noised = FedPh(**QUIET), FedPh(**QUIET, noise="local", noise_multiplier=2.0)  # type: ignore[arg-type]
     clean = posted_by(plain, client_with(b""))
     noise = posted_by(noised, client_with(bytes(ROOT_SIZE))) - clean
     again = posted_by(noised, client_with(bytes(ROOT_SIZE))) - clean
@@ -112,47 +113,39 @@ def test_local_noise_has_the_scale_of_the_analytic_mechanism_and_comes_from_priv
     for different in (other, next_round):
         assert abs(np.corrcoef(noise.ravel(), different.ravel())[0, 1]) < 0.5
     std = noised.noise_std(4)  # 12 examples of 3 classes
-    assert std == pytest.approx(2 / 4 * sigma(2.0, 1e-3), rel=1e-6)
+    assert std == pytest.approx(2 / 4 * 2.0)
     assert 0.7 * std < noise.std() < 1.3 * std
     with pytest.raises(SecretMissing, match="member 0 has no root of private randomness"):
         posted_by(noised, client_with(b""))
 
 
-def test_noise_is_charged_by_what_a_round_promises() -> None:
-    noised = FedPh(**QUIET, noise="local", epsilon=2.0, delta=1e-3)  # type: ignore[arg-type]
+def test_noise_is_written_down_and_called_an_epsilon_with_dp_sgd_alone() -> None:
+    noised = FedPh(**QUIET, noise="local", noise_multiplier=2.0)  # type: ignore[arg-type]
     client = client_with(bytes(ROOT_SIZE))
     posted_by(noised, client)
-    assert client.ledger.epsilon(1e-3) == pytest.approx(2.0)
-    assert [entry.release.mechanism for entry in client.ledger.entries()] == ["prototypes, local"]
-    assert noised.adds_noise
+    assert [entry.release for entry in client.ledger.entries()] == [Release("prototypes, local", 4.0, 2.0)]
+    assert (noised.adds_noise, noised.states_epsilon) == (True, False)
+    private = replace(noised, gradient_noise=3.0)
+    assert (private.adds_noise, private.states_epsilon) == (True, True)
+    client = client_with(bytes(ROOT_SIZE))
+    posted_by(private, client)
+    both = [Release("gradients", 3.0, 2.0, 1, Sampling.SHUFFLED), Release("prototypes, local", 4.0, 2.0)]
+    assert [entry.release for entry in client.ledger.entries()] == both
     assert not FedPh().adds_noise
 
 
 def test_a_budget_that_is_spent_is_known_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    noised = FedPh(**QUIET, noise="local", epsilon=2.0, delta=1e-3, epsilon_budget=2.5, privacy_delta=1e-3)  # type: ignore[arg-type]
+    noise = {"noise": "local", "noise_multiplier": 4.0, "gradient_noise": 8.0, "epsilon_budget": 1.8}
+    noised = FedPh(**QUIET, **noise)  # type: ignore[arg-type]
     client = client_with(bytes(ROOT_SIZE))
     first = posted_by(noised, client)
     assert (posted_by(noised, client) == first).all(), "the same post of the same phase is paid for"
     monkeypatch.setattr(FedPh, "train", lambda *_, **__: pytest.fail("it trains for nothing"))
     with pytest.raises(
-        ReleaseRefused, match=r"member 0, round 2: its total epsilon would be 3\.056, the budget is 2\.5 "
+        ReleaseRefused, match=r"member 0, round 2: its total epsilon would be 1\.9\d+, the budget is 1\.8 "
     ):
         posted_by(noised, client, 2)
-    assert len(client.ledger.entries()) == 1
-
-
-def sigma(epsilon: float, delta: float) -> float:
-    """Balle and Wang, Theorem 8, for sensitivity 1, by bisection with the error function."""
-
-    def phi(x: float) -> float:
-        return 0.5 * math.erfc(-x / math.sqrt(2))
-
-    low, high = 1e-3, 1e3
-    for _ in range(200):
-        middle = (low + high) / 2
-        a, b = 1 / (2 * middle) - epsilon * middle, -1 / (2 * middle) - epsilon * middle
-        low, high = (middle, high) if phi(a) - math.exp(epsilon) * phi(b) > delta else (low, middle)
-    return high
+    assert len(client.ledger.entries()) == 2, "gradients and prototypes of round 1"
 
 
 def test_split_noise_is_the_whole_over_the_root_of_one_less_than_the_honest() -> None:
@@ -174,10 +167,11 @@ def test_split_noise_is_the_whole_over_the_root_of_one_less_than_the_honest() ->
     ("settings", "message"),
     [
         ({"noise": "split"}, "noise split needs encryption threshold"),
-        ({"noise": "local", "epsilon": 0.0}, "epsilon must be positive"),
-        ({"noise": "local", "delta": 1.0}, "delta must lie in"),
+        ({"noise": "local", "noise_multiplier": 0.0}, "noise_multiplier must lie in"),
+        ({"noise": "local", "epsilon_budget": 2.0}, "epsilon_budget bounds nothing: noise on prototypes alone has no"),
+        ({"gradient_noise": 1.0}, "gradient_noise alone hides nothing here"),
         (
-            {"noise": "local", "encryption": "threshold", "epsilon": 0.1},
+            {"noise": "local", "encryption": "threshold", "noise_multiplier": 30.0},
             "magnitude_max is 16.0, noise for classes of 1",
         ),
         ({"temperature": 0.0}, "temperature must lie in"),

@@ -3,12 +3,11 @@
 import pytest
 
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
-from fedchain.learning.privacy.gaussian import noise_scale
 from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry, Memory, PrivacyLedger, no_ledger
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
 from tests.learning.privacy.crashes import UNLIMITED, Member, play
 
-ONE = Release("prototypes", noise_scale(1.0, 1e-5, 2.0), 2.0)
+ONE = Release("prototypes", 2.0 / 0.26806, 2.0)
 """Worth (1, 1e-5)."""
 
 

@@ -12,7 +12,7 @@ from fedchain.learning.learner import Learner
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.privacy.ledger import Budget, Memory, PrivacyLedger
 from fedchain.learning.privacy.prototypes import PrototypeNoise, noised_class_means
-from fedchain.learning.privacy.releases import Release
+from fedchain.learning.privacy.releases import Release, total_epsilon
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.secrets import Secrets
 from tests.learning.federation import Federation, config, new_client, read_payload, secrets_of
@@ -75,17 +75,22 @@ def test_the_same_prototypes_again_are_the_same_bytes_and_cost_nothing() -> None
     assert len(client.ledger.entries()) == 2
 
 
+@pytest.mark.parametrize("gradient_noise", [0.0, 8.0])
 @pytest.mark.parametrize("method", ["dfpl", "fedproto"])
-def test_a_federation_learns_from_noised_prototypes_and_counts_what_they_cost(method: str) -> None:
+def test_a_federation_learns_from_noised_prototypes_and_states_an_epsilon_of_the_whole_alone(
+    method: str, gradient_noise: float
+) -> None:
     noise: dict[str, HyperparameterValue] = {
+        "gradient_noise": gradient_noise,
         "prototype_noise": 4.0,
         "prototype_source": "recompute",
         "prototype_clip": 5.0,
     }
     noised, plain = Federation(config(method, **noise)), Federation(config(method, prototype_source="recompute"))
     made, before = noised.play(2), plain.play(2)
-    assert made[0].epsilon == pytest.approx(1.46, abs=0.2)
-    assert made[0].epsilon is not None
+    passes = Release("gradients", gradient_noise, 2.0, 2) if gradient_noise else None  # one, or a part of one, a round
+    spent = None if passes is None else total_epsilon([Release("prototypes", 4.0, 1.0, 2), passes], 1e-5)
+    assert [one.epsilon for one in made[-3:]] == [spent if spent is None else pytest.approx(spent)] * 3
     assert before[0].epsilon is None
     posted = [read_payload(federation.rules, one[0].payload) for federation, one in ((noised, made), (plain, before))]
     assert posted[0]["labels"].tolist() == posted[1]["labels"].tolist()
@@ -97,11 +102,15 @@ def test_a_federation_learns_from_noised_prototypes_and_counts_what_they_cost(me
 
 @pytest.mark.parametrize("method", ["dfpl", "fedproto"])
 def test_a_budget_that_is_spent_is_known_before_training(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    noise: dict[str, HyperparameterValue] = {"prototype_noise": 4.0, "prototype_source": "recompute"}
-    learner = Learner(config(method, epsilon_budget=1.3, **noise), secrets_of=secrets_of)
+    noise: dict[str, HyperparameterValue] = {"prototype_noise": 4.0, "gradient_noise": 8.0}
+    both = [Release("gradients", 8.0, 2.0), Release("prototypes", 8.0, 2.0)]
+    budget = total_epsilon([*both, both[0]], 1e-5)  # the second round's gradients would still fit
+    learner = Learner(
+        config(method, epsilon_budget=budget, prototype_source="recompute", **noise), secrets_of=secrets_of
+    )
     learner.contribute(0, "update", 1, b"")
     monkeypatch.setattr(Dfpl, "train", lambda *_, **__: pytest.fail("it trains for nothing"))
-    with pytest.raises(ReleaseRefused, match=r"member 0, round 2: its total epsilon would be .*, the budget is 1\.3 "):
+    with pytest.raises(ReleaseRefused, match=r"member 0, round 2: its total epsilon would be .*, the budget is "):
         learner.contribute(0, "update", 2, b"")
 
 
@@ -125,7 +134,8 @@ def test_together_with_dp_sgd_both_are_charged() -> None:
         ),
         ("dfpl", {"prototype_clip": 0.0}, "prototype_clip must lie in"),
         ("dfpl", {"examples_min": 0}, "examples_min must lie in"),
-        ("dfpl", {"epsilon_budget": 2.0}, "epsilon_budget bounds nothing"),
+        ("dfpl", {"epsilon_budget": 2.0}, "epsilon_budget bounds nothing: the method adds no noise"),
+        ("dfpl", {"epsilon_budget": 2.0, "prototype_noise": 1.0}, "epsilon_budget bounds nothing: noise on prototypes"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(
