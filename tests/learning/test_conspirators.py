@@ -21,7 +21,7 @@ def usual_game(honest: tuple[int, ...]) -> Game:
     """A round in which these members post, and the liars claim all classes, with zeros: what `update` left."""
     derived = FedPh(encryption="threshold").derived(MEMBERS)
     assert derived["decryption_threshold"] == THRESHOLD
-    game = Game(task(**derived))
+    game = Game(task("FedPh", **{name: int(value) for name, value in derived.items()}))
     posts = dict(game.posts("update", 1, honest))
     posted = game.read("update", posts[SENDERS[honest[0]]])
     per_class = len(posted["ciphertexts"]) // len(posted["labels"])

@@ -1,4 +1,5 @@
-"""Write `schedules.json`: epsilons and noises that an accountant of somebody else's computes for random schedules.
+"""Write what an accountant of somebody else's computes: `schedules.json`, epsilons and noises of random schedules, and
+`poisson.json`, epsilons of Poisson batches by privacy loss distributions, which are tighter than Rényi's divergences.
 
 It is Google's dp-accounting, which needs an environment of its own (`pip install dp-accounting`; it wants another
 version of a package that we use). Run there: `python tests/learning/privacy/reference_schedules.py`.
@@ -12,6 +13,15 @@ from typing import Any
 
 SCHEDULES = 1000
 PATH = Path(__file__).with_name("schedules.json")
+
+POISSON_PATH = Path(__file__).with_name("poisson.json")
+POISSON_DELTA = 1e-5
+POISSON = (
+    [(rate, z, 1000) for rate, z in ((0.01, 0.6), (0.01, 1.0))]
+    + [(0.01, 1.0, 10_000), (0.01, 2.0, 1000), (0.05, 0.8, 200), (0.05, 1.0, 200), (0.05, 1.0, 2000), (0.05, 2.0, 200)]
+    + [(0.05, 4.0, 2000), (0.2, 1.0, 100), (0.2, 2.0, 100), (0.2, 4.0, 1000), (0.5, 2.0, 100), (0.002, 0.7, 5000)]
+)
+"""Rate, noise multiplier and steps of usual trainings."""
 
 Gaussian = tuple[list[tuple[float, float, int]], float]
 """(sensitivity, sigma, count) of each kind of release, and delta."""
@@ -66,7 +76,21 @@ def main() -> None:
                 accountant.compose(step, steps)
             answer.append(accountant.get_epsilon(sampled[1]))
         answers.append([float(f"{value:.12g}") for value in answer])
-    PATH.write_text(json.dumps(answers, separators=(",", ":")).replace("],", "],\n") + "\n")
+    _write(PATH, answers)
+    _write(POISSON_PATH, [[*training, _by_loss_distribution(*training)] for training in POISSON])
+
+
+def _by_loss_distribution(rate: float, multiplier: float, steps: int) -> float:
+    import dp_accounting
+    from dp_accounting import pld
+
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-3)
+    step = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
+    return float(f"{accountant.compose(step, steps).get_epsilon(POISSON_DELTA):.6g}")
+
+
+def _write(path: Path, rows: list[list[Any]]) -> None:
+    path.write_text(json.dumps(rows, separators=(",", ":")).replace("],", "],\n") + "\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,14 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.privacy.gaussian import MU_MAX, compose, delta_of, epsilon_of
 from fedchain.learning.privacy.rdp import ORDERS, sampled_gaussian
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
-from tests.learning.privacy.reference_schedules import PATH, SCHEDULES, random_schedules
+from tests.learning.privacy.reference_schedules import (
+    PATH,
+    POISSON,
+    POISSON_DELTA,
+    POISSON_PATH,
+    SCHEDULES,
+    random_schedules,
+)
 
 ANSWERS = json.loads(PATH.read_text())
 
@@ -34,6 +41,18 @@ def test_totals_of_poisson_batches_are_an_independent_accountants() -> None:
             assert total_epsilon(releases, delta) == pytest.approx(answer[2], rel=1e-6, abs=1e-9)
             checked += 1
     assert checked == SCHEDULES // 5
+
+
+def test_poisson_batches_cost_more_here_than_by_loss_distributions_and_never_less() -> None:
+    """By how much stands in docs/privacy.md, and in `rdp.py`."""
+    trainings = json.loads(POISSON_PATH.read_text())
+    assert [(rate, z, steps) for rate, z, steps, _ in trainings] == POISSON
+    ratios = [
+        total_epsilon([Release("any", z, 1.0, steps, Sampling.POISSON, rate)], POISSON_DELTA) / tighter
+        for rate, z, steps, tighter in trainings
+    ]
+    assert (round(min(ratios), 2), round(max(ratios), 2)) == (1.08, 1.41)
+    assert round(float(np.median(ratios)), 2) == 1.12
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.3, 0.5), (1.0, 1.0), (2.0, 0.0), (4.0, 12.0)])
