@@ -108,7 +108,7 @@ def test_noise_on_prototypes_alone_is_no_epsilon_and_is_not_called_one(method: P
     """One example turns the encoder, which turns all embeddings, and the noise was meant for one of them."""
     first, second = (posts_of_one_training(without_noise(method), which, 1)[0] for which in (False, True))
     made = [posts_of_one_training(method, which, 300) for which in (False, True)]
-    needed = epsilon_needed(*made, second - first)
+    needed = epsilon_needed(made[0], made[1], second - first)
     assert epsilon_counted(method) == pytest.approx(total_epsilon([method.prototype_release()], DELTA))
     assert needed > 2 * epsilon_counted(method), "else this pair shows nothing"
     assert not method.states_epsilon
