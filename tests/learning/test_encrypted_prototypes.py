@@ -277,6 +277,19 @@ def test_a_member_opens_one_set_of_sums_a_round_after_a_crash_too() -> None:
         restarted.contribute(1, "decryption_share", 1, game.known)
 
 
+def test_other_sums_of_the_same_holders_are_other_sums() -> None:
+    """A liar that posts zeros in one block and ones in another changes no label and no holder."""
+    game, other = Game(task()), Game(task())
+    posts = dict(game.posts("update", 1))
+    posted = game.read("update", posts[SENDERS[4]])
+    game.close("update", 1, sorted(posts.items()))
+    posts[SENDERS[4]] = proven(other, 4, posted["labels"], [0] * len(posted["ciphertexts"]))
+    other.close("update", 1, sorted(posts.items()))
+    game.learner.contribute(1, "decryption_share", 1, game.known)
+    with pytest.raises(DecryptionRefused, match="member 1, round 1: it has opened other sums, those of round 1"):
+        game.learner.contribute(1, "decryption_share", 1, other.known)
+
+
 def test_what_is_encrypted_again_after_a_crash_is_the_same_and_other_numbers_have_other_randomness() -> None:
     game = Game(task())
     first = game.learner.contribute(1, "update", 1, b"").payload

@@ -70,6 +70,35 @@ def test_a_disk_that_refuses_is_named(secrets: Path) -> None:
         ledger.charge(entry(1), FREE)
 
 
+def test_a_release_is_on_the_disk_before_the_ledger_says_so(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy after copy: of a record that was torn, one is whole. And the folder knows of the file."""
+    synced, folders = list[int](), list[Path]()
+
+    def sync(descriptor: int) -> None:
+        written = ledger_path(secrets).read_bytes()
+        copies = [written[place : place + COPY_SIZE] for place in range(0, len(written), COPY_SIZE)]
+        synced.append(sum(bool(copy.strip(b"\0")) for copy in copies))
+
+    monkeypatch.setattr("os.fdatasync", sync)
+    monkeypatch.setattr("fedchain.node.ledger_file.sync_folder", folders.append)
+    ledger = open_ledger(secrets, 1)
+    assert folders == [secrets.parent]
+    ledger.charge(entry(1), FREE)
+    ledger.charge(entry(2), FREE)
+    assert synced == [1, 2, 3, 4]
+
+
+def test_no_link_is_followed(secrets: Path) -> None:
+    """Who may write beside a key could have a node that runs as root write elsewhere."""
+    ledger, target = open_ledger(secrets, 1), secrets.with_name("elsewhere")
+    ledger_path(secrets).rename(target)
+    ledger_path(secrets).symlink_to(target)
+    for opened in (ledger, open_ledger(secrets, 1)):
+        with pytest.raises(LedgerDamaged, match="privacy ledger of member 1 cannot be used"):
+            opened.charge(entry(1), FREE)
+    assert target.read_bytes() == b""
+
+
 def charge_many(secrets: Path, numbers: range) -> None:
     for number in numbers:
         open_ledger(secrets, 0).charge(entry(number), FREE)

@@ -56,6 +56,8 @@ def test_a_release_beyond_the_budget_is_refused_and_leaves_no_trace() -> None:
     with pytest.raises(ReleaseRefused, match=message):
         ledger.charge(entry(4), budget)
     assert disk.read() == before
+    with pytest.raises(ReleaseRefused, match=r"member 3, round 3: its total epsilon would be 2\.15\d"):
+        ledger.validate(3, "another phase", [ONE], budget)
     ledger.validate(3, "update", [ONE], budget)  # as after a crash, when it was charged already
     ledger.charge(entry(3), budget)
     assert disk.read() == before
