@@ -1,5 +1,6 @@
 """DP-SGD: each example's gradient is its own, clipped, and hidden by noise that only its owner can repeat."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
 from fedchain.learning.prototype_method import Known
 from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.round import Round
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.training import Loss
 from tests.learning.federation import CLIENTS, Federation, config, new_client, secrets_of
@@ -125,6 +127,28 @@ def test_poisson_batches_are_drawn_in_private_and_as_often_as_they_should() -> N
     assert np.var(sizes) == pytest.approx(400 * 0.1 * 0.9, rel=0.4)
     client.open_secrets = lambda: secrets_of(2)
     assert next(draw_poisson_batches(client, 0.1, "update", 1)).tolist() != next(batches).tolist()
+
+
+def test_a_model_that_was_lost_is_trained_on_other_poisson_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two trainings of one round are two releases, whose batches must be drawn apart to be counted as such."""
+    seen: list[list[list[int]]] = []
+
+    def drawing(client: Client, rate: float, *labels: str | int) -> Iterator[torch.Tensor]:
+        seen.append([])
+        for batch in draw_poisson_batches(client, rate, *labels):
+            seen[-1].append(batch.tolist())
+            yield batch
+
+    monkeypatch.setattr("fedchain.learning.privacy.dp_sgd.draw_poisson_batches", drawing)
+    method = FedAvg(gradient_noise=2.0, batch_sampling="poisson", batch_size=6, local_steps=3)
+    for scale in (1.0, 1.0, 0.5):
+        client = new_client(examples=40)
+        client.open_secrets = lambda: secrets_of(1)
+        with torch.no_grad():
+            for value in client.model.parameters():
+                value *= scale
+        method.train(client, Round(1, None, clients=CLIENTS))
+    assert seen[0] == seen[1] != seen[2], "the same for the same, as after a crash"
 
 
 def test_what_was_spent_is_in_the_ledger_and_in_the_results() -> None:

@@ -114,8 +114,7 @@ def test_noise_on_prototypes_alone_is_no_epsilon_and_is_not_called_one(method: P
     assert not method.states_epsilon
 
 
-@pytest.mark.parametrize("gradient_noise", [0.5, 4.0])
-@pytest.mark.parametrize("method", [DFPL, FEDPH], ids=["dfpl", "fedph"])
+@pytest.mark.parametrize(("method", "gradient_noise"), [(DFPL, 0.5), (FEDPH, 4.0)], ids=["dfpl", "fedph"])
 def test_with_dp_sgd_what_is_stated_is_more_than_the_pair_needs(method: PrototypeMethod, gradient_noise: float) -> None:
     private = replace(method, local_epochs=1, batch_size=EXAMPLES, gradient_noise=gradient_noise)
     assert private.states_epsilon
