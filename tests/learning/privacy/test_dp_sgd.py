@@ -146,7 +146,7 @@ def test_a_model_that_was_lost_is_trained_on_other_poisson_batches(monkeypatch: 
         client.open_secrets = lambda: secrets_of(1)
         with torch.no_grad():
             for value in client.model.parameters():
-                value *= scale
+                value.mul_(scale)
         method.train(client, Round(1, None, clients=CLIENTS))
     assert seen[0] == seen[1] != seen[2], "the same for the same, as after a crash"
 
