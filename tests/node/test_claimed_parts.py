@@ -101,7 +101,7 @@ class Claimants(Federation):
             at_ms = self._free_ms[sender.number] = max(self._free_ms.get(sender.number, 0), self.now_ms) + SLOW_MS
             chunk = Chunk(message.content_hash, message.offset, self._wrong)
             event = MessageReceived(sender.key.public_key, chunk)
-            self._later(at_ms - self.now_ms, partial(self._if_alive, receiver, receiver.life, event))
+            self.later(at_ms - self.now_ms, partial(self._if_alive, receiver, receiver.life, event))
         else:
             super()._carry(sender, receiver, message)
 

@@ -415,7 +415,9 @@ def test_a_fake_block_below_the_base_slows_a_backfill_by_a_question(asked: bool)
     crowd = _crowd(genesis(4), height=100)
     stage = crowd.stage
     victim, (liar, *honest) = stage.victim, stage.others
-    victim.node = Node(stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, backfills=True)
+    victim.node = Node(
+        stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, session=bytes(16), backfills=True
+    )
     for other in stage.others:
         stage.handle(PeerConnected(other))
 
