@@ -1,0 +1,526 @@
+"""Recombinations of two heights of a real federation, each handed to one of its members in all that it goes through.
+
+A federation of four that loses messages decides some heights. What crossed the wire of the last two goes into a hoard,
+with the key of a traitor. The victim is one of the honest members, brought to a situation by the events that it really
+had; the traitor hands it one message at a time, and all content that it then asks for.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+from typing import TypeVar, cast
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import Invalid, InvalidEncoding
+from fedchain.chain.state import votes_required
+from fedchain.chain.storage.store import Final, MemoryStore, Record
+from fedchain.chain.vote import Vote, VoteKind
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey, is_valid_signature
+from fedchain.network.messages import (
+    CandidateMessage,
+    CertificateMessage,
+    Chunk,
+    EvidenceMessage,
+    FinalMessage,
+    GetContent,
+    GetFinal,
+    GetPayloads,
+    Message,
+    Payloads,
+    PostMessage,
+    Status,
+    VoteMessage,
+    decode_message,
+    encode_message,
+)
+from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send, WriteJournal
+from fedchain.node.core.events import Computed, Event, MessageReceived, PeerConnected, Tick
+from fedchain.node.core.journal import Journal
+from fedchain.node.core.twins import LISTENING_MS
+from fedchain.simulator.adversaries.hoard import Hoard
+from fedchain.simulator.adversaries.recombination import NothingToChoose, Recombination
+from fedchain.simulator.engine.peer import SimulatedPeer
+from fedchain.simulator.oracles.bounds import Bounds
+from tests.chain.builders import CREATED_MS, SumRules, genesis, keys
+from tests.node.driver import Federation, Peer
+
+T = TypeVar("T")
+
+MEMBERS = 4
+VICTIM, TRAITOR = 0, 3
+LIAR = keys(MEMBERS)[TRAITOR].public_key
+FIRST, LAST = 9, 10
+"""Heights whose objects are recombined; in both there are several candidates and two attempts."""
+
+SEED, LOSS = 66, 0.15
+ANSWERS_MAX = 8
+"""Contents that the traitor hands out after one message."""
+
+PAUSES_MS = (600, 1_500, 4_000)
+"""Between the ticks after a message that changed something."""
+
+
+# choices
+
+
+class _Way:
+    """A choice that follows a path as far as it is given, and the first options after that."""
+
+    def __init__(self, path: Sequence[int]) -> None:
+        self._path = list(path)
+        self._taken: list[tuple[int, int]] = []
+
+    def pick(self, options: Sequence[T]) -> T:
+        place = self._path[len(self._taken)] if len(self._taken) < len(self._path) else 0
+        self._taken.append((place, len(options)))
+        return options[place]
+
+    def next(self) -> list[int] | None:
+        """The path after this one, of all that there are; None: it was the last."""
+        taken = list(self._taken)
+        while taken and taken[-1][0] + 1 == taken[-1][1]:
+            taken.pop()
+        return [*(place for place, _ in taken[:-1]), taken[-1][0] + 1] if taken else None
+
+
+def every_message(hoard: Hoard, seen: set[Hash]) -> Iterator[Message]:
+    """All that can be put together from a hoard, as it arrives, but for what was ``seen``."""
+    for place in range(len(Recombination(hoard, _Way(())).recipes())):
+        path: list[int] | None = []
+        while path is not None:
+            way = _Way(path)
+            try:
+                data = encode_message(Recombination(hoard, way).recipes()[place]())
+                if (name := sha256(data)) not in seen:
+                    seen.add(name)
+                    yield decode_message(data)
+            except (NothingToChoose, InvalidEncoding):
+                pass  # there is no such message
+            path = way.next()
+
+
+# the federation
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What a federation went through."""
+
+    finals: tuple[Final, ...]
+    """Of the victim's store, by height."""
+    records: tuple[Record, ...]
+    """All that the victim stored before height ``FIRST`` was open."""
+    journal: Journal
+    """The victim's at that time."""
+    events: tuple[tuple[Event, int], ...]
+    """What happened to the victim from then on, and when."""
+    sent: tuple[Message, ...]
+    """What crossed the wire."""
+    contents: dict[Hash, bytes]
+    """Payloads, knowledge and states."""
+
+    def block(self, height: int) -> Block:
+        """What the federation decided."""
+        return self.finals[height - 1].block
+
+
+@cache
+def story() -> Story:
+    """A federation of four goes to one height beyond the last that is looked at."""
+    federation = Federation(genesis(MEMBERS), seed=SEED, loss=LOSS)
+    federation.run_to_height(LAST + 1, 200)
+    told, contents = federation.peers[VICTIM], dict[Hash, bytes]()
+    again = Peer(VICTIM, told.key, told.genesis, SumRules())
+    records, events = list[Record](), list[tuple[Event, int]]()
+    journal, has_begun = Journal(), False
+    for event, moment in told.log:
+        if isinstance(event, Computed):
+            continue  # it follows from the others
+        if has_begun or _is_early(event):
+            events.append((event, CREATED_MS + moment.ms))
+        effects = again.handle(event, CREATED_MS + moment.ms)
+        if not has_begun:
+            records += [item for effect in effects if isinstance(effect, Persist) for item in effect.records]
+            journal = again.journal
+            has_begun = again.node.head.height >= FIRST - 1
+        contents[again.node.head.root] = again.node.head.encode()
+    assert again.node.head.block_hash == told.node.head.block_hash, "a log replays to the same head"
+    finals = []
+    for height in range(1, LAST + 1):
+        found = again.store.final(height)
+        assert found is not None
+        finals.append(Final(*found, b""))
+    for peer in federation.peers:
+        contents.update(peer.store._contents)
+    sent = tuple(message for _, _, message in federation.sent)
+    return Story(tuple(finals), tuple(records), journal, tuple(events), sent, contents)
+
+
+def _is_early(event: Event) -> bool:
+    """Whether it is about height ``FIRST`` and was kept until that opened. Every round has one phase here."""
+    message = event.message if isinstance(event, MessageReceived) else None
+    if isinstance(message, VoteMessage):
+        return message.vote.height == FIRST
+    return isinstance(message, PostMessage) and message.transaction.round == FIRST
+
+
+def hoard(*, without_victim: bool) -> Hoard:
+    """What the traitor holds of the two heights, with the victim's own votes or without."""
+    held = Hoard(genesis(MEMBERS), [keys(MEMBERS)[TRAITOR]])
+    me, told = held.genesis.members[VICTIM], story()
+    finals = [FinalMessage(final.block, final.certificate) for final in told.finals[FIRST - 2 :]]
+    for message in (*told.sent, *finals):
+        held.note(message)
+    held.forget_before(FIRST)
+    held.posts = {name: post for name, post in held.posts.items() if FIRST <= post.round <= LAST}
+    held.blocks = {name: block for name, block in held.blocks.items() if block.header.height <= LAST}
+    heard = {slot: votes for slot, votes in held.votes.items() if slot[1] <= LAST}
+    for slot, votes in heard.items():
+        heard[slot] = {voter: vote for voter, vote in votes.items() if voter != me or not without_victim}
+    held.votes = {slot: votes for slot, votes in heard.items() if votes}
+    held.contents.clear()
+    wanted = {post.payload_hash for post in held.posts.values()}
+    wanted |= {block.header.knowledge_root for block in held.blocks.values()}
+    wanted |= {block.header.state_root for block in held.blocks.values()}
+    for content_hash in sorted(wanted & told.contents.keys()):
+        held.keep_content(told.contents[content_hash])
+    return held
+
+
+@cache
+def messages() -> tuple[Message, ...]:
+    """All that the traitor can put together."""
+    hoards, seen = [hoard(without_victim=without_victim) for without_victim in (False, True)], set[Hash]()
+    return tuple(message for held in hoards for message in every_message(held, seen))
+
+
+def has_happened(message: Message, journal: Journal) -> bool:
+    """Whether there is no vote in it that the victim, whose journal this is, is still to cast."""
+    me = genesis(MEMBERS).members[VICTIM]
+    votes: tuple[Vote, ...]
+    match message:
+        case VoteMessage(vote):
+            votes = (vote,)
+        case CertificateMessage(certificate):
+            votes = certificate.votes
+        case FinalMessage(block, certificate):
+            votes = (*certificate.votes, *(block.certificate.votes if block.certificate else ()))
+        case CandidateMessage(block):
+            votes = block.certificate.votes if block.certificate else ()
+        case EvidenceMessage(evidence):
+            votes = tuple(item for item in (evidence.first, evidence.second) if isinstance(item, Vote))
+        case _:
+            return True
+    return all(vote.voter != me or not _is_true(vote) or journal.vouches_for(vote) for vote in votes)
+
+
+@cache
+def _is_true(vote: Vote) -> bool:
+    return is_valid_signature(vote.voter, vote.signature, vote.signing_message(genesis(MEMBERS).chain_id))
+
+
+# situations
+
+
+@dataclass(slots=True)
+class Situation:
+    """The victim, somewhere in its life."""
+
+    peer: Peer
+    now_ms: int
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Let something happen to it now."""
+        return self.peer.handle(event, self.now_ms)
+
+    def receive(self, message: Message) -> list[Effect]:
+        """Let the traitor hand it a message."""
+        return self.handle(MessageReceived(LIAR, message))
+
+    def claim(self, height: int) -> None:
+        """All others say that they are at a height; the traitor is heard first, and asked."""
+        head = story().block(height).hash
+        for member in sorted(self.peer.genesis.members, key=lambda member: member != LIAR):
+            if member != self.peer.key.public_key:
+                self.handle(MessageReceived(member, Status(height, head, b"", (), (), None)))
+
+    def restart(self) -> None:
+        """The process ends and begins again, with the same store and journal."""
+        self.peer.node = self.peer.new_node()
+        self.connect()
+
+    def connect(self) -> None:
+        """All others are there."""
+        self.handle(Tick())
+        for member in self.peer.genesis.members:
+            if member != self.peer.key.public_key:
+                self.handle(PeerConnected(member))
+
+
+def _begin(*, replays: bool = False, is_fresh: bool = False) -> Situation:
+    """The victim when height ``FIRST`` opens; fresh: it has lost its store, and kept its journal."""
+    told = story()
+    peer = Peer(VICTIM, keys(MEMBERS)[VICTIM], genesis(MEMBERS), SumRules(), replays=replays)
+    peer.store, peer.journal = MemoryStore(), told.journal
+    if not is_fresh:
+        peer.store.append(told.records)
+    peer.node = peer.new_node()
+    situation = Situation(peer, told.events[0][1] - LISTENING_MS)
+    situation.connect()
+    if not is_fresh:
+        situation.claim(FIRST - 1)
+        situation.now_ms += LISTENING_MS
+        situation.handle(Tick())
+    return situation
+
+
+def _until(condition: Callable[[Peer], bool]) -> Situation:
+    """The victim with all that happened to it until a condition holds first."""
+    situation = _begin()
+    for event, now_ms in story().events:
+        if condition(situation.peer):
+            return situation
+        situation.now_ms = now_ms
+        situation.handle(event)
+    raise AssertionError("the victim never came there")
+
+
+def _has_voted(peer: Peer, kind: VoteKind, height: int = FIRST) -> bool:
+    votes = peer.journal.votes
+    return any((vote.kind, vote.height) == (kind, height) for vote in votes)
+
+
+def _holds(peer: Peer, height: int) -> bool:
+    return peer.node.head.height == height - 1 and len(peer.node.ledger.entries) > 0
+
+
+def _locked() -> Situation:
+    return _until(lambda peer: peer.node.voting.agreement.lock is not None)
+
+
+def _restarted() -> Situation:
+    situation = _locked()
+    situation.restart()
+    situation.claim(FIRST - 1)
+    situation.now_ms += LISTENING_MS
+    situation.handle(Tick())
+    return situation
+
+
+def _behind(*, replays: bool) -> Situation:
+    situation = _begin(replays=replays)
+    situation.claim(LAST)
+    return situation
+
+
+def _far_behind() -> Situation:
+    situation = _begin(is_fresh=True)
+    situation.claim(LAST)
+    return situation
+
+
+SITUATIONS: dict[str, Callable[[], Situation]] = {
+    "open": _begin,
+    "prevoted": lambda: _until(lambda peer: _has_voted(peer, VoteKind.PREVOTE)),
+    "locked": _locked,
+    "restarted": _restarted,
+    "next height": lambda: _until(lambda peer: _holds(peer, LAST)),
+    "behind": lambda: _behind(replays=False),
+    "replaying": lambda: _behind(replays=True),
+    "far behind": _far_behind,
+}
+"""By name: what brings the victim there."""
+
+
+# what must hold
+
+
+@dataclass
+class Trial:
+    """Hands a victim one message after another and looks at what came of each; it starts anew where one did something.
+
+    Attributes:
+        played: messages that were handed out.
+        anew: how often the victim had to be brought back.
+        broken: what did not hold, with the message.
+    """
+
+    name: str
+    played: int = 0
+    anew: int = 0
+    broken: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._start()
+        self._journal = self._victim.peer.journal
+
+    def _start(self) -> None:
+        self._victim = SITUATIONS[self.name]()
+        self._said = {vote.slot: vote for vote in self._victim.peer.journal.votes}
+        self._digest = digest(self._victim.peer)
+
+    def hand(self, message: Message) -> None:
+        """Hand out one message, and go back to the situation; nothing that could not exist yet."""
+        if not has_happened(message, self._journal):
+            return
+        self.played += 1
+        if self._play(message):
+            self._start()
+            self.anew += 1
+
+    def held(self) -> list[Block]:
+        """The candidates that the victim holds in this situation."""
+        return [entry.block for entry in self._victim.peer.node.ledger.entries.values()]
+
+    def hand_all(self, messages: Sequence[Message]) -> None:
+        """Hand out several, one upon the other, and then what the federation decided."""
+        for message in messages:
+            if not has_happened(message, self._victim.peer.journal):
+                continue
+            self.played += 1
+            self._play(message, is_last=False)
+        self._catch_up()
+        self._start()
+
+    def _play(self, message: Message, *, is_last: bool = True) -> bool:
+        """Whether it did anything."""
+        before = len(self.broken)
+        head = self._victim.peer.node.head
+        effects = self._victim.receive(message)
+        is_invalid = any(isinstance(item, Refuse) and isinstance(item.error, Invalid) for item in effects)
+        after = digest(self._victim.peer)
+        is_changed = after != self._digest
+        # What our own key signed is noted, whatever comes with it.
+        is_own = isinstance(message, PostMessage) and message.transaction.sender == self._victim.peer.key.public_key
+        if is_invalid and is_changed and self._victim.peer.node.head is head and not is_own:
+            self.broken.append("what was refused changed the node")
+        self._look(effects)
+        if is_changed:
+            self._answer(effects)
+            for pause_ms in PAUSES_MS if is_last else (1,):
+                self._victim.now_ms += pause_ms
+                self._look(self._victim.handle(Tick()))
+        self._digest = self._digest if is_last else digest(self._victim.peer)
+        self.broken[before:] = [f"{self.name}: {text}: {message}" for text in self.broken[before:]]
+        return is_changed or any(isinstance(item, Persist | WriteJournal) for item in effects)
+
+    def _answer(self, effects: list[Effect]) -> None:
+        """Answer what the traitor is asked, as if it were honest."""
+        for _ in range(ANSWERS_MAX):
+            asked = [item.message for item in effects if isinstance(item, Send) and item.peer == LIAR]
+            answers = [answer for question in asked for answer in honest_answers(question)]
+            effects = [effect for answer in answers for effect in self._victim.receive(answer)]
+            self._look(effects)
+
+    def _catch_up(self) -> None:
+        """The honest members go on: the victim gets there, too."""
+        victim, honest = self._victim, [genesis(MEMBERS).members[number] for number in (1, 2)]
+        for _ in range(40):
+            if victim.peer.node.head.height >= LAST:
+                return
+            victim.now_ms += 1_000
+            effects = victim.handle(Tick())
+            for member in honest:
+                effects += victim.handle(
+                    MessageReceived(member, Status(LAST, story().block(LAST).hash, b"", (), (), None))
+                )
+            self._look(effects)
+            for item in [effect for effect in effects if isinstance(effect, Send) and effect.peer in honest]:
+                for said in honest_answers(item.message):
+                    self._look(victim.handle(MessageReceived(item.peer, said)))
+        self.broken.append(f"{self.name}: the victim stays at height {victim.peer.node.head.height}")
+
+    def _look(self, effects: Sequence[Effect]) -> None:
+        """Everything that must hold after an event."""
+        peer, told = self._victim.peer, story()
+        head = peer.node.head
+        if head.height > LAST or (head.height and head.block_hash != told.block(head.height).hash):
+            self.broken.append(f"the head is at height {head.height}, and not on what was decided")
+        if culprits := peer.node._context.evidence.keys() - {LIAR}:
+            self.broken.append(f"{len(culprits)} honest members are accused")
+        for effect in effects:
+            match effect:
+                case Persist(records):
+                    finals = [item for item in records if isinstance(item, Final)]
+                    self.broken += [text for item in finals if (text := _not_final(peer, item))]
+                case Publish(VoteMessage(vote)) if vote.voter == peer.key.public_key:
+                    self._note_said(vote)
+                case Blame(member, error) if member != LIAR:
+                    self.broken.append(f"an honest member is blamed: {error}")
+        Bounds(peer.genesis, self.broken.append).check(cast(SimulatedPeer, peer))
+        if peer.stopped:
+            self.broken.append(f"the node ended itself: {peer.stopped}")
+
+    def _note_said(self, vote: Vote) -> None:
+        if self._said.setdefault(vote.slot, vote).block_hash != vote.block_hash:
+            self.broken.append(f"the victim signed twice in {vote.slot}")
+
+
+def digest(peer: Peer) -> Hashable:
+    """All that the node holds: a refused message leaves it as it was."""
+    node = peer.node
+    context, agreement, catching_up = node._context, node.voting.agreement, node._catching_up
+    ballots, joining = agreement.ballots, catching_up._joining
+    slots = tuple(ballots.slots(agreement.attempt))
+    return (
+        context.head.block_hash,
+        context.journal,
+        context.mempool.changes,
+        tuple((name, entry.block.signature, entry.is_valid) for name, entry in context.ledger.entries.items()),
+        tuple(context.evidence),
+        tuple((slot, tuple(ballots.ballot(*slot).first.items())) for slot in slots),
+        ballots.newest_polka,
+        (agreement.attempt, agreement.lock),
+        tuple(sorted(context.contents._held)),
+        tuple(context.contents.downloads._downloads),
+        tuple(context.contents._waiting),
+        tuple((source.height, source.asked_to) for source in context.catch_up._sources.values()),
+        tuple((name, head.source, len(head.holders)) for name, head in joining._waiting.items()),
+        tuple((found.peer, found.block, found.certificate) for found in catching_up._ahead),
+        tuple(sorted((member, len(votes)) for member, votes in node.voting._early.items())),
+    )
+
+
+def honest_answers(question: Message) -> Iterator[Message]:
+    """What an honest member says that holds all that was decided."""
+    match question:
+        case GetContent(content_hash, 0):
+            yield Chunk(content_hash, 0, story().contents.get(content_hash, b""))
+        case GetPayloads(height) if 0 < height <= LAST:
+            posts = story().block(height).transactions
+            yield Payloads(height, tuple(story().contents[post.payload_hash] for post in posts))
+        case GetFinal(height, count):
+            for final in story().finals[height - 1 : height - 1 + count]:
+                yield FinalMessage(final.block, final.certificate)
+
+
+def _not_final(peer: Peer, record: Final) -> str:
+    """Why a record is not what the federation decided, with a proof; empty: it is. Looks at it without any cache."""
+    block, certificate = record.block, record.certificate
+    height = block.header.height
+    decided = story().block(height) if height <= LAST else None
+    if decided is None or block.to_record()[2:] != decided.to_record()[2:] or block.header != decided.header:
+        return f"stored as final at height {height}: not what was decided"
+    return _proves_nothing(peer.node.head.electors, certificate, block)
+
+
+def _proves_nothing(electors: frozenset[PublicKey], certificate: Certificate, block: Block) -> str:
+    chain_id, header = genesis(MEMBERS).chain_id, block.header
+    label = (VoteKind.PRECOMMIT, header.height, block.hash)
+    good = {
+        vote.voter
+        for vote in certificate.votes
+        if (vote.kind, vote.height, vote.block_hash, vote.attempt) == (*label, certificate.attempt)
+        and is_valid_signature(vote.voter, vote.signature, vote.signing_message(chain_id))
+    }
+    if len(good & electors) < votes_required(genesis(MEMBERS), electors) or len(certificate.votes) != len(good):
+        return f"stored as final at height {header.height}: {len(good)} precommits prove it"
+    return ""
+
+
+def shuffled(messages: Sequence[Message], seed: int, count: int) -> list[Message]:
+    """Some of the messages, in any order."""
+    return Random(seed).sample(list(messages), count)

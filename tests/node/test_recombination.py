@@ -1,0 +1,52 @@
+"""A member that puts messages together from parts of others: one node takes none of them for what it is not."""
+
+import pytest
+
+from fedchain.network.messages import FinalMessage
+from tests.chain.builders import keys
+from tests.node.recombination import MEMBERS, SITUATIONS, Trial, every_message, hoard, messages, shuffled
+
+THINNED = 9
+"""Of so many messages one is handed out in each situation; ``make soak ARGS='messages'`` hands out all of them."""
+
+AT_ONCE = 150
+"""Messages that a victim gets one upon the other, before it hears of the honest ones again."""
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_no_recombination_passes_for_what_it_is_not(name: str) -> None:
+    trial = Trial(name)
+    for message in messages()[[*SITUATIONS].index(name) % THINNED :: THINNED]:
+        trial.hand(message)
+    assert trial.broken == []
+    assert trial.played > 10_000 / THINNED
+    assert trial.anew > 0, "nothing that a traitor may say does anything"
+
+
+@pytest.mark.parametrize("name", ["prevoted", "next height"])
+def test_no_votes_but_precommits_of_a_quorum_make_a_block_that_is_held_final(name: str) -> None:
+    """Two honest prevotes and the traitor's own used to do."""
+    trial = Trial(name)
+    for message in messages():
+        if isinstance(message, FinalMessage) and message.block in trial.held():
+            trial.hand(message)
+    assert trial.broken == []
+    assert trial.played > 100
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_recombinations_one_upon_the_other_keep_nobody_from_what_was_decided(name: str) -> None:
+    trial = Trial(name)
+    trial.hand_all(shuffled(messages(), 1, AT_ONCE))
+    assert trial.broken == []
+
+
+def test_with_the_keys_of_a_quorum_it_is_seen_that_the_head_is_another_one() -> None:
+    """Otherwise the other tests would pass with an oracle that is blind."""
+    held, trial = hoard(without_victim=True), Trial("prevoted")
+    held.keys = keys(MEMBERS)[1:]
+    for message in every_message(held, set()):
+        trial.hand(message)
+        if trial.broken:
+            break
+    assert "not on what was decided" in trial.broken[0]
