@@ -6,8 +6,8 @@ of what the node says. The base class follows the protocol; each behaviour overr
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
@@ -35,6 +35,8 @@ class Coalition:
     """The keys of all of them: each may sign for each."""
     honest: tuple[int, ...]
     """Numbers of the peers that follow the protocol."""
+    shared: dict[str, Any] = field(default_factory=dict)
+    """What its members keep together, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from fedchain.chain.block import Block, evidence_root, sign_block, transactions_
 from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import sign_transaction
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.bitmaps import to_bitmap
@@ -39,7 +39,7 @@ from fedchain.network.messages import (
 )
 from fedchain.simulator.adversaries.hoard import Hoard, Slot
 
-NONCES_MAX = 4_096
+NONCES_MAX = 64
 """Hashes that are spent on a block of our own."""
 
 FAR = 10**12

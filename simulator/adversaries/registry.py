@@ -29,6 +29,7 @@ BEHAVIOURS: Mapping[str, str] = {
     "poison-poster": "posters.PoisonPoster",
     "post-equivocator": "posters.PostEquivocator",
     "random-voter": "voters.RandomVoter",
+    "recombiner": "recombiners.Recombiner",
     "replay-flooder": "flooders.ReplayFlooder",
     "sibling-miner": "miners.SiblingMiner",
     "sign-flipper": "poisoners.SignFlipper",

@@ -1,0 +1,218 @@
+"""An adversary that recombines: it hands out every well-formed message that can be put together from others' parts."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import certify
+from fedchain.chain.state import votes_required
+from fedchain.chain.vote import NIL, Vote, VoteKind
+from fedchain.network.messages import (
+    CertificateMessage,
+    Chunk,
+    EvidenceMessage,
+    FinalMessage,
+    GetContent,
+    GetFinal,
+    GetPayloads,
+    Message,
+    Status,
+    VoteMessage,
+)
+from fedchain.node.core.effects import Effect, Publish, Send
+from fedchain.node.core.events import Event, MessageReceived
+from fedchain.simulator.adversaries.adversary import Adversary, Parameter
+from fedchain.simulator.adversaries.hoard import KEPT_HEIGHTS, Hoard, Slot
+from fedchain.simulator.adversaries.recombination import NothingToChoose, Recombination
+from fedchain.simulator.engine.peer import SimulatedPeer
+
+VICTIM_S = 3.0
+"""For how long one member gets most of what is handed out, in virtual seconds."""
+
+OPEN_HEIGHT = 0.7
+"""How often something of the open height is preferred to anything else."""
+
+KNOWN_SHAPES = 0.4
+"""How often one of the shapes is tried that are known to be dangerous."""
+
+FALSE_ANSWERS = 0.3
+"""Share of questions for blocks and contents that are answered with something else."""
+
+T = TypeVar("T")
+
+
+class Recombiner(Adversary):
+    """Keeps all that crosses the wire, together with its coalition, and hands out what can be made of it.
+
+    It follows the protocol beside that, but for its votes, which it shows to whom it likes, and some of its answers.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(6, 0, 1_000)}
+
+    def begin(self, peer: SimulatedPeer) -> None:
+        """What the coalition holds outlives its members' crashes."""
+        super().begin(peer)
+        shared = self.coalition.shared
+        if "hoard" not in shared:
+            shared["hoard"] = Hoard(self.genesis, self.coalition.keys)
+        self._hoard: Hoard = shared["hoard"]
+        self._choice = _Leaning(self.draw)
+        self._recombination = Recombination(self._hoard, self._choice)
+        self._noted_height = -1
+        self._victim, self._victim_until_s = 0, 0.0
+
+    def listen(self, event: Event) -> Sequence[Event]:
+        """Everything is kept, some questions get another answer, and a vote may be what was missing."""
+        if not isinstance(event, MessageReceived):
+            return (event,)
+        self._hoard.note(event.message)
+        match event.message:
+            case GetFinal() | GetContent() | GetPayloads() if self.draw.random() < FALSE_ANSWERS:
+                self._answer(self.genesis.index[event.peer], event.message)
+                return ()
+            case VoteMessage(vote) if vote.height == self.height and vote.block_hash != NIL:
+                if self.draw.random() < 1 / len(self.genesis.members):
+                    self._try(self._final_of_prevotes)
+            case _:
+                pass
+        return (event,)
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Votes are for some, evidence is for nobody, and heights that are told are not always held."""
+        match effect:
+            case Publish(message) | Send(_, message):
+                self._hoard.note(message)
+            case _:
+                pass
+        match effect:
+            case Publish(VoteMessage() as message) if self.draw.random() < 0.5:
+                honest = self.coalition.honest
+                self.send(self.draw.sample(honest, self.draw.randrange(len(honest))), message)
+                return ()
+            case Publish(EvidenceMessage()):
+                return ()
+            case Send(_, Status()) if self.draw.random() < FALSE_ANSWERS:
+                return ()
+            case _:
+                return super().say(effect)
+
+    def act(self) -> None:
+        """Hand out so much in the second to come."""
+        self._note_head()
+        if self.coalition.loop.time() >= self._victim_until_s:
+            self._victim = self.draw.choice(self.coalition.honest)
+            self._victim_until_s = self.coalition.loop.time() + VICTIM_S
+        for _ in range(int(self.parameters["per_s"])):
+            self.after(self.draw.random(), self._hand_out)
+
+    def _note_head(self) -> None:
+        if self.node.head.height != self._noted_height:
+            self._noted_height = self._choice.height = self.node.head.height
+            self._choice.height += 1
+            self._hoard.forget_before(self.height - KEPT_HEIGHTS)
+            self._hoard.keep_content(self.node.head.encode())
+            if (knowledge := self.node.knowledge()) is not None:
+                self._hoard.keep_content(knowledge)
+
+    def _hand_out(self) -> None:
+        self._note_head()
+        shapes = (self._final_of_prevotes, self._decision, self._lock_one, self._own_vote, self._claim)
+        recipes = shapes if self.draw.random() < KNOWN_SHAPES else self._recombination.recipes()
+        self._try(self.draw.choice(recipes))
+
+    def _try(self, recipe: Callable[[], Message]) -> None:
+        """Hand out what comes of a recipe, mostly to the victim alone."""
+        try:
+            message = recipe()
+        except NothingToChoose:
+            return
+        honest = self.coalition.honest
+        self.send((self._victim,) if self.draw.random() < 0.8 else (self.draw.choice(honest),), message)
+
+    def _answer(self, number: int, question: GetFinal | GetContent | GetPayloads) -> None:
+        """Another thing of the class that was asked for."""
+        recombination = self._recombination
+        recipe: Callable[[], Message] = {
+            GetFinal: recombination.final,
+            GetContent: recombination.chunk,
+            GetPayloads: recombination.payloads,
+        }[type(question)]
+        try:
+            message = recipe()
+        except NothingToChoose:
+            return
+        if isinstance(question, GetContent) and isinstance(message, Chunk):
+            message = Chunk(question.content_hash, question.offset, message.data)
+        self.send((number,), message)
+
+    # shapes
+
+    def _final_of_prevotes(self) -> FinalMessage:
+        """Prevotes of a quorum, some of which nobody else sees, as if they were a decision."""
+        slot = self._complete(VoteKind.PREVOTE)
+        return FinalMessage(self._block_of(slot), certify(self._hoard.votes_of(slot)))
+
+    def _decision(self) -> FinalMessage:
+        """A decision that others may not know of yet."""
+        slot = self._complete(VoteKind.PRECOMMIT)
+        return FinalMessage(self._block_of(slot), certify(self._hoard.votes_of(slot)))
+
+    def _lock_one(self) -> CertificateMessage:
+        """Prevotes of a quorum, some of which nobody else sees: a lock."""
+        return CertificateMessage(certify(self._hoard.votes_of(self._complete(VoteKind.PREVOTE))))
+
+    def _own_vote(self) -> VoteMessage:
+        """A vote in the name of one of the coalition, whatever it said elsewhere."""
+        blocks = [*self._hoard.hashes(self.height), NIL]
+        attempt = max(0, self.node.voting.agreement.attempt + self.draw.choice((-1, 0, 0, 0, 1)))
+        slot = self.draw.choice([*VoteKind]), self.height, attempt, self.draw.choice(blocks)
+        heard = self._hoard.votes.get(slot, {})
+        return VoteMessage(self._hoard.own_vote(self.draw.choice(self._hoard.keys), slot, list(heard.values())))
+
+    def _claim(self) -> Status:
+        """A height that nobody has, or one that is long past."""
+        height = self.draw.choice((0, self.height + 1, self.height + 20, 10**12))
+        return Status(height, self.draw.randbytes(32), b"", (), (), None)
+
+    def _complete(self, kind: VoteKind) -> Slot:
+        """A slot of the open height with votes of a quorum, our own among them."""
+        required = votes_required(self.genesis, self.node.head.electors)
+        found = [slot for slot in self._hoard.slots() if slot[:2] == (kind, self.height) and slot[3] != NIL]
+        complete = [slot for slot in found if len(self._hoard.votes_of(slot)) >= required]
+        if not complete:
+            raise NothingToChoose("no quorum is complete")
+        return self.draw.choice(complete)
+
+    def _block_of(self, slot: Slot) -> Block:
+        found = [block for block in self._hoard.blocks.values() if block.hash == slot[3]]
+        if not found:
+            raise NothingToChoose("nobody has shown this block")
+        return found[0]
+
+
+class _Leaning:
+    """Chooses at random, and more often what is about one height."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self.height = 0
+
+    def pick(self, options: Sequence[T]) -> T:
+        if self._draw.random() < OPEN_HEIGHT:
+            preferred = [item for item in options if _height_of(item) == self.height]
+            options = preferred or options
+        return self._draw.choice(options)
+
+
+def _height_of(item: Any) -> int | None:
+    """Height that something is about; None: it is about none."""
+    match item:
+        case Block():
+            return item.header.height
+        case Vote():
+            return item.height
+        case (VoteKind(), int(height), int(), bytes()):
+            return height
+        case _:
+            return None
