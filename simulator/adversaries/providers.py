@@ -1,0 +1,99 @@
+"""Adversaries that mislead whoever fetches or catches up: slow blocks, wrong bytes, low claims, invented finals."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.crypto.hashing import Hash
+from fedchain.network.messages import Chunk, FinalMessage, Status
+from fedchain.node.core.effects import Effect, Send
+from fedchain.simulator.adversaries.adversary import Adversary, Parameter
+
+CLAIM = 10**12
+"""A height that nobody will ever have."""
+
+NEAR = 30
+"""Heights above the head for which finals are invented."""
+
+
+class SlowBlocks(Adversary):
+    """Answers a question for final blocks with a real one each ``every_s``: just fast enough not to be passed over."""
+
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"every_s": Parameter(1.8, 0, 3_600)}
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """One block after the other, each in its time."""
+        if isinstance(effect, Send) and isinstance(effect.message, FinalMessage):
+            now_s = self.coalition.loop.time()
+            self._free_s = max(self._free_s, now_s) + self.parameters["every_s"]
+            self.after(self._free_s - now_s, partial(self.peer.carry_out, effect))
+            return ()
+        return super().say(effect)
+
+    _free_s = 0.0
+
+
+class ContentForger(Adversary):
+    """Answers every question for a content with other bytes, as many as there should be."""
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Random bytes."""
+        match effect:
+            case Send(peer, Chunk(content_hash, offset, data)) if data:
+                return (Send(peer, Chunk(content_hash, offset, self.draw.randbytes(len(data)))),)
+            case _:
+                return super().say(effect)
+
+
+class LowClaimer(Adversary):
+    """Says that it is where the chain began, so that who asks how far the others are hears a low number."""
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Every status is of the genesis."""
+        match effect:
+            case Send(peer, Status()):
+                return (Send(peer, self._claim()),)
+            case _:
+                return super().say(effect)
+
+    def act(self) -> None:
+        """Tell everybody, and before others can."""
+        self.send(self.coalition.honest, self._claim())
+
+    def _claim(self) -> Status:
+        return Status(0, self.genesis.chain_id, b"", (), (), None)
+
+
+class FinalFlooder(Adversary):
+    """Claims a height that nobody will ever have, and hands out final blocks with invented states and payloads."""
+
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(30, 0, 10_000)}
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """Every status is a claim."""
+        match effect:
+            case Send(peer, Status() as status):
+                return (Send(peer, replace(status, height=CLAIM)),)
+            case _:
+                return super().say(effect)
+
+    def act(self) -> None:
+        """So many in this second, for one member after the other."""
+        settled = self.node.ledger.settled
+        if settled is None:
+            return
+        for _ in range(int(self.parameters["per_s"])):
+            height = self.draw.choice((CLAIM, self.height + self.draw.randrange(NEAR)))
+            invented = self._invent(settled.block, settled.certificate, height)
+            self.send((self.draw.choice(self.coalition.honest),), invented)
+
+    def _invent(self, block: Block, certificate: Certificate, height: int) -> FinalMessage:
+        header = replace(block.header, height=height, state_root=self._hash(), knowledge_root=self._hash())
+        posts = tuple(replace(post, payload_hash=self._hash()) for post in block.transactions)
+        return FinalMessage(replace(block, header=header, transactions=posts), certificate)
+
+    def _hash(self) -> Hash:
+        return self.draw.randbytes(32)
