@@ -117,7 +117,13 @@ class Recombiner(Adversary):
 
     def _hand_out(self) -> None:
         self._note_head()
-        shapes = (self._final_of_prevotes, self._decision, self._lock_one, self._own_vote, self._claim)
+        shapes: tuple[Callable[[], Message], ...] = (
+            self._final_of_prevotes,
+            self._decision,
+            self._lock_one,
+            self._own_vote,
+            self._claim,
+        )
         recipes = shapes if self.draw.random() < KNOWN_SHAPES else self._recombination.recipes()
         self._try(self.draw.choice(recipes))
 
@@ -133,13 +139,13 @@ class Recombiner(Adversary):
     def _answer(self, number: int, question: GetFinal | GetContent | GetPayloads) -> None:
         """Another thing of the class that was asked for."""
         recombination = self._recombination
-        recipe: Callable[[], Message] = {
+        recipes: dict[type, Callable[[], Message]] = {
             GetFinal: recombination.final,
             GetContent: recombination.chunk,
             GetPayloads: recombination.payloads,
-        }[type(question)]
+        }
         try:
-            message = recipe()
+            message = recipes[type(question)]()
         except NothingToChoose:
             return
         if isinstance(question, GetContent) and isinstance(message, Chunk):

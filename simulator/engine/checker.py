@@ -86,6 +86,14 @@ class Checker:
         """A peer lost its memory."""
         self.inclusion.on_crash(number)
 
+    def on_loss(self, number: int, *, journal: bool) -> None:
+        """A peer's store is gone; with its journal, too, it is one of those that may do anything for a while."""
+        self.on_crash(number)
+        if number not in self._traitors:
+            self._promises.on_loss(number, journal=journal)
+            if journal:
+                self.finals.excuse(self._genesis.members[number])
+
     def on_ban(self, number: int, banned: int) -> None:
         """A peer banned another one."""
         if not {number, banned} & self._traitors:

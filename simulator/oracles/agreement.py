@@ -36,6 +36,10 @@ class FinalBlocks:
         self._genesis, self._rules, self._content = genesis, rules, content
         self._traitors, self._fail = traitors, fail
 
+    def excuse(self, member: PublicKey) -> None:
+        """A member lost its journal, and may be convicted of what it said before and after."""
+        self._traitors |= {member}
+
     def on_final(self, number: int, record: Final) -> bool:
         """Peer ``number`` takes a block for final; whether it is the first one with a block at this height."""
         block, height = record.block, record.block.header.height

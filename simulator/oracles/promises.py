@@ -26,6 +26,15 @@ class Promises:
         self._journals: dict[int, Journal] = {}
         self._votes: dict[tuple[PublicKey, Slot], Vote] = {}
         self._posts: dict[PostKey, Transaction] = {}
+        self._lost: dict[int, set[Hash]] = {}  # written down, said, and no longer on any disk
+        self._forgetful: set[int] = set()  # peers that lost their journal, and may contradict what they said before
+
+    def on_loss(self, number: int, *, journal: bool) -> None:
+        """A peer's store is gone, and perhaps its journal. What it said before it may hear of others, and say again."""
+        self._lost.setdefault(number, set()).update(self._written.pop(number, ()))
+        if journal:
+            self._journals.pop(number, None)
+            self._forgetful.add(number)
 
     def on_effects(self, peer: SimulatedPeer, effects: Sequence[Effect]) -> None:
         """Follow what a peer writes and says, in order."""
@@ -62,7 +71,7 @@ class Promises:
                 votes[height] = {known.hash for known in peer.storage.votes(height)}
             if vote.hash in written - votes[height]:
                 self._fail(f"lost: peer {peer.number} lost its own vote in {slot}")
-            if not peer.journal.vouches_for(vote):
+            if not peer.journal.vouches_for(vote) and peer.number not in self._forgetful:
                 self._fail(f"lost: peer {peer.number}'s journal does not know its vote in {slot}")
 
     def _write_journal(self, peer: SimulatedPeer, journal: Journal) -> None:
@@ -73,20 +82,28 @@ class Promises:
 
     def _say(self, peer: SimulatedPeer, message: Message) -> None:
         me, written = peer.public_key, self._written.get(peer.number, set())
+        lost = self._lost.get(peer.number, set())
         journal = self._journals.get(peer.number, Journal())
         match message:
             case VoteMessage(vote) if vote.voter == me:
                 first = self._votes.setdefault((me, vote.slot), vote)
-                if first.block_hash != vote.block_hash:
+                if first.block_hash != vote.block_hash and peer.number not in self._forgetful:
                     self._fail(f"double signature: peer {peer.number} voted twice in {vote.slot}")
-                if not (vote.hash in written or vote in journal.votes) or not journal.vouches_for(vote):
+                if not (vote.hash in written or vote.hash in lost or vote in journal.votes) or not journal.vouches_for(
+                    vote
+                ):
                     self._fail(f"lost: peer {peer.number} sent its vote in {vote.slot} before it wrote it down")
             case PostMessage(post, _) if post.sender == me:
-                if self._posts.setdefault(post.key, post).payload_hash != post.payload_hash:
+                first_post = self._posts.setdefault(post.key, post)
+                if first_post.payload_hash != post.payload_hash and peer.number not in self._forgetful:
                     self._fail(f"double signature: peer {peer.number} posted twice in {post.key[:2]}")
-                if not (post.hash in written or post in journal.posts) or not journal.vouches_for(post):
+                if not (post.hash in written or post.hash in lost or post in journal.posts) or not journal.vouches_for(
+                    post
+                ):
                     self._fail(f"lost: peer {peer.number} sent its post of {post.key[:2]} before it wrote it down")
-            case CandidateMessage(block) if block.header.miner == me and block.hash not in written:
+            case CandidateMessage(block) if (
+                block.header.miner == me and block.hash not in written and block.hash not in lost
+            ):
                 self._fail(f"lost: peer {peer.number} sent its block of height {block.header.height} unwritten")
             case _:
                 pass

@@ -1,7 +1,8 @@
 """Schedules: short lives of small federations in which nearly everything goes wrong, each drawn from a seed.
 
-First comes chaos: loss, delays, partitions that come and go, crashes, wrong clocks, and up to f traitors. Then the
-network heals, the traitors go on, and the honest members have to finish two more heights.
+First comes chaos: loss, delays, partitions that come and go, crashes, wrong clocks, lost disks, and up to f traitors.
+Then the network heals, the traitors go on, and the honest members have to finish two more heights, each within a time
+that follows from what a member may wait for (:func:`calm_s`).
 """
 
 import time
@@ -11,10 +12,15 @@ from random import Random
 from typing import Any
 
 from fedchain.chain.genesis import FaultModel
+from fedchain.chain.storage.store import MemoryStore
+from fedchain.node.core.deadlines import MINING_TIMES
+from fedchain.node.core.journal import Journal
+from fedchain.node.core.node import STATUS_PEERS
+from fedchain.node.core.twins import LISTENING_MS, SILENT_TIMEOUTS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
 from fedchain.simulator.engine.network import Conditions
 from fedchain.simulator.engine.simulation import Simulation
-from fedchain.simulator.scenario import Clock, Fault, Scenario, ScenarioError, Traitors
+from fedchain.simulator.scenario import Clock, Fault, Scenario, Traitors
 from tests.simulator.trivial import trivial_simulation
 
 SIZES = (4, 5, 7, 10, 13)
@@ -25,8 +31,8 @@ HEIGHTS = 2
 """Heights that all honest members have to finish after that."""
 
 PHASE_TIMEOUT_S = 4.0
-PROGRESS_S = 25 * PHASE_TIMEOUT_S
-"""How long they have for it."""
+ATTEMPTS_IN_CALM = 3
+"""Attempts within which all are in the same one, know the same votes, and share the newest lock."""
 
 MIXTURES = 20
 CALM = Conditions(delay_min_ms=5, delay_max_ms=100)
@@ -44,11 +50,14 @@ class Schedule:
     """What the traitors do; ``mixture-3``: each something else; ``nobody``: there are none."""
     excess: int = 0
     """Traitors above f, to see that agreement can break."""
+    losses: bool = False
+    """Whether disks are lost: of up to f honest members the store, or of one in place of a traitor the journal, too."""
 
     @property
     def command(self) -> str:
         """What plays it again."""
         excess = f" --excess {self.excess}" if self.excess else ""
+        excess += " --losses" if self.losses else ""
         return (
             f"python -m tests.soak consensus --schedules 1 --seed {self.seed} --peers {self.peers} "
             f"--behaviour {self.behaviour}{excess}"
@@ -85,7 +94,7 @@ def draw_scenario(schedule: Schedule) -> Scenario:
     draw, peers = Random(f"schedule {schedule.seed} {schedule.peers} {schedule.behaviour}"), schedule.peers
     numbers = draw.sample(range(peers), peers)
     faulty = FaultModel.BYZANTINE.faulty(peers) + schedule.excess
-    count = 0 if schedule.behaviour == NOBODY else faulty
+    count = 0 if schedule.behaviour == NOBODY else faulty - any(loss.journal for loss in draw_losses(schedule))
     return Scenario(
         name="schedule",
         proof_function="sha256d",
@@ -103,12 +112,58 @@ def draw_scenario(schedule: Schedule) -> Scenario:
         loss=draw.choice((0.0, 0.0, draw.uniform(0, 0.3))),
         replay=draw.choice((0.0, 0.0, draw.uniform(0, 0.3))),
         delay_max_ms=draw.choice((50, 100, 500, 2_000)),
-        max_virtual_s=CHAOS_S + PROGRESS_S,
+        max_virtual_s=CHAOS_S + 500.0,  # what is too late is said before
         retention_blocks=draw.choice((0, 0, 2)),
         faults=(*_partitions(draw, peers), *_crashes(draw, numbers[count:])),
         clocks=_clocks(draw, numbers[:faulty]),
         adversaries=_traitors(schedule.behaviour, sorted(numbers[:count])),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A member loses its disk and is back a while later."""
+
+    at_s: float
+    back_s: float
+    journal: bool
+    """Whether its journal is lost, too: then it is one of the f that may do anything."""
+
+
+def draw_losses(schedule: Schedule) -> tuple[Loss, ...]:
+    """Disks that are lost in a schedule. Who loses them is drawn among the honest members."""
+    if not schedule.losses:
+        return ()
+    draw, faulty = Random(f"losses {schedule.seed} {schedule.peers}"), FaultModel.BYZANTINE.faulty(schedule.peers)
+    losses = []
+    for number in range(draw.randint(1, faulty)):
+        at_s = draw.uniform(2.0, CHAOS_S - 0.5)
+        losses.append(Loss(at_s, at_s + draw.uniform(0.05, 4.0), journal=not number and draw.random() < 0.3))
+    return tuple(losses)
+
+
+def calm_s(scenario: Scenario, *, is_first: bool) -> float:
+    """Within how many virtual seconds of calm a height ends, whatever up to f members do.
+
+    The sum of all that an honest member may wait for, each at its worst:
+
+    * what one holds all hold: a status goes to ``STATUS_PEERS`` neighbours a tick, by turns, and where not everybody is
+      everybody's neighbour it takes a second turn; question and answer take a tick more;
+    * posts that do not come are waited for as long as a phase waits, and what leaves out a post is forgiven after
+      ``forgiven_after_ms``: another such time and ``MINING_TIMES`` times the mining time;
+    * a block of somebody honest is there after 14 times the mean of at least two thirds of the miners, but for one
+      height in a million;
+    * an attempt that fails takes its time to gather and three timeouts, and in calm ``ATTEMPTS_IN_CALM`` are enough;
+    * at first, members that lost their disks listen, and are silent for ``SILENT_TIMEOUTS`` phase timeouts; and the
+      timeouts have grown: attempts that failed in the chaos took longer each, by ``vote_timeout_s``.
+    """
+    spread_s = 2.0 + 2 * scenario.peers / STATUS_PEERS
+    waits_s = scenario.phase_timeout_s * 2 + MINING_TIMES * scenario.mining_s
+    mining_s = 14 * 1.5 * scenario.mining_s
+    attempt = (2 * CHAOS_S / scenario.vote_timeout_s) ** 0.5 if is_first else 0
+    timeouts_s = sum((attempt + later + 1) * scenario.vote_timeout_s for later in range(ATTEMPTS_IN_CALM))
+    silence_s = LISTENING_MS / 1_000 + SILENT_TIMEOUTS * scenario.phase_timeout_s if is_first else 0.0
+    return spread_s + waits_s + mining_s + 3.25 * timeouts_s + silence_s
 
 
 def play(schedule: Schedule) -> Played:
@@ -120,32 +175,54 @@ def play(schedule: Schedule) -> Played:
         "inline_size_max": draw.choice((0, 1024, 1024)),  # 0: every payload has to be fetched
         "payload_size_max": 4096,
     }
-    simulation = trivial_simulation(draw_scenario(schedule), founded=founded)
-    healing = _Healing(simulation)
-    undecided: list[str] = []
-    try:
-        outcome = simulation.run()
-    except ScenarioError:
-        simulation.checker.check_end(is_settled=False)
-        undecided, outcome = [_where(simulation)], None
+    scenario = draw_scenario(schedule)
+    simulation = trivial_simulation(scenario, founded=founded)
+    healing, undecided = _Healing(simulation, scenario), list[str]()
+    for loss, number in zip(draw_losses(schedule), _losing(simulation, schedule), strict=False):
+        _lose(simulation, loss, number)
+    outcome = simulation.run()
+    if healing.took_s is None:
+        undecided = [_where(simulation)]
     return Played(
         schedule,
         [*simulation.checker.violations, *undecided],
         healing.took_s,
         _attempts(simulation),
         time.process_time() - begun,
-        outcome.events if outcome else 0,
-        outcome.trace_hash if outcome else "",
-        outcome.totals if outcome else {},
+        outcome.events,
+        outcome.trace_hash,
+        outcome.totals,
     )
+
+
+def _losing(simulation: Simulation, schedule: Schedule) -> list[int]:
+    """The honest members in the order in which they lose their disks."""
+    honest = [peer.number for peer in simulation.peers if peer.is_honest]
+    return Random(f"losing {schedule.seed} {schedule.peers}").sample(honest, len(honest))
+
+
+def _lose(simulation: Simulation, loss: Loss, number: int) -> None:
+    """Have a member lose its disk, and come back."""
+    peer, loop = simulation.peers[number], simulation.loop
+
+    def lose() -> None:
+        peer.crash()
+        peer.storage = MemoryStore()
+        if loss.journal:
+            peer.journal = Journal()
+        simulation.checker.on_loss(number, journal=loss.journal)
+
+    loop.call_at(loss.at_s, lose)
+    loop.call_at(loss.back_s, peer.start)
 
 
 class _Healing:
     """Heals everything when its time has come, and ends the run when the honest members have gone on."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
         self.took_s: float | None = None
-        self._simulation, self._goal = simulation, 0
+        self._simulation, self._scenario = simulation, scenario
+        self._goal, self._left, self._until_s = 0, HEIGHTS, CHAOS_S + calm_s(scenario, is_first=True)
         simulation.loop.call_at(CHAOS_S, self._heal)
 
     def _heal(self) -> None:
@@ -156,13 +233,17 @@ class _Healing:
             if peer.is_honest:
                 peer.kill_pending = False
                 peer.start()
-        self._goal = HEIGHTS + max(self._heights())
+        self._goal = max(self._heights()) + 1
         self._look()
 
     def _look(self) -> None:
         loop = self._simulation.loop
         if min(self._heights()) >= self._goal:
+            self._goal, self._left = self._goal + 1, self._left - 1
+            self._until_s = loop.time() + calm_s(self._scenario, is_first=False)
+        if not self._left:
             self.took_s = loop.time() - CHAOS_S
+        if not self._left or loop.time() > self._until_s:
             self._simulation.stop()
         else:
             loop.call_later(0.1, self._look)
@@ -234,4 +315,7 @@ def _where(simulation: Simulation) -> str:
         number: (node.head.height, node.voting.agreement.attempt, len(node.ledger.entries), node.is_silent())
         for number, node in nodes.items()
     }
-    return f"progress: not {HEIGHTS} heights within {PROGRESS_S:.0f} s: height, attempt, candidates, silent: {where}"
+    now_s = simulation.loop.time() - CHAOS_S
+    return (
+        f"progress: a height has not ended {now_s:.0f} s after the calm: height, attempt, candidates, silent: {where}"
+    )

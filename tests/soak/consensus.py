@@ -25,16 +25,19 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=10_000, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the first one's")
     parser.add_argument("--behaviour", choices=behaviours(), help="of the traitors; default: all in turn")
-    parser.add_argument("--peers", type=int, help=f"members; default: {', '.join(map(str, SIZES))} in turn")
+    parser.add_argument(
+        "--peers", type=int, nargs="+", default=list(SIZES), help="members, in turn (default: %(default)s)"
+    )
+    parser.add_argument("--losses", action="store_true", help="members lose their disks, too")
     parser.add_argument("--excess", type=int, default=0, help="traitors above f: agreement has to break in some")
     options = parser.parse_args()
     names = [options.behaviour] if options.behaviour else behaviours()
-    sizes = [options.peers] if options.peers else list(SIZES)
-    kinds = [(peers, name) for name in names for peers in sizes]
+    kinds = [(peers, name) for name in names for peers in options.peers]
     begun, played = time.perf_counter(), list[Played]()
     for number in islice(count(), options.schedules):
         peers, name = kinds[number % len(kinds)]
-        result = play(Schedule(options.seed + number // len(kinds), peers, name, options.excess))
+        seed = options.seed + number // len(kinds)
+        result = play(Schedule(seed, peers, name, options.excess, options.losses))
         played.append(result)
         if result.violations and sum(bool(item.violations) for item in played) <= SHOWN_MAX:
             print(f"FAILED {result.schedule.command}", *result.violations[:5], sep="\n    ", flush=True)
