@@ -72,11 +72,24 @@ class Recombiner(Adversary):
                 self._answer(self.genesis.index[event.peer], event.message)
                 return ()
             case VoteMessage(vote) if vote.height == self.height and vote.block_hash != NIL:
+                self._complete_for(vote)
                 if self.draw.random() < 1 / len(self.genesis.members):
                     self._try(self._final_of_prevotes)
             case _:
                 pass
         return (event,)
+
+    def _complete_for(self, vote: Vote) -> None:
+        """With the coalition's votes the voter's own may be enough: it alone is shown them."""
+        slot = vote.kind, vote.height, vote.attempt, vote.block_hash
+        number, votes = self.genesis.index[vote.voter], self._hoard.votes_of(slot)
+        required = votes_required(self.genesis, self.node.head.electors)
+        if number in self.coalition.honest and len(votes) >= required:
+            certificate = certify(votes)
+            if vote.kind is VoteKind.PREVOTE:
+                self.send((number,), CertificateMessage(certificate))
+            else:
+                self._try(lambda: FinalMessage(self._block_of(slot), certificate), number)
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Votes are for some, evidence is for nobody, and heights that are told are not always held."""
@@ -127,14 +140,15 @@ class Recombiner(Adversary):
         recipes = shapes if self.draw.random() < KNOWN_SHAPES else self._recombination.recipes()
         self._try(self.draw.choice(recipes))
 
-    def _try(self, recipe: Callable[[], Message]) -> None:
-        """Hand out what comes of a recipe, mostly to the victim alone."""
+    def _try(self, recipe: Callable[[], Message], number: int | None = None) -> None:
+        """Hand out what comes of a recipe to one member; to whom is drawn, unless it is given: mostly to the victim."""
         try:
             message = recipe()
         except NothingToChoose:
             return
-        honest = self.coalition.honest
-        self.send((self._victim,) if self.draw.random() < 0.8 else (self.draw.choice(honest),), message)
+        if number is None:
+            number = self._victim if self.draw.random() < 0.8 else self.draw.choice(self.coalition.honest)
+        self.send((number,), message)
 
     def _answer(self, number: int, question: GetFinal | GetContent | GetPayloads) -> None:
         """Another thing of the class that was asked for."""
