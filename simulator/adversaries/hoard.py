@@ -62,11 +62,13 @@ class Hoard:
         self.contents: dict[Hash, bytes] = {}
         """Payloads, knowledge and states by their hash."""
         self._ours: dict[tuple[PublicKey, Slot, int, int], Vote] = {}  # signed so far
-        self._slots: list[Slot] | None = None  # None: what was noted since is not among them
+        # What was made of the rest, until something is noted.
+        self._slots: list[Slot] | None = None
+        self._votes_of: dict[Slot, list[Vote]] = {}
 
     def note(self, message: Message) -> None:
         """Keep what a message holds."""
-        self._slots = None
+        self._begin_anew()
         match message:
             case PostMessage(post, data):
                 self._keep_post(post)
@@ -98,7 +100,7 @@ class Hoard:
 
     def forget_before(self, height: int) -> None:
         """Forget what is about heights below ``height``."""
-        self._slots = None
+        self._begin_anew()
         self.blocks = {name: block for name, block in self.blocks.items() if block.header.height >= height}
         self.votes = {slot: votes for slot, votes in self.votes.items() if slot[1] >= height}
 
@@ -124,9 +126,11 @@ class Hoard:
 
     def votes_of(self, slot: Slot) -> list[Vote]:
         """All votes of a slot that we have or can sign, in voter order."""
-        heard = self.votes.get(slot, {})
-        ours = (self.own_vote(key, slot, list(heard.values())) for key in self.keys if key.public_key not in heard)
-        return sorted((*heard.values(), *ours), key=lambda vote: vote.voter)
+        if slot not in self._votes_of:
+            heard = self.votes.get(slot, {})
+            ours = (self.own_vote(key, slot, list(heard.values())) for key in self.keys if key.public_key not in heard)
+            self._votes_of[slot] = sorted((*heard.values(), *ours), key=lambda vote: vote.voter)
+        return self._votes_of[slot]
 
     def own_vote(self, key: PrivateKey, slot: Slot, beside: Sequence[Vote] = ()) -> Vote:
         """A vote of our own; it measures what the ones ``beside`` it do, if there are any."""
@@ -143,6 +147,10 @@ class Hoard:
             )
             _drop_oldest(self._ours, VOTES_MAX)
         return self._ours[name]
+
+    def _begin_anew(self) -> None:
+        self._slots = None
+        self._votes_of.clear()
 
     def _keep_block(self, block: Block) -> None:
         self.blocks[block.hash, block.signature] = block

@@ -59,6 +59,9 @@ SEED, LOSS = 66, 0.15
 ANSWERS_MAX = 8
 """Contents that the traitor hands out after one message."""
 
+WITH_VOTES = 5
+"""Recipes, the first ones, of whose messages there are others where the victim has not voted yet."""
+
 PAUSES_MS = (600, 1_500, 4_000)
 """Between the ticks after a message that changed something."""
 
@@ -86,9 +89,10 @@ class _Way:
         return [*(place for place, _ in taken[:-1]), taken[-1][0] + 1] if taken else None
 
 
-def every_message(hoard: Hoard, seen: set[Hash]) -> Iterator[Message]:
+def every_message(hoard: Hoard, seen: set[Hash], *, with_votes_only: bool = False) -> Iterator[Message]:
     """All that can be put together from a hoard, as it arrives, but for what was ``seen``."""
-    for place in range(len(Recombination(hoard, _Way(())).recipes())):
+    recipes = Recombination(hoard, _Way(())).recipes()
+    for place in range(WITH_VOTES if with_votes_only else len(recipes)):
         path: list[int] | None = []
         while path is not None:
             way = _Way(path)
@@ -193,8 +197,9 @@ def hoard(*, without_victim: bool) -> Hoard:
 @cache
 def messages() -> tuple[Message, ...]:
     """All that the traitor can put together."""
-    hoards, seen = [hoard(without_victim=without_victim) for without_victim in (False, True)], set[Hash]()
-    return tuple(message for held in hoards for message in every_message(held, seen))
+    seen = set[Hash]()
+    found = list(every_message(hoard(without_victim=False), seen))
+    return (*found, *every_message(hoard(without_victim=True), seen, with_votes_only=True))
 
 
 def has_happened(message: Message, journal: Journal) -> bool:

@@ -45,6 +45,9 @@ HEIGHTS_MIN = 3
 REJOINED_S_MAX = 45.0
 """Within which the node that lost its chain has what the others had when it came back; most of it it imports code."""
 
+START_S = 180.0
+"""Within which the attacker's process begins."""
+
 GROWN_MB_MAX = 100.0
 """By which the memory of a node may grow in one attack."""
 
@@ -166,7 +169,7 @@ def play(net: Net, name: str, seconds: float) -> Measured:
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen([sys.executable, "-m", "tests.soak._hostile", json.dumps(against)], stdout=output)
         try:
-            wait_until(lambda: os.fstat(output.fileno()).st_size or process.poll() is not None, "an attacker")
+            wait_until(lambda: os.fstat(output.fileno()).st_size or process.poll() is not None, "an attacker", START_S)
             first = max(net.look())
             _lose_a_chain(net, measured, seconds)
             if process.poll() is not None:
