@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from fedchain.network.messages import Status
 from fedchain.node.core.effects import Blame, Effect, Publish, Send
+from fedchain.node.core.events import Event, MessageReceived
+from fedchain.node.core.twins import SILENT_HEIGHTS
 from fedchain.simulator.adversaries.adversary import Adversary, Parameter
-
-FALLS_SILENT_MAX = 12
-"""Heights of which one is drawn."""
 
 
 class Silent(Adversary):
@@ -19,16 +19,28 @@ class Silent(Adversary):
 
 
 class FallsSilent(Adversary):
-    """Follows the protocol up to a height, and says nothing from then on."""
+    """Follows the protocol up to a height, and says nothing from then on.
+
+    Unless the height is given, it waits for a member that has lost its disk: that is silent for a number of heights
+    that everybody knows, and when it speaks again this one does not.
+    """
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"height": Parameter(0, 0, 1e9)}
-    """The last height at which it speaks; 0: one that is drawn among the first."""
+    """The last height at which it speaks; 0: see above."""
+
+    def listen(self, event: Event) -> Sequence[Event]:
+        """Somebody whose chain is gone says so."""
+        match event:
+            case MessageReceived(_, Status(0)) if not self._last and self.height > SILENT_HEIGHTS:
+                self._last = self.height - 1 + 2 * SILENT_HEIGHTS + self.draw.choice((-1, 0, 0, 1))
+            case _:
+                pass
+        return (event,)
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Nothing leaves the peer above that height."""
-        if not self._last:
-            self._last = int(self.parameters["height"]) or self.draw.randint(1, FALLS_SILENT_MAX)
-        is_silent = self.height > self._last and isinstance(effect, Publish | Send | Blame)
+        last = int(self.parameters["height"]) or self._last
+        is_silent = 0 < last < self.height and isinstance(effect, Publish | Send | Blame)
         return () if is_silent else super().say(effect)
 
     _last = 0

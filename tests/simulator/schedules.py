@@ -1,7 +1,7 @@
 """Schedules: short lives of small federations in which nearly everything goes wrong, each drawn from a seed.
 
 First comes chaos: loss, delays, partitions that come and go, crashes, wrong clocks, lost disks, and up to f traitors.
-Then the network heals, the traitors go on, and the honest members have to finish two more heights, each within a time
+Then the network heals, the traitors go on, and the honest members have to finish some more heights, each within a time
 that follows from what a member may wait for (:func:`calm_s`).
 """
 
@@ -16,7 +16,7 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.node.core.deadlines import MINING_TIMES
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.node import STATUS_PEERS
-from fedchain.node.core.twins import LISTENING_MS, SILENT_TIMEOUTS
+from fedchain.node.core.twins import LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
 from fedchain.simulator.engine.network import Conditions
 from fedchain.simulator.engine.simulation import Simulation
@@ -31,11 +31,19 @@ HEIGHTS = 2
 """Heights that all honest members have to finish after that."""
 
 PHASE_TIMEOUT_S = 4.0
+HEIGHTS_AFTER_LOSSES = HEIGHTS + 2 * SILENT_HEIGHTS + 1
+"""The same where disks are lost: who lost one is silent for some heights, and what comes of that shows behind them."""
+
 ATTEMPTS_IN_CALM = 3
 """Attempts within which all are in the same one, know the same votes, and share the newest lock."""
 
 MIXTURES = 20
 CALM = Conditions(delay_min_ms=5, delay_max_ms=100)
+SIGN_ONCE = frozenset(
+    {"silent", "falls-silent", "crash-loop", "slow-blocks", "slow-provider", "content-forger", "low-claimer"}
+)
+"""Behaviours that break promises, and sign nothing twice."""
+
 NOBODY = "nobody"
 """No traitors: everybody is honest."""
 
@@ -51,7 +59,10 @@ class Schedule:
     excess: int = 0
     """Traitors above f, to see that agreement can break."""
     losses: bool = False
-    """Whether disks are lost: of up to f honest members the store, or of one in place of a traitor the journal, too."""
+    """Whether up to f honest members lose their stores, and one of them perhaps its journal.
+
+    Without a journal it may sign twice, so it takes the place of a traitor, unless the traitors sign nothing twice.
+    """
 
     @property
     def command(self) -> str:
@@ -71,7 +82,7 @@ class Played:
     schedule: Schedule
     violations: list[str]
     healed_s: float | None
-    """Virtual seconds from the healing until all honest members were two heights further; None: they were not."""
+    """Virtual seconds from the healing until all honest members were some heights further; None: they were not."""
     attempts: list[int] = field(default_factory=list)
     """Attempts that each final height took, from 1."""
     cpu_s: float = 0.0
@@ -94,7 +105,8 @@ def draw_scenario(schedule: Schedule) -> Scenario:
     draw, peers = Random(f"schedule {schedule.seed} {schedule.peers} {schedule.behaviour}"), schedule.peers
     numbers = draw.sample(range(peers), peers)
     faulty = FaultModel.BYZANTINE.faulty(peers) + schedule.excess
-    count = 0 if schedule.behaviour == NOBODY else faulty - any(loss.journal for loss in draw_losses(schedule))
+    forgets = schedule.behaviour not in SIGN_ONCE and any(loss.journal for loss in draw_losses(schedule))
+    count = 0 if schedule.behaviour == NOBODY else faulty - forgets
     return Scenario(
         name="schedule",
         proof_function="sha256d",
@@ -127,7 +139,7 @@ class Loss:
     at_s: float
     back_s: float
     journal: bool
-    """Whether its journal is lost, too: then it is one of the f that may do anything."""
+    """Whether its journal is lost, too."""
 
 
 def draw_losses(schedule: Schedule) -> tuple[Loss, ...]:
@@ -138,7 +150,7 @@ def draw_losses(schedule: Schedule) -> tuple[Loss, ...]:
     losses = []
     for number in range(draw.randint(1, faulty)):
         at_s = draw.uniform(2.0, CHAOS_S - 0.5)
-        losses.append(Loss(at_s, at_s + draw.uniform(0.05, 4.0), journal=not number and draw.random() < 0.3))
+        losses.append(Loss(at_s, at_s + draw.uniform(0.05, 4.0), journal=not number and draw.random() < 0.4))
     return tuple(losses)
 
 
@@ -177,7 +189,8 @@ def play(schedule: Schedule) -> Played:
     }
     scenario = draw_scenario(schedule)
     simulation = trivial_simulation(scenario, founded=founded)
-    healing, undecided = _Healing(simulation, scenario), list[str]()
+    heights = HEIGHTS_AFTER_LOSSES if schedule.losses else HEIGHTS
+    healing, undecided = _Healing(simulation, scenario, heights), list[str]()
     for loss, number in zip(draw_losses(schedule), _losing(simulation, schedule), strict=False):
         _lose(simulation, loss, number)
     outcome = simulation.run()
@@ -219,10 +232,10 @@ def _lose(simulation: Simulation, loss: Loss, number: int) -> None:
 class _Healing:
     """Heals everything when its time has come, and ends the run when the honest members have gone on."""
 
-    def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
+    def __init__(self, simulation: Simulation, scenario: Scenario, heights: int) -> None:
         self.took_s: float | None = None
         self._simulation, self._scenario = simulation, scenario
-        self._goal, self._left, self._until_s = 0, HEIGHTS, CHAOS_S + calm_s(scenario, is_first=True)
+        self._goal, self._left, self._until_s = 0, heights, CHAOS_S + calm_s(scenario, is_first=True)
         simulation.loop.call_at(CHAOS_S, self._heal)
 
     def _heal(self) -> None:

@@ -6,6 +6,7 @@ from tests.simulator.schedules import SIZES, Schedule, behaviours, play
 
 PLAYED = 200
 AT_ONCE = 10
+LOSSES_PLAYED = 6
 
 
 def schedule(number: int) -> Schedule:
@@ -22,9 +23,17 @@ def test_no_promise_is_broken(first: int) -> None:
         assert played.healed_s is not None
 
 
-def test_two_liars_among_four_can_break_agreement_and_the_checker_sees_it() -> None:
+@pytest.mark.parametrize("peers", [4, 7, 10])
+def test_no_promise_is_broken_where_disks_are_lost(peers: int) -> None:
+    for seed in range(LOSSES_PLAYED):
+        played = play(Schedule(seed, peers, "recombiner", losses=True))
+        assert played.violations == [], played.schedule.command
+
+
+@pytest.mark.parametrize(("behaviour", "seeds"), [("yes-voter", range(1, 41)), ("recombiner", range(40))])
+def test_two_liars_among_four_can_break_agreement_and_the_checker_sees_it(behaviour: str, seeds: range) -> None:
     """Otherwise the other tests would pass with a checker that is blind."""
-    lives = (play(Schedule(seed, 4, "yes-voter", excess=1)) for seed in range(1, 41))
+    lives = (play(Schedule(seed, 4, behaviour, excess=1)) for seed in seeds)
     assert any(found.startswith("agreement: peer") for life in lives for found in life.violations)
 
 
