@@ -68,7 +68,7 @@ ATTACKS = {
     "forged": Attack("content-forger", "wrong bytes of the right size"),
     "low": Attack("low-claimer", "claims height 0"),
     "hog": Attack("catch-up-hog", "claims a chain that it has not", {"ahead": 10**6, "per_s": 5}),
-    "mute": Attack("falls-silent", "is silent while another one has lost its disk", {"height": 1}),
+    "mute": Attack("falls-silent", "falls silent when one that lost its disk speaks again"),
     "recombine": Attack("recombiner", "all that can be put together from what was heard", {"per_s": 40}),
 }
 """By name. The last one signs twice, and has no vote after that."""
