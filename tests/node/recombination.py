@@ -474,7 +474,7 @@ class Trial:
 
 
 def digest(peer: Peer) -> Hashable:
-    """All that the node holds: a refused message leaves it as it was."""
+    """All that the node holds: a refused message leaves it as it was, but for whom it asks next."""
     node = peer.node
     context, agreement, catching_up = node._context, node.voting.agreement, node._catching_up
     ballots, joining = agreement.ballots, catching_up._joining
@@ -491,7 +491,7 @@ def digest(peer: Peer) -> Hashable:
         tuple(sorted(context.contents._held)),
         tuple(context.contents.downloads._downloads),
         tuple(context.contents._waiting),
-        tuple((source.height, source.asked_to) for source in context.catch_up._sources.values()),
+        tuple((peer, source.height) for peer, source in context.catch_up._sources.items()),
         tuple((name, len(head.holders)) for name, head in joining._waiting.items()),
         tuple((height, tuple(found.items())) for height, found in catching_up._ahead._kept.items() if found),
         tuple(sorted((member, len(votes)) for member, votes in node.voting._early.items())),
