@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.messages import Message
+from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Contribute, Effect, Persist, Publish, Refuse, Retain, Send, Wake
@@ -160,7 +162,8 @@ async def main() -> None:
         clock = Clock(nursery)
         coalition = Coalition(genesis, rules, cast(VirtualTimeLoop, clock), (key,), honest)
         behaviour = build_adversary(told["behaviour"], coalition, Random(told["draw"]), told["parameters"])
-        peer = HostilePeer(number, key, Node(genesis, key, checks, storage), checks, storage, behaviour, network, clock)
+        node = Node(genesis, key, checks, storage, session=os.urandom(SESSION_SIZE))
+        peer = HostilePeer(number, key, node, checks, storage, behaviour, network, clock)
         behaviour.begin(cast(SimulatedPeer, peer))
         network.watch(peer.watch)
         network.attach(peer.receive)
