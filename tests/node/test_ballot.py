@@ -1,6 +1,7 @@
 """Ballots: what is counted, and that nobody can make them grow or hide a quorum."""
 
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -140,6 +141,24 @@ def test_votes_far_from_our_attempt_are_not_kept_but_those_ahead_are_noted() -> 
     for attempt in (50 + ATTEMPTS_AHEAD, 50 - ATTEMPTS_BEHIND):
         ballots.add(_vote(1, attempt=attempt), 50)
     assert ballots.attempt_of(2) == 50 + ATTEMPTS_AHEAD
+
+
+def test_attempts_are_noted_up_to_a_bound_that_leaves_attempts_enough() -> None:
+    """Beyond it, only those are that our own attempt comes near."""
+    ballots = Ballots(3)
+    for attempt in (2**32 + 1, 2**32 + ATTEMPTS_AHEAD, 2**64 - 1):
+        with pytest.raises(OutOfWindow):
+            ballots.add(_vote(0, attempt=attempt), 50)
+        assert ballots.attempt_of(1) == -1
+    with pytest.raises(OutOfWindow):
+        ballots.add(_vote(0, attempt=2**32), 50)
+    assert ballots.attempt_of(1) == 2**32
+    ballots.reach(2**32)
+    assert ballots.attempt_of(1) == -1
+    for attempt, noted in ((2**32 + ATTEMPTS_AHEAD + 1, -1), (2**32 + ATTEMPTS_AHEAD, 2**32 + ATTEMPTS_AHEAD)):
+        with suppress(OutOfWindow):
+            ballots.add(_vote(0, attempt=attempt), 2**32)
+        assert ballots.attempt_of(1) == noted
 
 
 def test_the_highest_attempt_that_so_many_reached_is_known() -> None:

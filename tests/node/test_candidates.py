@@ -12,6 +12,7 @@ from fedchain.chain.block import Block, sign_block
 from fedchain.chain.exceptions import LimitReached, MethodFailed
 from fedchain.chain.proof_of_work import is_sealed, search_nonce
 from fedchain.chain.storage.store import Content, MemoryStore
+from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
 from fedchain.network.messages import (
@@ -27,7 +28,7 @@ from fedchain.node.core.answers import UNKNOWN_MAX
 from fedchain.node.core.effects import Persist
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, Entry, Ledger
 from fedchain.node.core.notices import Contradicted
-from tests.chain.builders import SumRules, genesis, post
+from tests.chain.builders import SumRules, genesis, payload, post
 from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
 
@@ -237,6 +238,26 @@ def test_what_a_quorum_contradicts_stops_our_voting_loudly_and_bans_nobody() -> 
     assert (blamed(effects), votes(effects)) == ([], [])
     assert stage.node.is_silent()
     assert sent(stage.tick(1), GetContent) == [GetContent(wrong.header.knowledge_root, 0)], "it is followed"
+
+
+def test_a_node_that_was_contradicted_follows_the_chain_and_votes_at_no_later_height() -> None:
+    """Until an operator has looked at it: it may compute something else again."""
+    stage = Stage(genesis(4))
+    theirs = payload(1) * 2  # as many numbers as a sum
+    stage.chain.contents[sha256(theirs)] = theirs
+    wrong = stage.chain.keep(stage.chain.remake(stage.block(), knowledge_root=sha256(theirs)))
+    stage.candidate(wrong)
+    stage.final(wrong)
+    stage.tick(1)
+    stage.receive(Chunk(sha256(theirs), 0, theirs))
+    following = stage.block()
+    effects = stage.candidate(following)
+    assert stage.node.ledger.entries[following.hash].is_valid, "it could vote"
+    effects += stage.vote(NIL, stage.others[:2], attempt=1)
+    effects += stage.vote(following, stage.others[:2], attempt=2)
+    assert votes([*effects, *stage.wait(200)]) == []
+    stage.final(following)
+    assert (stage.node.head.block_hash, stage.node.is_silent()) == (following.hash, True)
 
 
 def test_where_our_method_failed_once_a_final_block_is_followed_and_we_vote_again() -> None:

@@ -113,6 +113,18 @@ def test_recomputed_knowledge_is_held_in_the_one_copy_and_bounded_by_bytes(monke
     assert checks.recompute(recomputation(state, posts[:4])).data is newest.data
 
 
+def test_knowledge_is_that_of_its_head_also_where_the_same_posts_are_counted() -> None:
+    """Phases that close empty all count the same posts: none."""
+    builder = ChainBuilder(genesis(4))
+    checks = Checks(builder.genesis, SumRules())
+    for block in (builder.extend(posts=()), builder.extend(), builder.extend(posts=())):
+        before = builder.states[block.header.parent_hash]
+        assert checks.recompute(Recompute(before, block.transactions, dict(builder.contents))).root == (
+            block.header.knowledge_root
+        )
+    assert len({block.header.knowledge_root for block in builder.blocks.values()}) == 2
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedchain.node.core.checks.CHECKED_MAX", 2)
     rules, state, posts = CountingRules(), BUILDER.state, BUILDER.posts()

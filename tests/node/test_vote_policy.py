@@ -138,13 +138,26 @@ def test_its_post_counts_whenever_it_is_in() -> None:
 # --- omission
 
 
-@pytest.mark.parametrize(("held_s", "deserves"), [(SLACK_S - 1, True), (SLACK_S + 1, False)])
+@pytest.mark.parametrize(("held_s", "deserves"), [(SLACK_S - 1, True), (SLACK_S, True), (SLACK_S + 0.001, False)])
 def test_a_block_must_count_what_was_held_here_for_long_when_it_came(held_s: float, deserves: bool) -> None:
     stage, late = _after_a_miss()
     stage.post(*(post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender == late))
     stage.tick(held_s)
     block = stage.block(without=[late])
     assert _prevotes([*stage.candidate(block), *stage.tick(GATHER_S)], block) == deserves
+
+
+def test_a_post_of_a_member_that_was_not_drawn_is_no_omission() -> None:
+    """Its posts are kept, since it may be drawn by the time that they are looked at; no block may count them."""
+    stage = Stage(genesis(7, contributors_per_round=4))
+    drawn = stage.node.head.contributors
+    uninvited = next(member for member in stage.others if member not in drawn)
+    missing = next(member for member in stage.others if member in drawn)
+    stage.post(*stage.chain.posts(members=[uninvited]))
+    assert stage.node._context.mempool.get((1, 0), uninvited) is not None
+    stage.wait(TIMEOUT_S)
+    block = stage.block(without=[missing])
+    assert _prevotes([*stage.candidate(block), *stage.tick(GATHER_S)], block)
 
 
 def test_what_comes_after_the_block_is_no_omission() -> None:

@@ -1,0 +1,42 @@
+"""A store keeps what the blocks of its retention window need: enough for others to replay them, and no more."""
+
+import pytest
+
+from fedchain.chain.storage.store import MemoryStore
+from fedchain.crypto.hashing import Hash
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.events import PeerConnected
+from fedchain.node.core.node import Node
+from tests.chain.builders import SumRules, genesis
+from tests.node.driver import Federation
+from tests.node.stage import Stage
+
+WINDOW, ROUNDS, LATE = 16, 40, 3
+
+
+def test_a_newcomer_replays_the_whole_window_of_a_federation_that_has_ended() -> None:
+    """The window is larger than what peers have in memory. What its oldest block stands on has to be there, too."""
+    federation = Federation(genesis(4, retention_blocks=WINDOW, rounds=ROUNDS), silent=[LATE])
+    federation.run_to_height(ROUNDS, 90 + 60 * ROUNDS)
+    late = federation.peers[LATE]
+    federation.restart(LATE)
+    late.node = Node(federation.genesis, late.key, Checks(federation.genesis, SumRules()), late.store, replays=True)
+    for peer in federation.peers[:LATE]:
+        federation.feed(late, PeerConnected(peer.key.public_key))
+    federation.run(lambda: late.node.head.finished and late.node.knowledge() is not None, 120)
+    assert late.node.knowledge() == federation.peers[0].node.knowledge()
+
+
+@pytest.mark.parametrize("height", [2 * WINDOW, 2 * WINDOW + 2])
+def test_a_sweep_keeps_the_window_and_what_its_oldest_block_stands_on(height: int) -> None:
+    stage = Stage(genesis(4, retention_blocks=WINDOW))
+    blocks = stage.accept(height)
+    store: MemoryStore = stage.victim.store
+
+    def kept(*contents: Hash) -> list[bool]:
+        return [store.content(item) is not None for item in contents]
+
+    oldest, before, forgotten = blocks[-WINDOW], blocks[-WINDOW - 1], blocks[-WINDOW - 2]
+    assert all(kept(oldest.header.knowledge_root, *(post.payload_hash for post in oldest.transactions)))
+    assert kept(before.header.knowledge_root) == [True], "the oldest block adds to it"
+    assert not any(kept(forgotten.header.knowledge_root, *(post.payload_hash for post in forgotten.transactions)))
