@@ -11,7 +11,7 @@ from fedchain.chain import proof_of_work
 from fedchain.chain.block import Block, sign_block
 from fedchain.chain.exceptions import LimitReached, MethodFailed
 from fedchain.chain.proof_of_work import is_sealed, search_nonce
-from fedchain.chain.storage.store import Content, MemoryStore
+from fedchain.chain.storage.store import Candidate, Content, MemoryStore
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
@@ -26,6 +26,7 @@ from fedchain.network.messages import (
 from fedchain.node.core import checks
 from fedchain.node.core.answers import UNKNOWN_MAX
 from fedchain.node.core.effects import Persist
+from fedchain.node.core.journal import Journal
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, Entry, Ledger
 from fedchain.node.core.notices import Contradicted
 from tests.chain.builders import SumRules, genesis, payload, post
@@ -94,6 +95,21 @@ def test_better_blocks_of_its_miner_do_not_push_out_what_was_voted_for() -> None
         stage.candidate(other)
     assert block.hash in stage.node.ledger.entries
     assert votes(stage.vote(block, stage.others[:2])) == [(PRECOMMIT, 0, block.hash)]
+
+
+@pytest.mark.parametrize("is_listed_first", [True, False])
+def test_a_restart_does_not_push_out_the_block_that_the_journal_is_locked_on(is_listed_first: bool) -> None:
+    """Its votes need not name it: a node that heard of them from others may know the newest alone."""
+    stage = Stage(genesis(4))
+    *better, locked = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 3)
+    ordered = [locked, *better] if is_listed_first else [*better, locked]
+    newest = stage.a_vote(stage.me, NIL, PRECOMMIT, attempt=1)
+    stage.victim.journal = Journal(slot=newest.slot, votes=(newest,), lock=(0, locked.hash))
+    stage.victim.store = MemoryStore()
+    stage.victim.store.append([Candidate(block, is_own=False) for block in ordered])
+    stage.restart()
+    assert locked.hash in stage.node.ledger.entries
+    assert len(stage.node.ledger.entries) == CANDIDATES_OF_MINER_MAX + 1
 
 
 def test_a_status_tells_first_of_what_a_quorum_voted_for() -> None:

@@ -12,7 +12,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
-from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post
+from tests.chain.builders import ChainBuilder, SumRules, double_vote, genesis, keys, payload, post
 
 
 class CountingRules(SumRules):
@@ -111,6 +111,18 @@ def test_recomputed_knowledge_is_held_in_the_one_copy_and_bounded_by_bytes(monke
     assert checks.recompute(jobs[0]).data is held[found[0].root]
     assert list(checks._knowledge) == [jobs[0].key], "the newest stays, however large it is"
     assert checks.recompute(recomputation(state, posts[:4])).data is newest.data
+
+
+def test_a_post_that_was_good_is_judged_anew_at_a_later_head() -> None:
+    """Its author may have been convicted meanwhile."""
+    builder = ChainBuilder(genesis(4))
+    checks, before, culprit = Checks(builder.genesis, SumRules()), builder.state, keys(4)[3]
+    early = post(culprit, builder.genesis, 2, payload(1))
+    checks.transaction(before, early)
+    builder.extend(evidence=[double_vote(culprit, builder.genesis, 1)])
+    with pytest.raises(Refused):
+        checks.transaction(builder.state, early)
+    checks.transaction(before, early)
 
 
 def test_knowledge_is_that_of_its_head_also_where_the_same_posts_are_counted() -> None:

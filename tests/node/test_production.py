@@ -11,8 +11,9 @@ from fedchain.chain.transaction import Transaction
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, GetPosts, PostMessage
-from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Publish, WriteJournal
+from fedchain.node.core.effects import Compute, Contribute, Effect, Mine, Persist, Publish, WriteJournal
 from fedchain.node.core.events import Contributed, Mined, NotContributed
+from fedchain.node.core.jobs import CheckPost
 from fedchain.node.core.notices import TrainingFailed
 from fedchain.node.core.twins import LISTENING_MS
 from tests.chain.builders import GLOBAL, UPDATE, SumRules, genesis, payload, post
@@ -72,7 +73,8 @@ def test_only_the_first_result_counts() -> None:
     assert published(_done(stage, 2), PostMessage) == []
     before = len(stage.victim.effects)
     stage.restart()
-    _done(stage, 3)
+    again = [effect.job for effect in _done(stage, 3) if isinstance(effect, Compute)]
+    assert not [job for job in again if isinstance(job, CheckPost)], "a second post is not even signed"
     stage.wait(LISTENING_MS / 1_000)
     (said_again,) = published(stage.victim.effects[before:], PostMessage)
     assert said_again.payload == payload(1)
@@ -170,6 +172,15 @@ def test_mining_begins_at_the_deadline_and_not_at_the_tick_after_it() -> None:
     assert not _mines(stage.tick())
     stage.now_ms += 1
     assert _mines(stage.tick())
+
+
+def test_a_post_that_comes_between_the_deadline_and_the_next_tick_begins_the_mining() -> None:
+    for waited_ms, mines in ((1_000 * TIMEOUT_S - 1, 0), (1_000 * TIMEOUT_S, 1)):
+        stage = Stage(genesis(7))
+        *posts, late, _ = _others_posts(stage)
+        assert not _mines(stage.post(*posts))
+        stage.now_ms += waited_ms
+        assert len(_mines(stage.post(late))) == mines
 
 
 def test_mining_stops_when_a_candidate_counts_all() -> None:

@@ -7,6 +7,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.events import PeerConnected
 from fedchain.node.core.node import Node
+from fedchain.node.core.twins import LISTENING_MS
 from tests.chain.builders import SumRules, genesis
 from tests.node.driver import Federation
 from tests.node.stage import Stage
@@ -25,6 +26,23 @@ def test_a_newcomer_replays_the_whole_window_of_a_federation_that_has_ended() ->
         federation.feed(late, PeerConnected(peer.key.public_key))
     federation.run(lambda: late.node.head.finished and late.node.knowledge() is not None, 120)
     assert late.node.knowledge() == federation.peers[0].node.knowledge()
+
+
+def test_a_sweep_keeps_the_payload_of_a_post_that_is_promised_for_the_phase_it_opens() -> None:
+    """A store that lost its newest block, or came from a backup, is behind what its member has posted since."""
+    stage = Stage(genesis(4, retention_blocks=WINDOW))
+    blocks = stage.accept(2 * WINDOW)
+    (said,) = [post for post in stage.victim.posts() if post.round == 2 * WINDOW + 1]
+    behind = MemoryStore(contents=stage.victim.store._contents)
+    behind.append([stage.chain.final(block) for block in blocks[:-1]])
+    stage.victim.store = behind
+    stage.restart()
+    stage.final(blocks[-1])
+    assert stage.node.head.height == 2 * WINDOW, "a height at which the store is swept"
+    before = len(stage.victim.posts())
+    stage.restart()
+    stage.wait(LISTENING_MS / 1_000)
+    assert stage.victim.posts()[before:] == [said], "it is said again, since its payload is there"
 
 
 @pytest.mark.parametrize("height", [2 * WINDOW, 2 * WINDOW + 2])

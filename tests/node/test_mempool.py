@@ -1,0 +1,56 @@
+"""The mempool: the first post of a member for a phase counts, from the moment at which it came."""
+
+from fedchain.chain.transaction import Transaction
+from fedchain.node.core.mempool import Mempool
+from tests.chain.builders import genesis, keys, payload, post
+
+FOUNDING = genesis(4)
+PHASE = (1, 0)
+
+
+def _post(number: int, value: int = 0, round_number: int = 1, phase: int = 0) -> Transaction:
+    return post(keys(4)[number], FOUNDING, round_number, payload(value), phase=phase)
+
+
+def test_the_first_post_of_a_member_stays_and_so_does_the_moment_at_which_it_came() -> None:
+    mempool, first, second = Mempool(), _post(0, 1), _post(0, 2)
+    assert mempool.add(first, 5)
+    changes = mempool.changes
+    assert not mempool.add(second, 9)
+    assert not mempool.add(first, 9)
+    assert (mempool.get(PHASE, first.sender), mempool.changes, len(mempool)) == (first, changes, 1)
+    assert [*mempool.held_before(PHASE, 6)] == [first.sender]
+    assert (mempool.holds(first), mempool.holds(second)) == (True, False)
+
+
+def test_a_post_that_nobody_demands_is_held_and_never_counts_as_held_for_long() -> None:
+    mempool, item = Mempool(), _post(0)
+    assert mempool.add(item, 5, is_demanded=False)
+    assert mempool.posts(PHASE) == {item.sender: item}
+    assert [*mempool.held_before(PHASE, 10**9)] == []
+
+
+def test_what_is_dropped_may_come_again_and_is_held_since_then() -> None:
+    mempool, item, other = Mempool(), _post(0, 1), _post(0, 2)
+    mempool.add(item, 5)
+    changes = mempool.changes
+    mempool.drop(other)
+    assert (mempool.holds(item), mempool.changes) == (True, changes), "another post of the same member is not held"
+    mempool.drop(item)
+    assert (mempool.get(PHASE, item.sender), mempool.changes) == (None, changes + 1)
+    assert [*mempool.held_before(PHASE, 10**9)] == []
+    assert mempool.add(item, 50)
+    assert [*mempool.held_before(PHASE, 50)] == []
+    assert [*mempool.held_before(PHASE, 51)] == [item.sender]
+
+
+def test_closed_phases_are_forgotten_and_the_open_one_and_later_ones_stay() -> None:
+    mempool = Mempool()
+    kept = [_post(0, 1, 2, 1), _post(1, 1, 3, 0)]
+    for item in (_post(0, 1, 1, 1), _post(0, 1, 2, 0), *kept):
+        mempool.add(item, 5)
+    mempool.drop_before((2, 1))
+    assert [*mempool.all()] == kept
+    assert [*mempool.payload_hashes()] == [item.payload_hash for item in kept]
+    assert [*mempool.held_before((2, 0), 10**9)] == []
+    assert [*mempool.held_before((2, 1), 10**9)] == [kept[0].sender]
