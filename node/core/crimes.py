@@ -31,8 +31,8 @@ class Crimes:
     def on_evidence(self, evidence: Evidence) -> None:
         """Somebody tells of a crime. Raises Refused."""
         context = self._context
-        if evidence.culprit in context.evidence or not context.head.is_active(evidence.culprit):
-            raise AlreadyKnown("evidence", f"{evidence.culprit.hex()[:16]}… is accused or convicted")
+        if evidence.culprit in context.evidence:
+            raise AlreadyKnown("evidence", f"{evidence.culprit.hex()[:16]}… is accused")
         context.checks.evidence(context.head, evidence)
         context.evidence[evidence.culprit] = evidence
 

@@ -1,10 +1,24 @@
-"""Answers are bounded in number, whatever is asked for and however much is held."""
+"""Answers: what was asked for and nothing else, bounded in number and bytes, however much is held."""
 
 import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.vote import NIL
-from fedchain.network.messages import FinalMessage, GetFinal, GetPosts, GetVotes, PostMessage, VoteMessage
+from fedchain.network.messages import (
+    CandidateMessage,
+    CertificateMessage,
+    FinalMessage,
+    GetCandidate,
+    GetCertificate,
+    GetFinal,
+    GetPayloads,
+    GetPosts,
+    GetVotes,
+    Payloads,
+    PostMessage,
+    VoteMessage,
+)
+from fedchain.node.core import answers
 from tests.chain.builders import genesis
 from tests.node.stage import PREVOTE, Stage, sent
 
@@ -22,8 +36,8 @@ def _chain(stage: Stage, height: int) -> list[Block]:
 def test_at_most_sixteen_final_blocks_are_handed_out_at_once(first: int, asked: int, answered: int) -> None:
     stage = Stage(genesis(1))
     blocks = _chain(stage, 20)
-    answers = sent(stage.receive(GetFinal(first, asked)), FinalMessage)
-    assert [answer.block for answer in answers] == blocks[first - 1 : first - 1 + answered]
+    found = sent(stage.receive(GetFinal(first, asked)), FinalMessage)
+    assert [answer.block for answer in found] == blocks[first - 1 : first - 1 + answered]
 
 
 def test_at_most_64_votes_are_handed_out_at_once() -> None:
@@ -42,3 +56,102 @@ def test_at_most_64_posts_are_handed_out_at_once() -> None:
     stage.post(*stage.chain.posts(members=stage.others))
     question = GetPosts(1, 0, stage.holds(*stage.others))
     assert len(sent(stage.receive(question), PostMessage)) == 64
+
+
+# --- bounds in bytes
+
+
+def test_a_final_block_that_is_larger_than_an_answer_is_handed_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(genesis(1))
+    blocks = _chain(stage, 3)
+    monkeypatch.setattr(answers, "FINALS_SIZE_MAX", 1)
+    for height, block in enumerate(blocks, 1):
+        assert [answer.block for answer in sent(stage.receive(GetFinal(height, 3)), FinalMessage)] == [block]
+
+
+def test_a_final_block_counts_with_its_posts_its_votes_and_those_for_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(genesis(4))
+    stage.accept(4)
+    size = answers.RECORD_SIZE * (4 + 2 * 3)
+    for limit, count in ((3 * size, 3), (3 * size - 1, 2)):
+        monkeypatch.setattr(answers, "FINALS_SIZE_MAX", limit)
+        assert len(sent(stage.receive(GetFinal(1, 4)), FinalMessage)) == count
+
+
+def test_payloads_of_a_block_are_small_ones_and_fit_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(genesis(4))
+    (block,) = stage.accept()
+    payloads = [stage.chain.contents[post.payload_hash] for post in block.transactions]
+    for limit, count in ((4 * 32, 4), (4 * 32 - 1, 3), (31, 0)):
+        monkeypatch.setattr(answers, "FINALS_SIZE_MAX", limit)
+        (answer,) = sent(stage.receive(GetPayloads(1)), Payloads)
+        assert list(answer.payloads) == payloads[:count]
+    stage = Stage(genesis(4, inline_size_max=31))
+    stage.accept()
+    (answer,) = sent(stage.receive(GetPayloads(1)), Payloads)
+    assert answer.payloads == (), "larger ones are fetched one by one"
+
+
+# --- what is asked for, and nothing else
+
+
+def test_votes_and_polkas_are_handed_out_for_the_height_and_block_that_was_asked_for() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.candidate(block)
+    stage.vote(block, stage.others[:2])
+    everybody = stage.holds(*stage.genesis.members)
+    for height, count in ((1, 3), (0, 0), (2, 0)):
+        assert len(sent(stage.receive(GetVotes(height, PREVOTE, 0, everybody)), VoteMessage)) == count
+    asked = [(1, 0, block.hash), (2, 0, block.hash), (1, 1, block.hash), (1, 0, bytes(32))]
+    found = [len(sent(stage.receive(GetCertificate(*question)), CertificateMessage)) for question in asked]
+    assert found == [1, 0, 0, 0]
+
+
+def test_a_candidate_with_wrong_knowledge_is_not_handed_out() -> None:
+    """Others would look at it, too, and hold it against its miner all the same."""
+    stage = Stage(genesis(4))
+    good = stage.block()
+    wrong = stage.chain.remake(good, knowledge_root=b"!" * 32)
+    for block, count in ((good, 1), (wrong, 0)):
+        stage.candidate(block)
+        assert block.hash in stage.node.ledger.entries
+        assert len(sent(stage.receive(GetCandidate(block.hash)), CandidateMessage)) == count
+
+
+# --- what is asked of others
+
+
+def test_a_peer_at_another_block_is_asked_for_nothing_of_its_height() -> None:
+    stage = Stage(genesis(4))
+    shown = {
+        "posts": stage.holds(*stage.others),
+        "candidates": (b"c" * 32,),
+        "votes": (stage.held(PREVOTE, 0, *stage.others),),
+        "lock": (0, b"c" * 32),
+    }
+    asked = (GetCandidate, GetVotes, GetCertificate, GetPosts)
+    for head_hash, counts in ((stage.genesis.chain_id, [1, 1, 1, 1]), (b"h" * 32, [0, 0, 0, 0])):
+        effects = stage.receive(stage.status(head_hash=head_hash, **shown))
+        assert [len(sent(effects, kind)) for kind in asked] == counts
+
+
+def test_a_post_whose_payload_is_on_its_way_is_not_asked_for_again() -> None:
+    stage = Stage(genesis(4))
+    post = next(post for post in stage.chain.posts() if post.sender == stage.others[0])
+    stage.receive(PostMessage(post, None))
+    (asked,) = sent(stage.receive(stage.status(posts=stage.holds(*stage.others[:2]))), GetPosts)
+    assert asked == GetPosts(1, 0, stage.holds(stage.others[1]))
+
+
+def test_a_status_shows_the_posts_of_the_open_phase() -> None:
+    stage = Stage(genesis(4), contributes=False)
+    stage.post(*stage.chain.posts(members=stage.others[:2]))
+    for rounds in range(2):
+        assert stage.node._answers.status(stage.node.voting.agreement).posts == (
+            stage.holds() if rounds else stage.holds(*stage.others[:2])
+        )
+        block = stage.block()
+        stage.final(block)

@@ -272,7 +272,9 @@ def test_a_node_that_was_contradicted_follows_the_chain_and_votes_at_no_later_he
     effects += stage.vote(NIL, stage.others[:2], attempt=1)
     effects += stage.vote(following, stage.others[:2], attempt=2)
     assert votes([*effects, *stage.wait(200)]) == []
-    stage.final(following)
+    strange = stage.chain.remake(following, knowledge_root=sha256(b"what we do not compute"))
+    stage.candidate(strange)
+    assert blamed(stage.final(following)) == [], "it may be we who compute something else"
     assert (stage.node.head.block_hash, stage.node.is_silent()) == (following.hash, True)
 
 
@@ -302,6 +304,31 @@ def test_where_our_method_failed_once_a_final_block_is_followed_and_we_vote_agai
 
 
 # --- contents
+
+
+def test_what_is_posted_again_in_a_later_round_is_stored_again() -> None:
+    """In between it may have been swept from the store."""
+    stage = Stage(genesis(4))
+    data = payload(5)
+    stage.chain.contents[sha256(data)] = data
+    for round_number in (1, 2):
+        stage.victim.store.retain([stage.node.head.knowledge_root])
+        same = post(stage.chain.key(stage.others[0]), stage.genesis, round_number, data)
+        rest = stage.chain.posts(stage.node.head.block_hash, members=stage.others[1:])
+        block = stage.block(posts=sorted([same, *rest], key=lambda item: item.sender))
+        stage.candidate(block)
+        stage.final(block)
+        assert stage.victim.store.content(sha256(data)) == data
+
+
+def test_blocks_that_votes_named_are_forgotten_with_their_height() -> None:
+    stage = Stage(genesis(4))
+    named = [sha256(b"block %d" % number) for number in range(3)]
+    for attempt, item in enumerate(named):
+        stage.vote(item, stage.others, PREVOTE, attempt=attempt)
+    assert {*named} <= stage.node._blocks.wanted
+    (block,) = stage.accept()
+    assert not stage.node._blocks.wanted & {*named, block.hash}
 
 
 def test_a_block_is_valid_once_the_payloads_that_it_counts_are_here() -> None:

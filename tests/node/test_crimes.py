@@ -17,7 +17,7 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.effects import Effect
 from fedchain.node.core.notices import Convicted
-from tests.chain.builders import double_post, double_vote, genesis, payload, post
+from tests.chain.builders import double_post, double_vote, genesis, keys, payload, post
 from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, published, refused, sent
 
 
@@ -80,6 +80,34 @@ def test_a_block_that_counts_another_post_than_was_sent_to_us_is_evidence_too() 
     assert len(stage.node.ledger.valid()) == 1, "the block itself is valid"
 
 
+def test_of_a_member_s_crimes_the_first_is_told_and_no_other() -> None:
+    """One is enough to convict it; it could make others without end."""
+    stage = Stage(genesis(4))
+    culprit = stage.others[0]
+    stage.vote(NIL, [culprit])
+    (first,) = _evidence(stage.vote(sha256(b"another"), [culprit]))
+    for attempt in range(1, 4):
+        stage.vote(NIL, [culprit], attempt=attempt)
+        assert _evidence(stage.vote(sha256(b"another"), [culprit], attempt=attempt)) == []
+    for number in (1, 2):
+        item = post(stage.chain.key(culprit), stage.genesis, 1, payload(number))
+        assert _evidence(stage.receive(PostMessage(item, payload(number)))) == []
+    assert stage.node._context.evidence == {culprit: first}
+
+
+def test_a_member_that_a_block_convicts_is_not_accused_by_the_proof_of_that_block() -> None:
+    """Its evidence would stand in our blocks for ever, and make each of them invalid."""
+    stage = Stage(genesis(4))
+    culprit = stage.others[0]
+    crime = double_vote(stage.chain.key(culprit), stage.genesis, 1, attempt=5)
+    block = stage.block(evidence=[crime], miner=stage.chain.key(stage.others[1]))
+    stage.candidate(block)
+    stage.receive(VoteMessage(stage.chain.vote(culprit, stage.block(miner=stage.chain.key(stage.others[1])))))
+    effects = stage.receive(FinalMessage(block, stage.chain.certificate(block, stage.others)))
+    assert not stage.node.head.is_active(culprit)
+    assert (_evidence(effects), stage.node._context.evidence) == ([], {})
+
+
 def test_evidence_that_is_told_is_checked_once() -> None:
     stage = Stage(genesis(4))
     culprit = stage.chain.key(stage.others[0])
@@ -88,6 +116,14 @@ def test_evidence_that_is_told_is_checked_once() -> None:
     assert refused(stage.receive(EvidenceMessage(double_vote(culprit, stage.genesis, 1)))) == []
     assert refused(stage.receive(EvidenceMessage(double_post(culprit, stage.genesis, 1)))) == ["AlreadyKnown"]
     assert len(stage.node._context.evidence) == 1
+
+
+def test_evidence_against_a_stranger_is_no_evidence() -> None:
+    """Anybody can make it up; a peer that passes it on knows the members as well as we do."""
+    stage = Stage(genesis(4))
+    stranger = double_vote(keys(5)[4], stage.genesis, 1)
+    assert refused(stage.receive(EvidenceMessage(stranger))) == ["InvalidEvidence"]
+    assert stage.node._context.evidence == {}
 
 
 def test_nobody_accuses_itself() -> None:

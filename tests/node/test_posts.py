@@ -1,5 +1,7 @@
 """Posts and their payloads: what gets into the mempool, when, and who is to blame for what does not."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedchain.chain.transaction import Transaction, sign_transaction
@@ -8,15 +10,17 @@ from fedchain.network.messages import (
     CHUNK_SIZE,
     FINALS_SIZE_MAX,
     Chunk,
+    EvidenceMessage,
     GetContent,
     GetPosts,
     PostMessage,
 )
 from fedchain.network.sync import STALL_MS
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
-from fedchain.node.core.events import Computed
+from fedchain.node.core.events import Computed, MessageReceived
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
-from tests.chain.builders import UPDATE, genesis, payload, post
+from fedchain.node.core.moment import Moment
+from tests.chain.builders import CREATED_MS, UPDATE, genesis, payload, post
 from tests.node.driver import BlobRules
 from tests.node.stage import Stage, blamed, published, refused, sent
 
@@ -138,6 +142,37 @@ def test_posts_wait_no_longer_when_the_knowledge_was_computed_here_after_all() -
     assert _held(stage, item)
 
 
+def test_knowledge_that_was_fetched_outlives_a_restart() -> None:
+    """Else every restart would cost a download before the member posts again."""
+    stage, _ = _without_knowledge()
+    root = stage.node.head.knowledge_root
+    stage.receive(Chunk(root, 0, stage.chain.contents[root]))
+    stage.restart()
+    assert stage.node.knowledge() == stage.chain.contents[root]
+
+
+def test_early_posts_end_with_their_phase_although_nobody_could_look_at_them() -> None:
+    stage, item = _without_knowledge()
+    assert stage.node._posts.waiting_payloads() == {item.payload_hash}
+    stage.final(stage.block())
+    assert stage.node.head.round == 3
+    assert stage.node._posts.waiting_payloads() == set()
+
+
+def test_a_check_that_ends_after_its_phase_leaves_nothing_behind() -> None:
+    stage = Stage(genesis(4))
+    item = next(post for post in stage.chain.posts() if post.sender == stage.others[0])
+    message = PostMessage(item, stage.chain.contents[item.payload_hash])
+    moment = Moment(stage.now_ms - CREATED_MS, stage.now_ms)
+    effects = stage.node.handle(MessageReceived(stage.relay, message), moment)
+    (job,) = [effect.job for effect in effects if isinstance(effect, Compute)]
+    assert stage.node._posts.waiting_payloads() == {item.payload_hash}
+    stage.accept()
+    assert stage.node._posts.waiting_payloads() == set()
+    stage.handle(Computed(job, None))
+    assert stage.node._context.mempool.get((1, 0), item.sender) is None
+
+
 # --- not taken
 
 
@@ -161,6 +196,21 @@ def test_a_refused_payload_is_looked_at_once(data: bytes | None) -> None:
     assert refused(stage.receive(PostMessage(_post(stage), payload(1)))) == ["Equivocation"], "it has spoken"
     stage.accept()
     assert stage.node._context.useless == {}
+
+
+def test_a_post_that_was_refused_before_its_phase_opened_is_known_in_it() -> None:
+    stage = Stage(genesis(4, inline_size_max=0))
+    key, data = stage.chain.key(stage.others[0]), payload(1)
+    unsigned = Transaction(2, 0, key.public_key, sha256(data), 7, bytes(64))
+    lie = replace(unsigned, signature=key.sign(unsigned.signing_message(stage.genesis.chain_id)))
+    stage.receive(PostMessage(lie, None))
+    effects = [effect for _ in range(2) for effect in stage.receive(Chunk(lie.payload_hash, 0, data))]
+    assert blamed(effects) == [(lie.sender, "InvalidPayload")]
+    stage.accept()
+    assert stage.node.head.round == 2
+    assert refused(stage.receive(PostMessage(lie, None))) == ["AlreadyKnown"]
+    effects = stage.receive(PostMessage(_post(stage, round_number=2), payload(1)))
+    assert [message.evidence.culprit for message in published(effects, EvidenceMessage)] == [lie.sender]
 
 
 def test_for_a_forged_post_who_sent_it_is_to_blame() -> None:
