@@ -12,6 +12,7 @@ from fedchain.node.core.deadlines import (
     MINING_TIMES,
     deadline_ms,
     forgiven_after_ms,
+    parts_forgiven_after_ms,
     patience_ms,
 )
 from fedchain.node.core.effects import Effect
@@ -87,6 +88,34 @@ def test_where_the_quorum_came_late_its_stragglers_get_a_part_of_that_time() -> 
     assert patience_ms(chain.genesis, chain.state, 40_000) == 40_000 + 40_000 // GRACE
     far_ms = 10 * chain.genesis.phase_timeout_ms
     assert patience_ms(chain.genesis, chain.state, far_ms) == far_ms + chain.genesis.phase_timeout_ms
+
+
+def test_floor_and_stragglers_time_are_counted_from_when_the_phase_opens() -> None:
+    interval_ms = 9_000
+    chain = _after_rounds(round_interval_ms=interval_ms, phase_floor_ms=20_000)
+    assert deadline_ms(chain.genesis, chain.state) == interval_ms + 20_000
+    assert patience_ms(chain.genesis, chain.state, 40_000) == 40_000 + (40_000 - interval_ms) // GRACE
+
+
+def test_each_phase_waits_for_what_is_usual_in_it() -> None:
+    chain = ChainBuilder(genesis(4, phases=(UPDATE, UPDATE)))
+    time_ms = chain.genesis.created_ms
+    for number in range(4 * DELAYS_MIN):  # the certificate in a block tells the time of the one before
+        certificate = None if number == 0 else chain.certificate(chain.tip, clock_ms=time_ms)
+        chain.extend(certificate=certificate)
+        time_ms += 10_000 if chain.state.phase else 30_000
+    usual = [{*delays} for delays in chain.state.delays_ms]
+    assert usual == [{6_000}, {26_000}]
+    for expected_ms in (6_000, 26_000):
+        assert deadline_ms(chain.genesis, chain.state) == expected_ms + 1_000 * SLACK_S
+        chain.extend(certificate=chain.certificate(chain.tip, clock_ms=time_ms))
+        time_ms += 10_000 if chain.state.phase else 30_000
+
+
+def test_what_is_held_against_a_block_is_forgiven_after_other_blocks_could_have_been_mined() -> None:
+    founding = genesis(4, phase_timeout_ms=50_000, target_mining_time_ms=3_000)
+    assert forgiven_after_ms(founding) == 50_000 + 8 * 3_000
+    assert parts_forgiven_after_ms(founding) == 8_000 + 2 * 3_000
 
 
 # --- waiting for the others
