@@ -317,6 +317,14 @@ def test_an_aggregators_phase_and_an_empty_one_count_for_nobody() -> None:
     assert builder.state.punctuality == before == bytes([2, 2, 0])
 
 
+def test_an_aggregator_that_missed_a_phase_of_all_does_not_make_up_for_it_in_its_own() -> None:
+    builder = ChainBuilder(genesis(3, **FIXED))
+    builder.extend(posts=builder.posts(members=MEMBERS[1:3]))
+    builder.extend()
+    assert builder.state.posts == 1
+    assert builder.state.punctuality == bytes([0, 2, 2])
+
+
 # --- who posts and who votes
 
 
