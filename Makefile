@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-v
 	--constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate testnet test check format docs tutorials bench fuzz soak reproduce clean
+.PHONY: help install simulate testnet test check format docs tutorials bench fuzz mutants soak reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ bench: install ## measure cost against bare loops and FedAvg (minutes; ARGS='mem
 
 fuzz: install ## feed damaged input to every decoder and to a node for a minute (ARGS='--seconds 600 --seed 2')
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: install ## plant a hundred bugs one by one and see the tests notice each (minutes; one file: ARGS='--only node/core/posts.py')
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 soak: install ## faults, load and attacks against real processes (long; one campaign: ARGS='NAME …')
 	$(BIN)/python -m tests.soak $(ARGS)
