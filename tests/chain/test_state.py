@@ -458,6 +458,14 @@ def test_a_convicted_member_leaves_and_the_quorum_follows() -> None:
     assert quorums == [5, 4, 4, 3, 2, 2, 1, 1]
 
 
+def test_where_members_are_convicted_no_more_posts_are_required_than_are_left_to_come() -> None:
+    """Else a federation that counts on all of them would stand still for ever."""
+    builder = ChainBuilder(genesis(4, contribution_quorum=4))
+    assert posts_required(builder.genesis, builder.state) == 4
+    builder.extend(evidence=[double_vote(keys(4)[3], builder.genesis, 1)])
+    assert posts_required(builder.genesis, builder.state) == len(builder.state.contributors) == 3
+
+
 def test_when_all_are_convicted_nobody_decides_anything() -> None:
     builder = ChainBuilder(genesis(3))
     builder.extend(evidence=[double_post(key, builder.genesis, 1) for key in keys(3)])
