@@ -80,7 +80,7 @@ def test_a_final_block_counts_with_its_posts_its_votes_and_those_for_its_parent(
         assert len(sent(stage.receive(GetFinal(1, 4)), FinalMessage)) == count
 
 
-def test_payloads_of_a_block_are_small_ones_and_fit_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_payloads_of_a_block_that_are_handed_out_together_fit_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(genesis(4))
     (block,) = stage.accept()
     payloads = [stage.chain.contents[post.payload_hash] for post in block.transactions]
@@ -88,10 +88,14 @@ def test_payloads_of_a_block_are_small_ones_and_fit_an_answer(monkeypatch: pytes
         monkeypatch.setattr(answers, "FINALS_SIZE_MAX", limit)
         (answer,) = sent(stage.receive(GetPayloads(1)), Payloads)
         assert list(answer.payloads) == payloads[:count]
-    stage = Stage(genesis(4, inline_size_max=31))
-    stage.accept()
-    (answer,) = sent(stage.receive(GetPayloads(1)), Payloads)
-    assert answer.payloads == (), "larger ones are fetched one by one"
+
+
+def test_payloads_that_are_not_small_are_left_to_be_fetched_one_by_one() -> None:
+    for inline_size_max, count in ((32, 4), (31, 0)):
+        stage = Stage(genesis(4, inline_size_max=inline_size_max))
+        stage.accept()
+        (answer,) = sent(stage.receive(GetPayloads(1)), Payloads)
+        assert len(answer.payloads) == count
 
 
 # --- what is asked for, and nothing else
