@@ -92,6 +92,20 @@ def test_results_of_other_phases_are_ignored() -> None:
     assert stage.victim.posts() == []
 
 
+def test_where_our_key_posted_elsewhere_long_before_no_second_post_is_said() -> None:
+    """It was about a height so far ahead that it was no alarm, and stands in nobody's journal here."""
+    stage = Stage(genesis(4, phases=(UPDATE, UPDATE, UPDATE)), contributes=False)
+    elsewhere = post(stage.victim.key, stage.genesis, 2, payload(99))
+    stage.receive(PostMessage(elsewhere, payload(99)))
+    for _ in range(3):
+        block = stage.block(without=[stage.me])
+        stage.candidate(block)
+        stage.final(block)
+    assert (stage.node.head.round, stage.node.head.phase) == (2, 0)
+    effects = [*_done(stage, 1, 2, 0), *stage.wait(2 * TIMEOUT_S)]
+    assert not [item for item in published(effects, PostMessage) if item.transaction != elsewhere]
+
+
 def test_nobody_hears_of_a_post_that_may_not_be_said_yet() -> None:
     """It is not written down: after a crash another one would be signed."""
     stage = Stage(genesis(4), contributes=False, is_heard=False)
