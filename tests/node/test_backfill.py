@@ -5,10 +5,8 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, FinalMessage, GetFinal
-from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Effect, Send
 from fedchain.node.core.events import PeerConnected
-from fedchain.node.core.node import Node
 from tests.chain.builders import genesis
 from tests.node.stage import Stage
 
@@ -26,7 +24,8 @@ def _joined() -> tuple[Stage, list[Block]]:
             stage.chain.extend(posts=stage.chain.posts(members=members), certificate=certificate, miner=miner)
         )
     victim = stage.victim
-    victim.node = Node(stage.genesis, victim.key, Checks(stage.genesis, victim.rules), victim.store, backfills=True)
+    victim.node = victim.new_node()
+    victim.node._catching_up._backfill._is_wanted = True
     for other in stage.others:
         stage.handle(PeerConnected(other))
     head = blocks[-1]

@@ -4,11 +4,8 @@ import pytest
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import Hash
-from fedchain.node.core.checks import Checks
-from fedchain.node.core.events import PeerConnected
-from fedchain.node.core.node import Node
 from fedchain.node.core.twins import LISTENING_MS
-from tests.chain.builders import SumRules, genesis
+from tests.chain.builders import genesis
 from tests.node.driver import Federation
 from tests.node.stage import Stage
 
@@ -20,10 +17,8 @@ def test_a_newcomer_replays_the_whole_window_of_a_federation_that_has_ended() ->
     federation = Federation(genesis(4, retention_blocks=WINDOW, rounds=ROUNDS), silent=[LATE])
     federation.run_to_height(ROUNDS, 90 + 60 * ROUNDS)
     late = federation.peers[LATE]
+    late.replays = True
     federation.restart(LATE)
-    late.node = Node(federation.genesis, late.key, Checks(federation.genesis, SumRules()), late.store, replays=True)
-    for peer in federation.peers[:LATE]:
-        federation.feed(late, PeerConnected(peer.key.public_key))
     federation.run(lambda: late.node.head.finished and late.node.knowledge() is not None, 120)
     assert late.node.knowledge() == federation.peers[0].node.knowledge()
 
