@@ -7,9 +7,11 @@ from fedchain.chain.vote import NIL
 from fedchain.network.messages import (
     CandidateMessage,
     CertificateMessage,
+    Chunk,
     FinalMessage,
     GetCandidate,
     GetCertificate,
+    GetContent,
     GetFinal,
     GetPayloads,
     GetPosts,
@@ -56,6 +58,16 @@ def test_at_most_64_posts_are_handed_out_at_once() -> None:
     stage.post(*stage.chain.posts(members=stage.others))
     question = GetPosts(1, 0, stage.holds(*stage.others))
     assert len(sent(stage.receive(question), PostMessage)) == 64
+
+
+def test_the_states_before_the_last_eight_blocks_are_handed_out() -> None:
+    """A peer that was told of our head a few blocks ago joins there."""
+    stage = Stage(genesis(1))
+    blocks = _chain(stage, 12)
+    for place, block in enumerate(reversed(blocks), 1):
+        (chunk,) = sent(stage.receive(GetContent(block.header.state_root, 0)), Chunk)
+        before = stage.chain.states[block.header.parent_hash]
+        assert chunk.data == (before.encode() if place <= 8 else b"")
 
 
 # --- bounds in bytes
