@@ -13,6 +13,8 @@ from fedchain.crypto.threshold import (
     FixedPoint,
     ThresholdPublicKey,
 )
+from fedchain.crypto.threshold.fiat_shamir import CHALLENGE_SIZE
+from fedchain.crypto.threshold.share_proof import response_bits
 from fedchain.learning.aggregation.threshold import FRACTION_BITS, PUBLIC_KEY, SHARE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
@@ -335,6 +337,22 @@ def test_who_reads_the_root_of_randomness_alone_cannot_repeat_what_was_drawn_fro
     drawn = {sums._random_bytes(secrets, phase, b"what")(32) for secrets in (whole, root) for phase in ("a", "b")}
     assert len(drawn) == 4
     assert sums._random_bytes(whole, "a", b"what")(32) in drawn, "the same for the same"
+
+
+def test_a_member_that_lost_its_memory_and_opens_other_sums_does_not_give_its_share_away() -> None:
+    """Two proofs with one nonce and two challenges are two equations for the share of the key."""
+    game, other, key = Game(task()), Game(task()), dealing().public_key
+    game.close("update", 1, game.posts("update", 1))
+    other.close("update", 1, other.posts("update", 1, [0, 1, 2, 3]))
+    found = []
+    for known in (game.known, other.known):
+        made = game.start().contribute(1, "decryption_share", 1, known).payload
+        data = game.read("decryption_share", made)["shares"].tobytes()
+        response = data[CHALLENGE_SIZE : CHALLENGE_SIZE + (response_bits(key) + 7) // 8]
+        found.append((int.from_bytes(data[:CHALLENGE_SIZE]), int.from_bytes(response)))
+    (one, first), (two, second) = found
+    assert one != two
+    assert first - second != (one - two) * key.delta * key_shares()[1].secret
 
 
 def test_shares_are_in_no_post_and_no_checkpoint() -> None:
