@@ -1,5 +1,6 @@
 """One function decides a block's fate; who catches up or joins asks it too, and cannot be told another chain."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -31,7 +32,7 @@ from fedchain.chain.state import (
     posts_required,
     votes_required,
 )
-from fedchain.chain.transition import judge_block, judge_final, judge_joined
+from fedchain.chain.transition import judge_block, judge_final, judge_joined, judge_stored
 from fedchain.chain.validation import CLOCK_MS_MAX
 from fedchain.chain.vote import NIL, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
@@ -274,6 +275,14 @@ def _join(scene: Scene, data: bytes, block: Block, certificate: Certificate) -> 
     return judge_joined(scene.genesis, data, block, certificate, is_valid_signature)
 
 
+def _start(scene: Scene, data: bytes, block: Block, certificate: Certificate) -> State:
+    """What a node makes of it whose store holds it as the head."""
+    return judge_stored(scene.genesis, decode_state(scene.genesis, data), block, certificate, is_valid_signature)
+
+
+Judge = Callable[[Scene, bytes, Block, Certificate], State]
+
+
 def test_who_joins_goes_on_as_who_has_the_whole_chain() -> None:
     scene = Scene(7)
     convicting = scene.builder.extend(evidence=[double_vote(KEYS[1], scene.genesis, 2)])
@@ -295,8 +304,8 @@ def test_the_state_is_the_one_that_the_header_names() -> None:
 class Forger:
     """Makes up a state, a block on it, and the votes of those who are in league with the forger."""
 
-    def __init__(self, scene: Scene, league: tuple[PrivateKey, ...]) -> None:
-        self.scene, self.league = scene, league
+    def __init__(self, scene: Scene, league: tuple[PrivateKey, ...], judge: Judge = _join) -> None:
+        self.scene, self.league, self.judge = scene, league, judge
 
     def tell(self, state: State) -> State:
         """What somebody makes of it who joins here."""
@@ -321,7 +330,7 @@ class Forger:
         assert mined is not None
         block = sign_block(key, scene.genesis.chain_id, mined, (), parent)
         certificate = certify(self._votes(state.height + 1, block.hash))
-        return _join(scene, state.encode(), block, certificate)
+        return self.judge(scene, state.encode(), block, certificate)
 
     def _votes(self, height: int, block_hash: bytes) -> list[Any]:
         chain_id = self.scene.genesis.chain_id
@@ -334,7 +343,8 @@ def _invented(scene: Scene, league: tuple[PrivateKey, ...], convicted: tuple[Evi
     return replace(scene.state, convicted=convicted, deciders=left).encode()
 
 
-def test_one_member_cannot_convict_the_others_in_a_state_that_it_makes_up() -> None:
+@pytest.mark.parametrize("judge", [_join, _start])
+def test_one_member_cannot_convict_the_others_in_a_state_that_it_makes_up(judge: Judge) -> None:
     """The state says who votes for it: without the culprits' own signatures one member would be a quorum."""
     scene = Scene(contributors_per_round=3)
     league = KEYS[:1]
@@ -345,7 +355,7 @@ def test_one_member_cannot_convict_the_others_in_a_state_that_it_makes_up() -> N
     state = decode_state(scene.genesis, _invented(scene, league, tuple(forged)))
     assert state.electors == {KEYS[0].public_key}
     with pytest.raises(InvalidEvidence, match=r"^evidence: signature: "):
-        Forger(scene, league).tell(state)
+        Forger(scene, league, judge).tell(state)
 
 
 def test_nobody_is_convicted_twice_or_from_outside_in_a_state() -> None:
