@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Not compiled: of fifteen thousand files few are ever imported, and those are compiled then.
+# Not compiled: of fifteen thousand files few are ever imported, and those are compiled at the end.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	--constraint constraints.txt
+# What tests import beside the program.
+TEST_MODULES := hypothesis.extra.numpy pytest pytest_asyncio.plugin xdist.plugin xdist.remote xdist.workermanage
 
 .DEFAULT_GOAL := help
 .PHONY: help install simulate testnet test check format docs tutorials bench fuzz mutants soak reproduce clean
@@ -19,6 +21,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --editable '.[dev]'
 	$(PIP_INSTALL) --no-deps libp2p
+	$(BIN)/python -m fedchain.bytecode $(TEST_MODULES)
 	@touch $@
 
 simulate: install ## 20 peers × 10 rounds of DFPL on real handwritten digits

@@ -121,6 +121,15 @@ def test_the_image_is_pinned_and_runs_as_nobody_in_particular() -> None:
     assert "pip" not in stages[-1], "nothing is installed in the stage that runs"
 
 
+def test_the_image_has_compiled_files_of_what_commands_import_and_of_nothing_else() -> None:
+    building, running = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-2:]
+    installs = re.findall(r"pip install (.*)", building)
+    assert installs
+    assert all("--no-compile" in words for words in installs)
+    assert building.rstrip().endswith("/opt/fedchain/bin/python -m fedchain.bytecode")
+    assert "PYTHONDONTWRITEBYTECODE=1" in running
+
+
 def test_the_image_s_commands_are_commands() -> None:
     (entry,), (command,) = docker_lines("ENTRYPOINT"), docker_lines("CMD")
     assert parsed([*json.loads(entry), *json.loads(command)][1:])["file"] == "/var/lib/fedchain/node.toml"

@@ -1,9 +1,14 @@
 """Installing needs no compiler: libp2p comes by itself, and everything it needs, and no more, is in our own list."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
+
+import pytest
 
 from fedchain.__main__ import COMMANDS
 from fedchain.network.libp2p.unused import UNUSED
@@ -77,3 +82,27 @@ def test_every_version_is_pinned_and_nothing_is_that_is_not_installed() -> None:
     )
     assert ours() | {"libp2p"} <= pinned
     assert not pinned & {*UNUSED, *NEVER_IMPORTED}
+
+
+USED = """
+import sys
+from pathlib import Path
+import fedchain.network.libp2p.network, fedchain.node.run
+from fedchain.__main__ import app
+app(["simulate", "--peers", "2", "--rounds", "1", "--out", sys.argv[1]], standalone_mode=False)
+specs = [module.__spec__ for module in list(sys.modules.values()) if getattr(module, "__spec__", None) is not None]
+kept = {spec.origin: spec.cached for spec in specs if spec.cached and spec.origin.startswith(sys.prefix)}
+print("kept", len(kept), *(origin for origin, cached in kept.items() if not Path(cached).exists()))
+"""
+"""What simulations and nodes import of other libraries: how many files, and which of them are not compiled."""
+
+
+@pytest.mark.skipif(not Path(sys.prefix, ".installed").exists(), reason="the environment is not one of make install")
+def test_make_install_compiles_what_commands_import(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", USED, tmp_path / "run"], env=environment, capture_output=True, text=True, check=True
+    )
+    _, count, *missing = done.stdout.splitlines()[-1].split()
+    assert int(count) > 1_000
+    assert missing == []

@@ -1,0 +1,42 @@
+"""``python -m fedchain.bytecode [MODULE …]``: compile what the commands import, once, where the program is installed.
+
+Python keeps the compiled form of a file beside it when it first imports it, unless ``PYTHONDONTWRITEBYTECODE`` is set,
+as it is in most container images and on build machines, or the user may not write there. Without compiled files every
+process compiles torch anew, which is most of what a short command costs. Of the fifteen thousand files of an
+environment the commands import a fifth: those are compiled, by being imported here. What other libraries import late,
+such as the parts that draw a chart, a short federation makes them import.
+"""
+
+import importlib
+import io
+import os
+import pkgutil
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import fedchain
+
+
+def main() -> None:
+    """Import the named modules and all of this program, and use it; Python writes what it compiles on the way."""
+    if sys.dont_write_bytecode:  # this process would not write, and has imported some files already
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        os.execve(sys.executable, [sys.executable, "-m", "fedchain.bytecode", *sys.argv[1:]], environment)
+    for name in (*sys.argv[1:], *(found.name for found in pkgutil.walk_packages(fedchain.__path__, "fedchain."))):
+        importlib.import_module(name)
+    run_briefly()
+
+
+def run_briefly() -> None:
+    """Run a federation of two peers whose run, and what libraries keep for this user, go away with their folder."""
+    from fedchain.__main__ import app
+
+    with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+        os.environ |= {"XDG_STATE_HOME": folder, "MPLCONFIGDIR": folder}
+        app(["simulate", "--peers", "2", "--rounds", "1", "--out", str(Path(folder, "run"))], standalone_mode=False)
+
+
+if __name__ == "__main__":
+    main()
