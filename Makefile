@@ -5,14 +5,15 @@ BIN := $(VENV)/bin
 # Not compiled: of fifteen thousand files few are ever imported, and those are compiled at the end.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	--constraint constraints.txt
+PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
 # What tests import beside the program.
 TEST_MODULES := hypothesis.extra.numpy pytest pytest_asyncio.plugin xdist.plugin xdist.remote xdist.workermanage
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate testnet test check format docs tutorials bench fuzz mutants soak reproduce clean
+.PHONY: help install simulate testnet test test-all check format docs tutorials bench fuzz mutants soak reproduce clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 install: $(VENV)/.installed ## create .venv and install fedchain into it
 
@@ -30,8 +31,11 @@ simulate: install ## 20 peers × 10 rounds of DFPL on real handwritten digits
 testnet: install ## 5 node processes × 5 rounds on this machine's loopback interface
 	$(BIN)/fedchain node testnet --peers 5 --rounds 5 $(ARGS)
 
-test: install ## run all tests (ARGS goes to pytest)
-	$(BIN)/pytest -q -n 2 --dist worksteal $(ARGS)
+test: install ## run the tests without those that take long (ARGS goes to pytest)
+	$(PYTEST) -m 'not long and not slow' $(ARGS)
+
+test-all: install ## run all tests (ARGS goes to pytest)
+	$(PYTEST) $(ARGS)
 
 check: install ## lint, format, types and layers
 	$(BIN)/ruff check .

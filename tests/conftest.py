@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Two test processes share two cores: tensors on as many threads as there are cores would wait for each other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+_LEFT_OUT = pytest.StashKey[int]()
+"""How many tests a `-m` or `-k` leaves out, as one of the processes that collect them counts."""
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what is left out, in each process that collects."""
+    config = items[0].config
+    config.stash[_LEFT_OUT] = config.stash.get(_LEFT_OUT, 0) + len(items)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = config.stash[_LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take the count of a process that ends; all of them collect the same."""
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how many tests were left out by their marks, and how they are run."""
+    left_out = config.stash.get(_LEFT_OUT, 0)
+    if left_out and "not long" in (config.option.markexpr or ""):
+        terminalreporter.write_line(f"{left_out} tests that take long were left out: `make test-all` runs them, too")
 
 
 @pytest.fixture(scope="session", autouse=True)

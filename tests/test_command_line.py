@@ -165,6 +165,7 @@ class Mine(FedAvg):
 """
 
 
+@pytest.mark.long
 def test_a_method_of_the_current_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "statistics.py").write_text("raise RuntimeError('a file of the user in the library's place')\n")

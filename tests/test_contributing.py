@@ -57,6 +57,7 @@ def test_the_example_runs_from_its_folder(folder: Path) -> None:
     simulate(folder, "fedmedian:FedMedian")
 
 
+@pytest.mark.long
 def test_who_reads_a_chain_names_the_file_of_its_method(folder: Path) -> None:
     apart = folder / "apart"
     apart.mkdir()
@@ -96,6 +97,7 @@ def test_the_example_keeps_the_promises_of_its_interface(folder: Path) -> None:
     check_method("fedmedian:FedMedian", local_steps=2)
 
 
+@pytest.mark.long
 def test_the_example_runs_under_the_name_that_its_package_registers(folder: Path) -> None:
     points = block("toml").replace('[project.entry-points."fedchain.methods"]', "[fedchain.methods]").replace('"', "")
     install(folder, points)

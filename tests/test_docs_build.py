@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import fedchain
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.long
 def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
     done = subprocess.run([*command, ROOT / "docs", tmp_path], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,11 +1,13 @@
-"""The yardstick of training: the same work as a DFPL simulation's clients do, in one plain PyTorch loop.
+"""The yardstick of training: the same work as a simulation's clients do with DFPL or FedAvg, in one plain PyTorch loop.
 
-That is reading and spreading the data, local steps with torch's own optimiser, prototypes of the training data, their
-mean, and what is measured of every client on its own test set: accuracy, loss, the distance term, and the accuracy by
-nearest prototype. No chain, messages, processes, encoding or checkpoints.
+That is reading and spreading the data, local steps of plain SGD, what the method shares (prototypes of the training
+data, or models) and its mean, and what is measured of every client on its own test set. SGD is written out: the import
+of ``torch.optim`` loads torch's compiler, which the other side does not need. No chain, messages, encoding or
+checkpoints.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,11 +52,19 @@ def run(scenario: Scenario) -> float:
     config = scenario.learning_config()
     method = build_method(config.method, dict(config.hyperparameters))
     assert isinstance(method, LocalSgdMethod), "the loop is SGD's"
-    schedule = method.schedule
+    assert method.schedule.momentum == method.schedule.weight_decay == 0, "plain SGD"
     peers, classes = load_peers(config, scenario.seed)
+    if config.method == "dfpl":
+        return share_prototypes(peers, classes, method.schedule, scenario.rounds)
+    assert config.method == "fedavg"
+    return share_models(peers, method.schedule, scenario.rounds)
+
+
+def share_prototypes(peers: Sequence[Peer], classes: int, schedule: Schedule, rounds: int) -> float:
+    """DFPL: clients keep their models, and are pulled towards the mean of all prototypes."""
     known = Known(torch.zeros(classes, peers[0].model.embedding_size), torch.zeros(classes, dtype=torch.bool))
     accuracies: list[float] = []
-    for _ in range(scenario.rounds):
+    for _ in range(rounds):
         posted: dict[int, list[torch.Tensor]] = {}
         for peer in peers:
             train(peer, schedule, known)
@@ -65,6 +75,28 @@ def run(scenario: Scenario) -> float:
         for label, items in posted.items():
             prototypes[label], is_known[label] = torch.stack(items).double().mean(dim=0).float(), True
         known = Known(prototypes, is_known)
+    return sum(accuracies) / len(accuracies)
+
+
+def share_models(peers: Sequence[Peer], schedule: Schedule, rounds: int) -> float:
+    """FedAvg: clients begin with the mean of all models; it is measured before they train, and their own after."""
+    weights = torch.tensor([len(peer.labels) for peer in peers], dtype=torch.float64)
+    accuracies: list[float] = []
+    for number in range(rounds):
+        if number > 0:
+            for peer in peers:
+                measure(peer)
+        for peer in peers:
+            train(peer, schedule)
+        accuracies = [measure(peer) for peer in peers]
+        models = [list(peer.model.parameters()) for peer in peers]
+        with torch.no_grad():
+            for copies in zip(*models, strict=True):
+                mean = torch.tensordot(weights / weights.sum(), torch.stack(copies).double(), dims=1).float()
+                for copy in copies:
+                    copy.copy_(mean)
+    for peer in peers:
+        measure(peer)
     return sum(accuracies) / len(accuracies)
 
 
@@ -86,11 +118,9 @@ def load_peers(config: LearningConfig, seed: int) -> tuple[list[Peer], int]:
     return peers, data.classes
 
 
-def train(peer: Peer, schedule: Schedule, known: Known) -> None:
+def train(peer: Peer, schedule: Schedule, known: Known | None = None) -> None:
     """A round's local steps."""
-    optimiser = torch.optim.SGD(
-        peer.model.parameters(), schedule.learning_rate, schedule.momentum, weight_decay=schedule.weight_decay
-    )
+    parameters = list(peer.model.parameters())
     peer.model.train()
     size = min(schedule.batch_size, len(peer.labels))
     order, place = torch.randperm(len(peer.labels)), 0
@@ -101,10 +131,13 @@ def train(peer: Peer, schedule: Schedule, known: Known) -> None:
         place += size
         embedding, logits = peer.model(peer.images[batch])
         labels = peer.labels[batch]
-        loss = F.cross_entropy(logits, labels) + distance(embedding, labels, known)
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        optimiser.step()
+        loss = F.cross_entropy(logits, labels)
+        if known is not None:
+            loss = loss + distance(embedding, labels, known)
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(gradient, alpha=schedule.learning_rate)
 
 
 def distance(embedding: torch.Tensor, labels: torch.Tensor, known: Known) -> torch.Tensor:
@@ -119,16 +152,17 @@ def prototypes_of(peer: Peer) -> dict[int, torch.Tensor]:
     return {label: embeddings[peer.labels == label].mean(dim=0) for label in sorted(set(peer.labels.tolist()))}
 
 
-def measure(peer: Peer, known: Known) -> float:
+def measure(peer: Peer, known: Known | None = None) -> float:
     """Everything that is measured of a client's model on its own test set; the accuracy."""
     embeddings, logits = forward(peer.model, peer.test_images)
     with torch.inference_mode():
-        own = (torch.bincount(peer.labels, minlength=len(known.is_known)) > 0) & known.is_known
-        if own.any():
-            nearest = torch.cdist(embeddings, known.prototypes[own]).argmin(dim=1)
-            (own.nonzero().squeeze(1)[nearest] == peer.test_labels).float().mean()
+        if known is not None:
+            own = (torch.bincount(peer.labels, minlength=len(known.is_known)) > 0) & known.is_known
+            if own.any():
+                nearest = torch.cdist(embeddings, known.prototypes[own]).argmin(dim=1)
+                (own.nonzero().squeeze(1)[nearest] == peer.test_labels).float().mean()
+            float(distance(embeddings, peer.test_labels, known))
         float(F.cross_entropy(logits, peer.test_labels))
-        float(distance(embeddings, peer.test_labels, known))
         return float((logits.argmax(dim=1) == peer.test_labels).float().mean())
 
 

@@ -41,6 +41,7 @@ def test_after_a_divergence_every_method_goes_on_as_if_nothing_had_been(method: 
     assert learner.checkpoint(1) == twin.learner.checkpoint(1) != before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [method for method in EVERY if method not in {"solo", *SPLITTING}])
 def test_knowledge_of_the_largest_numbers_does_no_lasting_harm(method: str) -> None:
     """It is valid, so a client has to take it; most methods diverge from it."""

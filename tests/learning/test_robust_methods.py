@@ -26,6 +26,7 @@ SETTINGS: dict[str, dict[str, HyperparameterValue]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", TAKING)
 @pytest.mark.parametrize("case", SETTINGS)
 def test_every_method_that_averages_takes_a_rule(method: str, case: str) -> None:

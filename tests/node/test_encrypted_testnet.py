@@ -4,6 +4,8 @@ import base64
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash
@@ -40,6 +42,7 @@ CONFIG = LearningConfig(
 )
 
 
+@pytest.mark.long
 def test_a_node_is_killed_between_the_phases_and_shares_open_what_a_simulation_knows(tmp_path: Path) -> None:
     folder = tmp_path / "net"
     nodes = found_testnet(

@@ -288,6 +288,7 @@ def test_more_members_than_there_are_cannot_be_waited_for(here: Path) -> None:
     assert not (here / "data").exists()
 
 
+@pytest.mark.long
 def test_data_that_cannot_be_read(here: Path) -> None:
     write_genesis(here / "fashion", replace(DIGITS, dataset="fashion-mnist"))
     assert "train-images-idx3-ubyte" in start("--data-dir", "nowhere", genesis="fashion")

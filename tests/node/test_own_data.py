@@ -61,6 +61,7 @@ def load(member):
 """A task over integers: words of three topics."""
 
 
+@pytest.mark.long
 def test_nodes_and_a_simulation_of_one_recipe_know_the_same_and_anybody_can_verify(here: Path) -> None:
     (here / "mytask.py").write_text(TOKENS, encoding="utf-8")
     words = ["--task", "mytask.py:load", "--peers", "3", "--rounds", "2", "--set", "local_steps=5", "--out"]
@@ -153,6 +154,7 @@ def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> No
     assert not (here / "data").exists()
 
 
+@pytest.mark.long
 def test_what_is_wrong_in_the_training_process_ends_the_node(here: Path) -> None:
     done("genesis", "new", "genesis", "--task", "mytask:load", *MEMBERS)
     text = (here / "mytask.py").read_text(encoding="utf-8")

@@ -110,6 +110,7 @@ class Story:
     """Of the others when the killed node came back."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) -> None:
     with told(tmp_path / "net") as story:
@@ -124,6 +125,7 @@ def test_a_network_in_which_a_node_is_killed_and_one_comes_late(tmp_path: Path) 
     check_logs_say_when_what_took_how_long(story)
 
 
+@pytest.mark.long
 def test_a_node_keeps_trying_to_reach_the_one_it_was_told_of(tmp_path: Path) -> None:
     first, second = found_testnet(tmp_path / "net", DIGITS, rounds=0, mining_s=1.0, attempts=4_000)
     try:

@@ -78,6 +78,7 @@ async def mining(on_sealed: Callable[[Header], None]) -> AsyncIterator[MiningWor
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.long
 @on_trio
 async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis")
@@ -165,6 +166,7 @@ class Faulty(BladeFl):
 """
 
 
+@pytest.mark.long
 @on_trio
 async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -191,6 +193,7 @@ async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
     assert messages[-1] == "RuntimeError: boom"
 
 
+@pytest.mark.long
 @on_trio
 async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_checkpoint_before_it(
     tmp_path: Path,
@@ -214,6 +217,7 @@ async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_ch
     assert again.payload == learner.contribute(1, "update", 2, sound).payload
 
 
+@pytest.mark.long
 @on_trio
 async def test_a_learning_rate_that_is_too_large_is_told_by_its_loss(tmp_path: Path) -> None:
     wild = replace(DIGITS, hyperparameters={"learning_rate": 1e3, "weight_decay": 1e3})
@@ -225,6 +229,7 @@ async def test_a_learning_rate_that_is_too_large_is_told_by_its_loss(tmp_path: P
     assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
 
 
+@pytest.mark.long
 @on_trio
 async def test_data_that_cannot_be_read_is_named_before_anything_is_asked(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, dataset="fashion-mnist"))
@@ -345,6 +350,7 @@ def test_a_miner_ends_with_its_pipe() -> None:
         assert process.wait(TIMEOUT_S) == 0
 
 
+@pytest.mark.long
 def test_a_worker_that_fails_ends_with_its_error_and_does_not_abort(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis")
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
@@ -355,6 +361,7 @@ def test_a_worker_that_fails_ends_with_its_error_and_does_not_abort(tmp_path: Pa
         assert process.wait(TIMEOUT_S) == 1, "a signal would be below 0"
 
 
+@pytest.mark.long
 def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) -> None:
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters={"local_steps": 1_000_000}))
     with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):

@@ -39,6 +39,7 @@ def test_python_is_a_file_of_the_page_or_run_by_a_test_of_its_own(page: Path) ->
         assert [block.name for block in blocks if not {"file", "not run"} & block.said.keys()] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_what_is_quick_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
     (tmp_path / "page").mkdir()

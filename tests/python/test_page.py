@@ -9,6 +9,7 @@ from typing import Any
 
 import nbclient
 import nbformat
+import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -18,6 +19,7 @@ CELL: dict[str, Any] = {"cell_type": "code", "execution_count": None, "id": "fir
 EMPTY = {"metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
+@pytest.mark.long
 def test_every_block_runs_and_the_first_one_in_a_notebook_too(tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text("\nprint('next')\n".join(BLOCKS), encoding="utf-8")
     done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False)

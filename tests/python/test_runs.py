@@ -54,6 +54,7 @@ def test_type_checkers_are_told_the_same_names() -> None:
     assert names == {*fedchain.__all__} - {"__version__"}
 
 
+@pytest.mark.long
 def test_rounds_are_records_that_nobody_changes(run: fedchain.Run) -> None:
     told: list[fedchain.RoundRecord] = []
     again = fedchain.simulate(task=load, rounds=2, on_round=told.append, **QUICK)
@@ -207,6 +208,7 @@ def _printed(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_script_s_own_method_is_named_by_its_file_and_goes_on_from_its_folder(tmp_path: Path) -> None:
     script = tmp_path / "01-mine.py"
     script.write_text(OWN_METHOD)
@@ -219,6 +221,7 @@ def test_a_script_s_own_method_is_named_by_its_file_and_goes_on_from_its_folder(
     assert dict(whole.chain.genesis.learning)["method"] == '"_01_mine:Mine"', "no path of this machine"
 
 
+@pytest.mark.long
 def test_a_notebook_s_own_method_goes_on_there_and_nowhere_else(tmp_path: Path) -> None:
     _, last = _printed(tmp_path, "-c", OWN_METHOD, "resume").splitlines()
     assert last.endswith(" True")

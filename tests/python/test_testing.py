@@ -73,6 +73,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_a_script_checks_what_is_in_it_by_name(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     command = [sys.executable, "own.py"]

@@ -40,7 +40,9 @@ def miners(simulation: Simulation) -> list[int]:
     return [numbers[final[0].header.miner] for final in finals if final is not None]
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, marks=pytest.mark.long), *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 def test_one_member_of_ten_does_not_capture_the_federation(seed: int) -> None:
     """It used to be the only elector after some 150 seconds, and all later blocks its own."""
     rounds = 60

@@ -109,6 +109,7 @@ def test_a_part_is_a_view_of_the_one_copy_where_it_says_the_same(pool: ContentPo
     assert pool.share(b"\x02", 0, unknown) is unknown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared", [True, False])
 def test_large_contents_do_not_multiply_with_the_peers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: bool

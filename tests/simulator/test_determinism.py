@@ -39,6 +39,7 @@ def play(hash_seed: str, **values: object) -> list[object]:
     return result
 
 
+@pytest.mark.long
 def test_neither_hash_seed_nor_workers_change_a_run() -> None:
     first = play("1", workers=2)
     assert play("2", workers=1) == first

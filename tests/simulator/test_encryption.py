@@ -51,6 +51,7 @@ def outcome() -> Outcome:
     return run(SCENARIO)
 
 
+@pytest.mark.long
 def test_a_run_repeats_with_keys_from_its_seed(outcome: Outcome) -> None:
     material = simulated_dealing(SCENARIO)[0].material
     _deal.cache_clear()
@@ -108,12 +109,14 @@ def test_where_no_class_has_enough_holders_rounds_close_without_knowledge() -> N
     assert all("no class has the 4 contributors" in reason for reason in without.not_posted)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behaviour", ["invalid-poster", "post-equivocator"])
 def test_a_liar_s_posts_stop_nobody(behaviour: str) -> None:
     found = run(replace(SCENARIO, rounds=1, adversaries=(Traitors(behaviour=behaviour, peers=(2,)),)))
     assert found.rows[0].posts >= SETTINGS["decryption_threshold"], "shares that open the sums"
 
 
+@pytest.mark.long
 def test_forged_shares_are_looked_at_once_named_and_stop_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """One member posts well-formed shares that are none, another kind in each round."""
     liar, mine, others = 2, list[bytes](), list[bytes]()

@@ -15,8 +15,8 @@ from fedchain.simulator.scenario import Fault, Scenario
 from tests.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 50
-QUICK = 25
-"""So many of them are played before a change lands, all by `make test`."""
+QUICK, LONG = 10, 25
+"""So many of them `make test` plays, and `.ci/run`; all of them `make test-all`."""
 ROUNDS = 8
 SPLIT_S, HEAL_S = 12.0, 42.0
 SETTLED_S = SPLIT_S + 4.0
@@ -97,7 +97,11 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed >= QUICK else []) for seed in range(SEEDS)]
+    "seed",
+    [
+        pytest.param(seed, marks=pytest.mark.slow if seed >= LONG else pytest.mark.long if seed >= QUICK else ())
+        for seed in range(SEEDS)
+    ],
 )
 def test_the_federation_survives(seed: int) -> None:
     scenario = draw_scenario(seed)

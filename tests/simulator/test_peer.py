@@ -116,6 +116,7 @@ def test_a_node_that_stops_is_freed_at_once() -> None:
     assert [node() for node in stopped if node() is not None] == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither sleepers nor those who watch the run may keep them: with real models that is megabytes a round."""
@@ -181,6 +182,7 @@ def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:
     assert any(True for _ in asleep.storage.posts(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need(seed: int) -> None:
     scenario = trivial_scenario(

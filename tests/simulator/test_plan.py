@@ -129,6 +129,7 @@ def test_the_table_is_printed_and_infeasible_rounds_are_named() -> None:
     assert "left out: R = 21 to 24, which leave no local step (E < 1)" in text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_plan_with_bounds_and_search_in_seconds(tiny: str, tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -69,6 +69,7 @@ def test_counts_that_members_state_carry_no_weight_unless_genesis_says_so() -> N
     assert equal > stated + 0.2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behaviour", ["label-flipper", "noise-poster", "little-is-enough", "inner-product"])
 @pytest.mark.parametrize("method", ["fedavg", "dfpl"])
 def test_every_lie_is_taken_for_a_post(behaviour: str, method: str) -> None:

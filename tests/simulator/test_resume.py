@@ -76,6 +76,7 @@ def restored(often: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rounds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["prototypes, restarted", "state", "together"])
 def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, tmp_path: Path) -> None:
     scenario = scenario_of(kind)
@@ -344,6 +345,7 @@ def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
         RunFolder(tmp_path / "run", scenario)
 
 
+@pytest.mark.long
 def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     """From the outside: the process is killed, the folder is drawn, and the same command with --resume ends the run."""
     quick = ("--peers", "3", "--rounds", "3", "--workers", "1", "--mining-attempts", "8", "--set", "local_steps=2")

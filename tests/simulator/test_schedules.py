@@ -8,6 +8,9 @@ PLAYED = 200
 AT_ONCE = 10
 LOSSES_PLAYED = 6
 
+QUICK = 40
+"""The first ones have every behaviour once."""
+
 
 def schedule(number: int) -> Schedule:
     """Behaviours and sizes in turn, so that in 200 every behaviour is played several times."""
@@ -15,7 +18,10 @@ def schedule(number: int) -> Schedule:
     return Schedule(number, SIZES[number // len(names) % len(SIZES)], names[number % len(names)])
 
 
-@pytest.mark.parametrize("first", range(0, PLAYED, AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(first, marks=[pytest.mark.long] if first >= QUICK else []) for first in range(0, PLAYED, AT_ONCE)],
+)
 def test_no_promise_is_broken(first: int) -> None:
     for number in range(first, first + AT_ONCE):
         played = play(schedule(number))

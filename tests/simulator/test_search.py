@@ -77,6 +77,7 @@ def test_the_lowest_mean_loss_after_the_last_round_wins(tmp_path: Path) -> None:
     assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_only_what_is_missing_is_simulated_and_the_result_stays(tmp_path: Path) -> None:
     budget = Budget(total_s=12.0, iteration_s=1.0, mining_s=2.0)
     fake_results(tmp_path, TINY, budget, {(3, 0): 0.125})

@@ -46,6 +46,7 @@ def events(folder: Path) -> Iterator[Any]:
         place += size + 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_python", [False, True])
 def test_tensorboard_shows_what_the_run_wrote(is_python: bool, tmp_path: Path) -> None:
     folder = tmp_path / "run"

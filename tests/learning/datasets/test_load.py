@@ -169,6 +169,7 @@ def test_the_official_files_hold_what_the_catalogue_says(name: str) -> None:
     assert torch.allclose(channels.std(dim=1), torch.tensor(1.0), atol=0.3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] if name == "covid-ct" else []) for name in sorted(DATASETS)],
