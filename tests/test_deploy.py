@@ -330,9 +330,25 @@ def test_the_guide_s_commands_are_commands() -> None:
         parsed(words)
 
 
-def test_the_guide_makes_the_wheel_that_it_installs() -> None:
+def test_the_guide_makes_the_wheel_that_it_installs_and_installs_as_the_image_does() -> None:
     section = OPERATING.split("## Under systemd")[1].split("\n## ")[0]
-    assert 0 < section.index("pip wheel . --no-deps\n") < section.index("pip install fedchain-*.whl\n")
+    assert 0 < section.index("pip wheel . --no-deps\n") < section.index("pip install --no-compile fedchain-*.whl\n")
+    (set_before,) = re.findall(r"^    export (.*)$", section, re.MULTILINE)
+    settings = dict(word.split("=") for word in set_before.split())
+    image = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    assert f"PIP_EXTRA_INDEX_URL={settings['PIP_EXTRA_INDEX_URL']}\n" in image, "torch without gigabytes of CUDA"
+    assert (ROOT / settings["PIP_CONSTRAINT"]).exists()
+    installed = [line.split("pip install ")[1] for line in section.splitlines() if "pip install" in line]
+    assert installed == ["--no-compile fedchain-*.whl", "--no-compile --no-deps libp2p"]
+    assert "/opt/fedchain/bin/python -m fedchain.bytecode\n" in section
+
+
+def test_a_successor_takes_the_model_that_there_is_whatever_the_method() -> None:
+    section = OPERATING.split("## A successor federation")[1].split("\n## ")[0]
+    exports = [
+        parsed(words) for words in commands_in(re.sub(r"^   ", "", section, flags=re.MULTILINE)) if words[0] == "model"
+    ]
+    assert {bool(given["aggregate"]) for given in exports} == {True, False}
 
 
 def test_the_passphrase_lies_where_the_commands_of_the_compose_file_look_for_it() -> None:

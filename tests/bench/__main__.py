@@ -49,6 +49,9 @@ TRAINING = {"dataset": "fashion-mnist", "peers": 20, "rounds": 20, "test_every":
 """Training of DFPL with its defaults. Nothing is measured on the whole test set: that would be most of the work of both
 sides, and hide what the system costs."""
 
+SMALL_TRAINING = {"dataset": "digits", "method": "fedavg", "peers": 20, "rounds": 10, "test_every": 0}
+"""Training of FedAvg where it is little work: what processes import weighs as much as their steps."""
+
 PROTOCOL = {
     "peers": 1_000,
     "rounds": 3,
@@ -87,8 +90,9 @@ Training: whole processes, imports and reading of data included, nothing measure
   numerator    fedchain simulate: two training processes, and one with 20 peers' chains: posts, blocks and votes are
                encoded, signed, sent, checked and kept in memory, blocks mined (128 hashes of scrypt on average), and
                every aggregate is recomputed, by each peer or once for all
-  denominator  one process with one thread: the same local steps, prototypes and means, and the same measurements on the
-               clients' own test sets
+  denominator  one process with one thread: the same local steps of SGD written out, prototypes or models and their
+               means, and the same measurements on the clients' own test sets; "two bare processes" have half of the
+               peers each, as the numerator's two training processes have
   wall         the numerator has two cores, the denominator one: with nothing but training it would be 0.5"""
 
 
@@ -109,6 +113,22 @@ def bench_training(table: Table, data_dir: str, *, quick: bool) -> None:
         table.add_row(f"{label}: CPU", f"{ours.cpu_s:.1f} / {bare.cpu_s:.1f} s", "≤ 1.15", f"{cpu:.3f}")
         table.add_row(f"{label}: wall", f"{ours.wall_s:.1f} / {bare.wall_s:.1f} s", "≤ 0.65", f"{wall:.3f}")
         table.add_row(f"{label}: accuracy", f"{ours.printed['accuracy']:.3f} / {bare.printed['accuracy']:.3f}", "", "")
+
+
+def bench_small_training(table: Table, *, quick: bool) -> None:
+    """CPU time of training that is little work against one bare process, and against two with half of the peers each."""
+    half = SMALL_TRAINING | {"peers": 10}
+    turns: list[tuple[Cost, Cost, float]] = []
+    for _ in range(1 if quick else 3):
+        bare, two_cpu_s = measure("bare", SMALL_TRAINING), sum(measure("bare", half).cpu_s for _ in range(2))
+        turns.append((measure("simulation", SMALL_TRAINING), bare, two_cpu_s))
+    ours, bare, two_cpu_s = turns[-1]
+    label = "training, FedAvg on digits, 20 peers, 10 rounds, every peer verifies: CPU"
+    for name, seconds, ratio in (
+        ("", bare.cpu_s, median(ours.cpu_s / bare.cpu_s for ours, bare, _ in turns)),
+        (", two bare processes", two_cpu_s, median(ours.cpu_s / two for ours, _, two in turns)),
+    ):
+        table.add_row(f"{label}{name}", f"{ours.cpu_s:.1f} / {seconds:.1f} s", "", f"{ratio:.3f}")
 
 
 def bench_idle(table: Table, *, quick: bool) -> None:
@@ -236,6 +256,7 @@ PARTS = (
     "payload",
     "idle",
     "training",
+    "small-training",
     "logistic",
     "memory",
     "local-steps",
@@ -277,6 +298,8 @@ def main() -> None:
                 bench_idle(table, quick=quick)
             case "training":
                 bench_training(table, data_dir, quick=quick)
+            case "small-training":
+                bench_small_training(table, quick=quick)
             case "logistic":
                 bench_logistic(table, data_dir, quick=quick)
             case "memory":
