@@ -222,6 +222,32 @@ def test_every_experiment_has_its_line_of_results_and_no_other_has() -> None:
     assert sorted(named) == sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in files)
 
 
+def test_what_is_said_of_robust_rules_is_what_their_tables_show() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").split("## Robust rules")[1].split("\n## ")[0]
+    digits, fashion = (
+        {row[1].strip(): row[2:-1] for row in (line.split("|") for line in table.splitlines()) if len(row) == 12}
+        for table in text.split("| variant |")[1:]
+    )
+    worst = {}
+    for table in (digits, fashion):
+        rows = {name: row for name, row in table.items() if "," in name and "diverged" not in "".join(row)}
+        for name, row in rows.items():
+            numbers = [float(number.strip(" *")) for number in row]
+            assert numbers[-1] == pytest.approx(numbers[0] - min(numbers[1:-1]), abs=0.011), name
+            worst[table is digits, name] = numbers[-1]
+    lasting = ["median", "trimmed mean", "clipping", "Multi-Krum", "geometric median"]
+    lasting += [name.removeprefix("FedAvg, ") for name in digits if name.startswith("FedAvg, NNM, ")]
+    assert len(lasting) == 9
+    said = re.search(r"at most ([\d.]+) points in the mean.*which loses ([\d.]+), at most ([\d.]+)\.", text, re.DOTALL)
+    assert said is not None
+    shown = (
+        max(worst[False, f"FedAvg, {name}"] for name in lasting),
+        worst[True, "FedAvg, clipping"],
+        max(worst[True, f"FedAvg, {name}"] for name in lasting if name != "clipping"),
+    )
+    assert [float(number) for number in said.groups()] == pytest.approx(shown, abs=0.05)
+
+
 def test_the_readme_shows_the_python_that_runs_in_a_notebook_too() -> None:
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     first = re.findall(r"```python\n.*?```", page, re.DOTALL)[0]

@@ -116,7 +116,7 @@ def bench_training(table: Table, data_dir: str, *, quick: bool) -> None:
 
 
 def bench_small_training(table: Table, *, quick: bool) -> None:
-    """CPU time of training that is little work against one bare process, and against two with half of the peers each."""
+    """CPU time of training that is little work: against one bare process, and two with half of the peers each."""
     half = SMALL_TRAINING | {"peers": 10}
     turns: list[tuple[Cost, Cost, float]] = []
     for _ in range(1 if quick else 3):
