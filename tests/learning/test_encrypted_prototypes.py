@@ -39,6 +39,7 @@ from tests.learning.encrypted_game import (
     THRESHOLD,
     Game,
     dealing,
+    key_shares,
     proven,
     secrets_of,
     task,
