@@ -1,0 +1,85 @@
+"""Replaying: what a peer sends for a block is held as far as the block counts it."""
+
+import pytest
+
+from fedchain.chain.block import Block
+from fedchain.chain.storage.store import Content
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import FinalMessage, GetPayloads, Payloads
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.effects import Compute, Effect, Send
+from fedchain.node.core.events import Computed, Event
+from fedchain.node.core.jobs import Recompute
+from fedchain.node.core.notices import Contradicted
+from tests.chain.builders import SumRules, genesis
+from tests.node.stage import Stage
+
+HEIGHT = 4
+
+
+def _replaying(**options: int) -> tuple[Stage, list[Block]]:
+    stage = Stage(genesis(4, **options), replays=True, contributes=False)
+    blocks = stage.chain.extend_many(HEIGHT)
+    _claim(stage, blocks[-1], HEIGHT)
+    return stage, blocks
+
+
+def _claim(stage: Stage, block: Block, height: int) -> None:
+    """All others say how far they are."""
+    for other in stage.others:
+        stage.receive(stage.status(height=height, head_hash=block.hash), other)
+
+
+def _hand_out(stage: Stage, block: Block) -> list[Effect]:
+    """All others hand out a final block, whichever of them was asked."""
+    message = FinalMessage(block, stage.chain.certificate(block))
+    return [effect for other in stage.others for effect in stage.receive(message, other)]
+
+
+def _asked(effects: list[Effect], height: int) -> list[PublicKey]:
+    return [item.peer for item in effects if isinstance(item, Send) and item.message == GetPayloads(height)]
+
+
+def test_payloads_that_a_block_does_not_count_are_not_held() -> None:
+    stage, blocks = _replaying()
+    (peer,) = _asked(_hand_out(stage, blocks[0]), 1)
+    wanted = [stage.chain.contents[post.payload_hash] for post in blocks[0].transactions]
+    foreign = [b"foreign %d" % number for number in range(50)]
+    stage.receive(Payloads(1, tuple(foreign + wanted[:2])), peer)
+    assert all(stage.node.content(sha256(data)) is None for data in foreign)
+    assert all(stage.node.content(sha256(data)) == data for data in wanted[:2])
+
+
+def test_what_comes_late_of_recomputing_one_block_is_not_held_against_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that count nothing are told apart by the head that they stand on; the first was given up meanwhile."""
+    monkeypatch.setattr(SumRules, "is_slow_to_check", lambda *_: True)
+    stage = Stage(genesis(4, contributors_per_round=2, retention_blocks=8), replays=True, contributes=False)
+    blocks = [stage.chain.extend(posts=None if number % 2 else ()) for number in (1, 2, 3, 4)]
+    stage.victim.store.append([Content(item, data) for item, data in stage.chain.contents.items()])
+    jobs, carry_out = list[Recompute](), stage.victim._carry_out
+
+    def hold_back(effect: Effect, events: list[Event]) -> None:
+        if isinstance(effect, Compute) and isinstance(effect.job, Recompute):
+            jobs.append(effect.job)
+        else:
+            carry_out(effect, events)
+
+    monkeypatch.setattr(stage.victim, "_carry_out", hold_back)
+
+    def finish(job: Recompute) -> None:
+        stage.handle(Computed(job, Checks(stage.genesis, stage.chain.rules).run(job)))
+
+    _claim(stage, blocks[-1], HEIGHT)
+    for block in blocks:
+        _hand_out(stage, block)
+    finish(jobs[0])
+    assert (stage.node.head.height, len(jobs)) == (1, 2)
+    _claim(stage, blocks[-1], 3 + 8)  # so far that others need not have the first three any more
+    stage.receive(Payloads(1, ()))
+    assert (stage.node.head.height, [job.transactions for job in jobs[1:]]) == (3, [(), ()])
+    finish(jobs[1])
+    assert stage.node.head.height == 3
+    finish(jobs[2])
+    assert stage.node.head.height == HEIGHT
+    assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
