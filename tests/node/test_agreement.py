@@ -8,7 +8,7 @@ from fedchain.chain.certificate import certify
 from fedchain.chain.exceptions import AlreadyKnown
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash
-from fedchain.node.core.agreement import TIMEOUT_MS_MAX, Agreement
+from fedchain.node.core.agreement import TIMEOUT_MS_MAX, Agreement, Lock
 
 A, B, C = b"A" * 32, b"B" * 32, b"C" * 32
 PREVOTE, PRECOMMIT = VoteKind.PREVOTE, VoteKind.PRECOMMIT
@@ -305,6 +305,18 @@ def test_a_lock_is_given_up_for_a_newer_quorum_of_prevotes() -> None:
     assert member.agreement.attempt == 2
     assert member.agreement.ballots.ballot(2, PREVOTE).tally == {B: 1}
     assert member.agreement.lock == (1, B), "it was of the attempt that we were in"
+
+
+@pytest.mark.parametrize(("heard", "holds"), [(None, (2, A)), ((1, B), (2, A)), ((2, A), (2, A)), ((3, B), (3, B))])
+@pytest.mark.parametrize("attempt", [1, 4, 6])
+def test_of_two_locks_the_newer_one_holds_whichever_was_there_before(
+    heard: Lock | None, holds: Lock, attempt: int
+) -> None:
+    member = Member(A, B)
+    member.agreement.resume(4, (2, A), prevoted=False, precommitted=False)
+    member.agreement.resume(attempt, heard, prevoted=False, precommitted=False)
+    assert (member.agreement.lock, member.agreement.attempt) == (holds, max(4, attempt))
+    assert member.advance(TIMEOUT_MS) == [("prevote", max(4, attempt), holds[1])]
 
 
 def test_a_lock_is_not_given_up_for_a_quorum_of_its_own_attempt_or_an_older_one() -> None:

@@ -245,6 +245,21 @@ def test_in_whatever_order_own_statements_are_heard_the_newest_lock_holds() -> N
             assert all(journal.vouches_for(vote) and journal.adopt(vote) == journal for vote in votes)
 
 
+def test_a_precommit_of_another_block_in_the_attempt_of_our_lock_is_not_ours() -> None:
+    """Also once the vote that locked us is no longer among those that are said again."""
+    journal = Journal().with_vote(_vote(5, 1, PRECOMMIT, A)).with_vote(_vote(5, 2, PREVOTE, A))
+    assert journal.votes == (_vote(5, 2, PREVOTE, A),)
+    assert journal.vouches_for(_vote(5, 1, PRECOMMIT, A))
+    assert not journal.vouches_for(_vote(5, 1, PRECOMMIT, B))
+
+
+def test_a_lock_that_was_heard_of_does_not_come_with_the_proof_of_the_one_before() -> None:
+    proof = certify(sign_vote(key, FOUNDING.chain_id, PREVOTE, 5, 1, A) for key in keys(3))
+    journal = Journal().with_vote(_vote(5, 1, PRECOMMIT, A), proof).with_vote(_vote(5, 3, PREVOTE, A))
+    journal = journal.adopt(_vote(5, 2, PRECOMMIT, B))
+    assert (journal.lock, journal.proof, journal.slot) == ((2, B), None, (5, 3, 1))
+
+
 def is_older(one: Journal, other: Journal) -> bool:
     """Whether one journal of a height allows what the other forbids."""
     locks = [(-1, NIL) if journal.lock is None else journal.lock for journal in (one, other)]
