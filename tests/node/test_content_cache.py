@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.network.messages import CandidateMessage, GetContent, PostMessage
+from fedchain.network.messages import CandidateMessage, Chunk, GetContent, PostMessage
 from fedchain.node.core import content_cache as module
 from fedchain.node.core.content_cache import ContentCache
 from tests.chain.builders import genesis, keys, payload, post
@@ -117,3 +117,32 @@ def test_a_full_table_keeps_no_payload_of_a_post_from_being_fetched(monkeypatch:
     item = at.chain.posts(at.node.head.block_hash)[0]
     effects = at.receive(PostMessage(item, None))
     assert [question.content_hash for question in sent(effects, GetContent)] == [item.payload_hash]
+
+
+def test_few_peers_wait_for_a_content_that_is_on_its_way_and_the_others_are_told_that_it_is_not_here() -> None:
+    cache, content_hash = cache_of(wanted=[sha256(CONTENT)]), sha256(CONTENT)
+    cache.fetch(content_hash, A, 0)
+    peers = [key.public_key for key in keys(2 * module.ASKERS_MAX)]
+    told = [cache.chunk(peer, GetContent(content_hash, 0)) for peer in peers]
+    assert told == [None] * module.ASKERS_MAX + [Chunk(content_hash, 0, b"")] * module.ASKERS_MAX
+    cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
+    served = [peer for peer, chunk in cache.take_askers(content_hash) if chunk.data == CONTENT]
+    assert served == peers[: module.ASKERS_MAX]
+
+
+def test_a_part_that_is_a_posts_payload_too_is_fetched_on_when_the_part_is_given_up() -> None:
+    cache, item = cache_of(), post(keys(1)[0], genesis(4), 1, CONTENT)
+    cache.await_payload(item, A, 0)
+    cache.stop_part(item.payload_hash)
+    assert item.payload_hash in cache.downloads
+
+
+def test_what_was_held_back_and_is_not_needed_any_more_is_forgotten() -> None:
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, lambda _, data: data, holds_back=True)
+    content_hash = sha256(CONTENT)
+    for needed, held in (({content_hash}, CONTENT), (set[Hash](), None)):
+        cache.fetch(content_hash, A, 0)
+        cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
+        assert cache.get(content_hash) == CONTENT
+        cache.forget(needed=needed, recent=(), fetched=set(), current=(1, 0))
+        assert cache.get(content_hash) == held
