@@ -13,6 +13,7 @@ from fedchain.network.messages import CHUNK_SIZE, CandidateMessage, Chunk, GetCo
 from fedchain.node.core.effects import Effect, Send
 from fedchain.node.core.events import Contributed
 from fedchain.node.core.part_lists import PartLists
+from fedchain.node.core.twins import LISTENING_MS
 from tests.chain.builders import genesis, post
 from tests.node.stage import Stage
 from tests.node.test_bulk import GOOD, OTHER, PartRules, a_post, held, listing, send, stage
@@ -130,6 +131,7 @@ def test_an_author_gives_parts_to_who_reads_them_and_to_nobody_else() -> None:
             assert [given_to(at, data, peer) for data in (OTHER, GOOD, b"good all")] == expected
         assert given_to(at, OTHER, reader, CHUNK_SIZE) == OTHER[CHUNK_SIZE:]
         at.restart()
+        at.wait(LISTENING_MS / 1_000)  # it says its post again when it has listened for its own key
 
 
 def test_an_author_gives_what_the_knowledge_lists_from_its_own_post() -> None:

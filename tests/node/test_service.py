@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from fedchain.network.messages import (
     Chunk,
     FinalMessage,
     GetContent,
+    GetPayloads,
     GossipMessage,
     Message,
     Payloads,
@@ -263,9 +265,12 @@ async def test_who_replays_has_another_process_verify_signatures(monkeypatch: py
         shell.receiver(teacher, Status(3, blocks[-1].hash, b"", (), (), None))
         for block in blocks:
             shell.receiver(teacher, FinalMessage(block, chain.certificate(block)))
+        assert service.node.head.height == 0
+        for block in blocks:
+            question = "send", GetPayloads(block.header.height)
+            await until(partial(shell.log.__contains__, question), "it is judged, and its payloads are asked for")
             payloads = tuple(chain.contents[post.payload_hash] for post in block.transactions)
             shell.receiver(teacher, Payloads(block.header.height, payloads))
-        assert service.node.head.height == 0
         await until(lambda: service.node.head.block_hash == blocks[-1].hash, "all are followed")
         monkeypatch.undo()
 
