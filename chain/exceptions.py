@@ -41,6 +41,10 @@ class Refused(ChainError):
         super().__init__(f"{rule}: {message}")
         self.rule = rule
 
+    def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
+        """It is copied by what it was made of: a simulation's snapshot holds those that were just refused."""
+        return type(self), (self.rule, str(self).removeprefix(f"{self.rule}: "))
+
 
 class Invalid(Refused):
     """It breaks a rule and always will."""

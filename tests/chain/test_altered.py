@@ -24,6 +24,8 @@ from tests.chain.builders import ChainBuilder, genesis
 from tests.chain.test_cli import explore
 from tests.chain.test_explorer import write
 
+pytestmark = pytest.mark.long
+
 GENESIS = genesis(4)
 TABLES: dict[str, Table] = {table.name: table for table in (rows.GENESIS, FINALS, STATES, CANDIDATES, VOTES, POSTS)}
 COLUMNS = [(table.name, column) for table in TABLES.values() for column in (*dict(table.columns), "checksum")]

@@ -12,6 +12,7 @@ from tests.node.stage import Stage
 WINDOW, ROUNDS, LATE = 16, 40, 3
 
 
+@pytest.mark.long
 def test_a_newcomer_replays_the_whole_window_of_a_federation_that_has_ended() -> None:
     """The window is larger than what peers have in memory. What its oldest block stands on has to be there, too."""
     federation = Federation(genesis(4, retention_blocks=WINDOW, rounds=ROUNDS), silent=[LATE])

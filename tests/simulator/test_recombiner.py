@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from fedchain.network.messages import (
     CandidateMessage,
     CertificateMessage,
@@ -53,11 +55,13 @@ def play() -> tuple[list[Recombiner], Counter[type[Message]]]:
     return [item for item in behaviours if isinstance(item, Recombiner)], sent
 
 
+@pytest.mark.long
 def test_messages_of_every_kind_are_handed_out() -> None:
     _, sent = play()
     assert all(sent[kind] for kind in KINDS), f"none of {[kind for kind in KINDS if not sent[kind]]}"
 
 
+@pytest.mark.long
 def test_a_coalition_keeps_together_what_its_members_heard() -> None:
     (first, second), _ = play()
     assert first._hoard is second._hoard

@@ -32,7 +32,7 @@ def test_a_liar_s_block_that_lost_is_told() -> None:
         trivial_scenario(mining_s=0.004, adversaries=(Traitors(behaviour="false-aggregator", peers=(3,)),))
     )
     roots = [{item.knowledge_root for item in block.candidates} for block in outcome.seen]
-    assert max(map(len, roots)) == 2, "the true aggregate and a false one"
+    assert max(map(len, roots)) >= 2, "the true aggregate and a false one"
 
 
 def test_what_came_while_the_peer_was_away_is_not_told() -> None:

@@ -10,6 +10,8 @@ from tests.chain.test_altered import whole as whole
 from tests.chain.test_explorer import FakeRules
 from tests.node.web.test_pages import HOME, site
 
+pytestmark = pytest.mark.long
+
 PAGES = ("", "blocks", "block/3", "members")
 
 
