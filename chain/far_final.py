@@ -1,8 +1,8 @@
 """A final block far above ours: what can be judged of it before the state below it is here.
 
-Whoever joins fetches that state because the header names it. A header costs nothing to invent, so the block has to show
-first that it is whole, that work was spent on it, and that members signed for it, one of whom is honest where all vote.
-Whether they were its electors, only the state says: see ``judge_joined``.
+A node that joins fetches that state because the header names it. A header costs nothing to invent, so the block has to
+show first that it is whole, that work was spent on it, and that members signed for it. Where all vote, one of them is
+honest. Only the state says whether they were its electors: see ``judge_joined``.
 """
 
 from fedchain.chain.block import Block, block_signing_message
@@ -22,7 +22,7 @@ def validate_far_final(
     """A block and the votes that are said to make it final, by the genesis document alone.
 
     Raises:
-        InvalidSignature: body or signature are not the ones of the header; whoever sent it exchanged them.
+        InvalidSignature: body or signature are not the ones of the header; the peer that sent it exchanged them.
         InvalidBlock: no federation of these members could have made it.
         InvalidCertificate: too few members signed that it is final.
     """

@@ -168,7 +168,7 @@ def decode_state(genesis: Genesis, data: bytes) -> State:
 
 
 def state_size_max(genesis: Genesis) -> int:
-    """Bytes of an encoded state, at most: whoever fetches one need not take more, whatever its sender says."""
+    """Bytes of an encoded state, at most: a peer that fetches one need not take more, whatever its sender says."""
     members, delays = len(genesis.members), len(genesis.phases) * (3 + 9 * DELAYS_MAX)
     of_member = PUBLIC_KEY_SIZE + 2 + CRIME_SIZE_MAX  # punctuality, whether it decided, and one crime
     return min(STATE_SIZE_MAX, 512 + delays + members * of_member)

@@ -107,10 +107,10 @@ def judge_joined(
 def judge_stored(
     genesis: Genesis, state: State, block: Block, certificate: Certificate, is_valid_signature: SignatureCheck
 ) -> State:
-    """The state after the head of a store, which whoever can write to the disk may have altered.
+    """The state after the head of a store. Anybody that can write to the disk may have altered the store.
 
     It is judged as a final block from the network is, and so are the crimes in the state that it stands on: they say
-    who votes. Who joined at it has asked enough others whether they have it, which is not asked again.
+    who votes. A node that joined at it asked enough others then whether they have it, and does not ask again.
 
     Raises:
         Refused: the store does not hold what makes its head final.

@@ -186,7 +186,7 @@ class LocalSgdMethod(Method):
         return self.gradient_noise > 0
 
     def round_releases(self) -> Sequence[Release]:
-        """What each member lets out in a round, where that is known beforehand and the same for all; nothing elsewhere.
+        """The releases of each member in a round, where they are known beforehand and the same for all; none elsewhere.
 
         That is so of shuffled passes over the data: steps are other parts of a pass for members with other numbers.
         """

@@ -176,7 +176,7 @@ class Method(ABC):
     def derived(self, members: int) -> Mapping[str, int | float | str | bool]:
         """Return the hyper-parameters that follow from the number of members where nobody states them.
 
-        Who founds a federation writes them into its document, so that nobody else derives anything.
+        The founder of a federation writes them into its document, so that nobody else derives anything.
         """
         return {}
 

@@ -39,7 +39,7 @@ DIFFERENCES = (
     "each round opens sums of its own: where a member was in one and not in the next, their difference shows its "
     "prototypes to within a few per cent, and only large noise hides them"
 )
-"""What encryption does not hide."""
+"""A warning to founders: encryption hides one sum, not the difference of two."""
 
 
 class Known(NamedTuple):
@@ -127,7 +127,7 @@ class PrototypeMethod(RobustMethod):
         return self.hides_prototypes
 
     def prototype_release(self) -> Release:
-        """What the noise on prototypes lets out in a round, if the model is given; asked where there is any."""
+        """The release of prototypes in a round under their noise, if the model is given; asked where there is any."""
         raise NotImplementedError
 
     def validate_budget(self, client: Client, round: Round) -> None:

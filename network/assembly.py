@@ -61,7 +61,7 @@ class Assembly:
     def may_go_on(self) -> bool:
         """Whether what is complete may be the beginning of something longer, whatever was said of its size.
 
-        A chunk that is not full is a last one: whoever has a longer content does not send it.
+        A chunk that is not full is a last one: a provider that has a longer content does not send it.
         """
         return not self._ended and 0 < self._size < self._size_max
 

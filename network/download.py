@@ -1,8 +1,8 @@
-"""One content on its way: who is asked for which chunk, who is slow, and who lied. Pure; no I/O.
+"""One content on its way: which provider is asked for which chunk, which is slow, and which lied. Pure; no I/O.
 
 As long as its signed size is believed, several providers send parts of one copy. A provider sends a copy of its own
 where no size was signed, where the provider contradicts the signed one, and after a wrong hash of what several sent. So
-whoever sent a wrong copy is known; and no provider holds up another that sends the right one.
+the sender of a wrong copy is known; and no provider holds up another that sends the right one.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Download:
         content_hash: 32 bytes.
         size: bytes that somebody signed; None: nobody did.
         size_max: bytes that it has at most, whatever was signed.
-        limit: bytes that any content has at most: who sends more is to blame.
+        limit: bytes that any content has at most: a provider that sends more is to blame.
         provider: somebody who should have it.
         load: what providers are sending us altogether.
         asks_others: whether somebody else may have it, beside those that are said to.
@@ -295,7 +295,7 @@ class Download:
                 self._review_source(provider, source, now_ms, peers)
 
     def _review_source(self, provider: PublicKey, source: Source, now_ms: int, peers: Sequence[PublicKey]) -> None:
-        # Whose own copy is put aside has to begin again: where all are slow, one must have the time to finish.
+        # A provider whose own copy is put aside has to begin again: where all are slow, one must have time to finish.
         patience = 0 if self._shares(source) else min(PATIENCE_MAX, self._turns // len(self.providers))
         is_silent, is_slow = source.is_silent(now_ms, patience), source.is_slow(now_ms, patience)
         is_over = source.has_had_turn(now_ms, patience) and self._may_make_way(source)
@@ -319,7 +319,7 @@ class Download:
         return self.providers.find_other(peers, self._sources)
 
     def _replace(self, provider: PublicKey, now_ms: int) -> None:
-        """Let others go on. What the provider owes of a shared copy is taken nevertheless, should it come."""
+        """Let others go on. Chunks that the provider owes of a shared copy are taken nevertheless, should they come."""
         self._turns += 1
         self._end(provider)
         self.providers.rest(provider, now_ms)

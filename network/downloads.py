@@ -60,7 +60,7 @@ class Downloads:
             size: bytes that somebody signed; None: nobody did.
             provider: a peer that should have it.
             now_ms: now.
-            size_max: bytes that it has at most, if who signed its size lied, or nobody did; None: as many as any has.
+            size_max: bytes that it has at most, if the signer of its size lied, or nobody signed one; None: as any has.
             asks_others: whether peers that nobody named may have it, too.
 
         Raises:
@@ -86,7 +86,7 @@ class Downloads:
 
         Raises:
             InvalidPayload: ``peer`` sent all of a content that has another hash, or more than a chunk; :meth:`go_on`
-                asks others. What only contradicts the size that somebody signed may be right, and the size a lie.
+                asks others. A copy that only contradicts the signed size may be right, and the size a lie.
         """
         content_hash, (number, rest) = chunk.content_hash, divmod(chunk.offset, CHUNK_SIZE)
         download = self._downloads.get(content_hash)

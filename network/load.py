@@ -16,7 +16,7 @@ LARGE_BYTES_MAX = 32 * 2**20
 
 
 class Load:
-    """What each provider is sending us, all contents together."""
+    """The bytes that each provider is sending us, all contents together."""
 
     def __init__(self) -> None:
         self._owed, self._large, self._large_bytes = Counter[PublicKey](), Counter[PublicKey](), Counter[PublicKey]()

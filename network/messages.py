@@ -1,8 +1,8 @@
 """What peers say to each other. Every message has one byte string: a type number and the fields, canonically encoded.
 
 Posts, candidates, votes, evidence and sessions are *gossip*: they are published to everyone, may be lost, and are
-repaired by asking. The others go from one peer to another: a status shows what a peer holds, and whoever lacks
-something asks.
+repaired by asking. The others go from one peer to another: a status shows what a peer holds, and a peer that
+lacks something asks.
 """
 
 from dataclasses import dataclass, field
@@ -120,7 +120,7 @@ class EvidenceMessage:
 
 @dataclass(frozen=True, slots=True)
 class SessionMessage:
-    """Gossip: a process has a member's key; also goes to a single peer whose key others have, too."""
+    """Gossip: a process has a member's key. It also goes to a single peer, where others have that peer's key."""
 
     KIND: ClassVar[int] = 17
     session: Session

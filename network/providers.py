@@ -1,4 +1,4 @@
-"""The providers of one content: who should have it, who rests, and who lied. Pure; no I/O."""
+"""The providers of one content: those that should have it, those that rest, and those that lied. Pure; no I/O."""
 
 from collections.abc import Collection, Sequence
 

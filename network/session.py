@@ -1,7 +1,7 @@
 """A session: one running process says that it has a member's key. It is how two processes with one key find each other.
 
-Every process draws a random number when it starts. Whoever keeps what was said in a member's name can say it again, but
-nobody can say again what names a number that was drawn just now: that was said by a process that runs.
+Every process draws a random number when it starts. A peer that keeps a member's words can say them again, but
+words that name a number drawn just now come from a process that runs.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ SESSION_SIZE = 16
 """Bytes of a session's number."""
 
 NOBODY = b""
-"""What is named where no other session was heard."""
+"""Stands for the other session where none was heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Session:
     """A process's signed word that it has a member's key."""
 
     member: PublicKey
-    """32 bytes: the member whose key it is."""
+    """32 bytes: the member that owns the key."""
     number: bytes
     """16 bytes, drawn at random when the process started."""
     heard: bytes
@@ -54,7 +54,7 @@ class Session:
         return cls(member, number, heard, height, sequence, signature)
 
     def signing_message(self, chain_id: Hash) -> bytes:
-        """What the member signs."""
+        """The message that the member signs."""
         return signing_message(chain_id, "session", encode(self._signed_fields()))
 
     def _signed_fields(self) -> list[Any]:

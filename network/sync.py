@@ -1,6 +1,7 @@
-"""Catching up, the pure part: of whom final blocks are asked. Only blocks that prove themselves count, never claims.
+"""Catching up, the pure part: which peers are asked for final blocks. Only blocks that prove themselves count.
 
-Members alone have a say, one each. What more of them claim than may lie, an honest one has: that height is confirmed.
+Claims alone prove nothing, and only members have one each. A height is confirmed when more members claim it than may
+lie: one of them is honest.
 """
 
 from collections.abc import Collection, Iterable
@@ -83,12 +84,12 @@ class _Source:
 class CatchUp:
     """Asks for the blocks above our head, of several peers at once.
 
-    A claim costs its peer nothing and gets it a question, no more. Whoever delivers blocks that are final, and quickly,
-    is asked for the next ones; whoever takes long makes way for others; whoever does not deliver, or delivers what is
-    refused, is passed over for longer and longer.
+    A claim costs its peer nothing and gets it a question, no more. A peer that delivers final blocks, and quickly, is
+    asked for the next ones; a peer that takes long makes way for others; a peer that does not deliver, or delivers
+    something that is refused, is passed over for longer and longer.
 
     Args:
-        members: whose claims count, one each.
+        members: the peers that have a say, one claim each.
         faulty: how many of them may lie, f.
     """
 
@@ -106,7 +107,7 @@ class CatchUp:
         return self._faulty + 1
 
     def claim(self, peer: PublicKey, height: int) -> None:
-        """A peer says that its head is at ``height``. Whoever is no member has no say."""
+        """A peer says that its head is at ``height``. A peer that is no member has no say."""
         if peer not in self._members:
             return
         source = self._sources.setdefault(peer, _Source())
@@ -166,7 +167,7 @@ class CatchUp:
                 source.asked_ms = None
 
     def failed(self, peer: PublicKey, now_ms: int) -> None:
-        """What a peer sent was refused: others are asked."""
+        """An answer of a peer was refused: others are asked."""
         if (source := self._sources.get(peer)) is not None:
             source.came = 0
             self._wait_no_more(source, now_ms)
@@ -207,7 +208,7 @@ class CatchUp:
         return requests
 
     def _choose(self, height: int, now_ms: int, gap_max: int) -> list[PublicKey]:
-        """Whom to ask: one that is good enough alone, but for a comparison at times; otherwise all take turns."""
+        """The peers to ask: one that is good enough alone, but for a comparison at times; otherwise all take turns."""
 
         def in_turn(peer: PublicKey) -> tuple[bool, int, int]:
             source = self._sources[peer]

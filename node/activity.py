@@ -26,7 +26,7 @@ class Activity:
     trained_round: int = 0
     """The round of that training; 0: there was none."""
     epsilon: float | None = None
-    """What all posts of this peer have cost so far, as its privacy ledger has it; None where there is no epsilon."""
+    """The cost of all posts of this peer so far, as its privacy ledger has it; None where there is no epsilon."""
     training_s: float = 0.0
     """Seconds spent training, in all."""
     mined_s: float = 0.0

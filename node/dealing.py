@@ -40,7 +40,7 @@ class ShareMissing(NodeConfigError):
 def deal_keys(
     config: LearningConfig, members: Sequence[PublicKey], random_bytes: RandomBytes
 ) -> tuple[LearningConfig, Dealing | None]:
-    """Settle what follows from who the members are, and make the keys that a task needs, if any; some seconds.
+    """Settle the settings that follow from the members, and make the keys that a task needs, if any; some seconds.
 
     Args:
         config: the task.

@@ -50,7 +50,7 @@ class TrainingResult:
     accuracy: float | None
     """Of its model on its own test set, a fraction; None where the phase measures none."""
     epsilon: float | None
-    """What its posts have let out so far: epsilon of differential privacy; None where no noise covers all of it."""
+    """Epsilon of differential privacy of its posts so far; None where no noise covers all that they let out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ def _open(folder: Path) -> Iterator[Explorer]:
 
 @contextmanager
 def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
-    """The same for who asks the records themselves, which may be damaged."""
+    """The same for a command that asks the records themselves, which may be damaged."""
     with _clear_errors(code_of_damage):
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")

@@ -3,7 +3,7 @@
 A start judges the head, as if it came from the network, and looks at how the blocks are linked, which takes
 milliseconds; it does not read the blocks. Only where that finds a fault, states are replayed over the stored blocks
 until one is missing or damaged, and the highest that its own certificate makes final is the head. To cut a chain back
-is safe: whoever fetches its end again gets the same blocks, and a key's signing journal keeps its own word.
+is safe: a node that fetches its end again gets the same blocks, and a key's signing journal keeps its own word.
 
 All that is done is done in one transaction, and a start that was killed before it finds what the one before it found.
 """

@@ -92,7 +92,7 @@ class Store:
         self._writer = reader if writer is None else writer
         self._lock = lock
         self._contents = Contents(folder, reader, self._writer)
-        self._base = 1  # who only reads looks when it is asked: the writer goes on meanwhile
+        self._base = 1  # a store opened for reading alone looks when it is asked: the writer goes on
         self._damaged: set[Key] = set()  # rows that count as not held until they are written again
         if writer is not None:
             self._recover()

@@ -1,10 +1,9 @@
 """Sums of class vectors that nobody can read before t members open them, and then only sums of k_min and more.
 
 Each class is encrypted by itself, so that a class can be left closed. What everybody sees is who holds which class, and
-the mean over the holders of each class that is opened. What nobody sees, unless t members conspire or the dealer kept
-the keys, is a single member's vector: t - 1 who conspire hold all but two of the vectors in an opened sum at most, so
-they see the sum of two that are not theirs. What sums of several rounds show together is another matter
-(docs/privacy.md).
+the mean over the holders of each class that is opened. Nobody sees a single member's vector, unless t members conspire
+or the dealer kept the keys: t - 1 members that conspire hold all but two of the vectors in an opened sum at most, so
+they see the sum of two that are not theirs. Sums of several rounds together are another matter (docs/privacy.md).
 
 In the phase `update` members post ciphertexts, and prove that they know what is in them, so that nobody's post is made
 of others'. Everybody multiplies those of each class, and the products stand beside the knowledge. In the phase
@@ -142,9 +141,9 @@ class Encryption:
     def validate_members(self, members: int) -> None:
         """Raise `ConfigurationError` unless the settings protect so many members, K.
 
-        The f liars that agreement bears must not open a post (t > f), nor may anybody by itself (t >= 2). And t - 1 who
-        conspire claim whatever classes they like and know their own vectors: only of t + 1 holders or more are two
-        always others.
+        The f liars that agreement bears must not open a post (t > f), nor may anybody by itself (t >= 2). And t - 1
+        members that conspire claim whatever classes they like and know their own vectors: only of t + 1 holders or more
+        are two always others.
         """
         least, most = smallest_threshold(members), min(members, MEMBERS_MAX)
         if not least <= self.threshold <= most:

@@ -104,7 +104,7 @@ class Dfpl(PrototypeMethod):
         return self.prototype_noise > 0
 
     def prototype_release(self) -> Release:
-        """What the noise on prototypes lets out in a round, if the model is given."""
+        """The release of prototypes in a round under their noise, if the model is given."""
         return self._noise().release
 
     def _class_means(self, client: Client, round: Round) -> ClassMeans:

@@ -146,7 +146,7 @@ class FedPh(PrototypeMethod):
         """Return the standard deviation of the noise on each number of a class with so many examples, 0 without any.
 
         S_f sigma, divided by sqrt(t - 1) where it is split (Lemma 1). Then S_f is that of the smallest class allowed,
-        for all alike: who has few examples is hidden by the noise of who has many.
+        for all alike: the noise of members with many examples hides one with few.
         """
         if self.noise == "none":
             return 0.0
@@ -155,7 +155,7 @@ class FedPh(PrototypeMethod):
         return self.noise_multiplier * self._sensitivity(self.class_examples_min) / math.sqrt(self.honest_min - 1)
 
     def prototype_release(self) -> Release:
-        """What the noise on prototypes lets out in a round, if the model is given: of a class's sum."""
+        """The release of prototypes in a round under their noise, if the model is given: of a class's sum."""
         from fedchain.learning.privacy.releases import Release
 
         one = self._sensitivity(1)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 ORDERS: NDArray[np.float64] = np.array([*range(2, 65), 80, 96, 128, 192, 256, 512, 1024], dtype=np.float64)
 """Orders alpha at which curves are kept, (70,); the best one decides. At whole orders the curve is a finite sum.
 
-What comes out bounds epsilon from above, and not closely: of fourteen usual trainings it was 1.08 to 1.41 times what
-privacy loss distributions give, 1.12 in the median. A curve forgets how the loss is distributed, which no other orders
+The result bounds epsilon from above, and not closely: of fourteen usual trainings it was 1.08 to 1.41 times the figure
+of privacy loss distributions, 1.12 in the median. A curve forgets how the loss is distributed, which no other orders
 bring back."""
 
 

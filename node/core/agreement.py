@@ -77,7 +77,7 @@ class Agreement:
         return min(TIMEOUT_MS_MAX, self._timeout_ms * (1 + attempt))
 
     def resume(self, attempt: int, lock: Lock | None, *, prevoted: bool, precommitted: bool) -> None:
-        """Go on where the journal says that we were. What was voted then is not voted again.
+        """Go on where the journal says that we were. Votes that were cast then are not cast again.
 
         We may be further already. The newer lock holds in any case: giving up the other one for it is line 28's rule,
         since a quorum of prevotes allowed each.

@@ -21,7 +21,7 @@ class _Question:
     """A batch that is on its way."""
 
     peer: PublicKey
-    """Who was asked."""
+    """The peer that was asked."""
     asked_ms: int
     last: int
     """The highest block that was asked for."""
@@ -45,7 +45,7 @@ class Backfill:
         self._above: Block | None = None
         self._question: _Question | None = None
         self._fit = FINALS_MAX  # blocks that fit into an answer, as far as is known
-        self._batch: dict[int, tuple[PublicKey, Block]] = {}  # with who sent each
+        self._batch: dict[int, tuple[PublicKey, Block]] = {}  # with the sender of each
         self._turns: dict[PublicKey, tuple[int, int]] = {}  # how often in a row in vain, and when asked last
 
     def on_joined(self) -> None:
@@ -91,7 +91,7 @@ class Backfill:
         return True
 
     def _take(self) -> None:
-        """Keep what hangs together with the lowest block that is held; whoever sent what does not is passed over."""
+        """Keep blocks that link up to the lowest one held; a peer that sent one that does not is passed over."""
         context, records = self._context, list[Final]()
         above, liar = self._above or self._lowest(), None
         while above is not None and above.certificate is not None and self._base - 1 in self._batch:

@@ -29,7 +29,7 @@ PATIENCE_MS = 4 * STALL_MS
 
 
 TIMES_MAX = 30
-"""How often it doubles for how many heights an author is not waited for whose parts were waited for in vain."""
+"""How often the heights double for which nobody waits for an author after waiting for its parts in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class BulkParts:
         self._given_up: set[Hash] = set()  # what of it was waited for in vain
         self._paused_until_ms = 0  # when the disk may take parts again
         self._gave: dict[PublicKey, int] = {}  # when somebody gave a part last
-        # whose parts were waited for in vain: how often, and up to which height they are not waited for
+        # authors that were waited for in vain: how often, and up to which height they are not waited for
         self._in_vain: dict[PublicKey, tuple[int, int]] = {}
-        self._refused: set[PublicKey] = set()  # who listed for the open phase what its parts are not
+        self._refused: set[PublicKey] = set()  # authors whose parts were not what they listed, this phase
         self._followed: dict[Hash, _Followed] = {}  # posts of the open phase that wait for parts
         self._judged: dict[tuple[Hash, Hash], bool] = {}  # (post, part): False while somebody is at it
         self._listed: set[Hash] = set()  # what the knowledge at the head lists
@@ -125,8 +125,8 @@ class BulkParts:
     def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
         """Whether something is a part, and the other peer may not have it from us.
 
-        Its author alone gives a part, to those that its own post lists it for. What others list it for may be a lie
-        of who wants to have it; so is, until it was checked, that it is somebody's payload.
+        Its author alone gives a part, to those that its own post lists it for. A list by others may be a lie of a
+        member that wants the part; so may be a post that names it as its payload, until that was checked.
         """
         is_part = content_hash in self._wanted or content_hash in self._keeping or self._lookup.has(content_hash)
         if not is_part or self._context.contents.is_public(content_hash):
@@ -134,7 +134,7 @@ class BulkParts:
         return not any(self._lists.may_have(peer, reader, number) for reader, number in self._own_readers(content_hash))
 
     def _own_readers(self, part_hash: Hash) -> Iterator[tuple[int, int]]:
-        """For whom we list a part, and the rounds in which we posted it."""
+        """The readers that we list a part for, and the rounds in which we posted it."""
         for known in (self._own, self._were_own):
             yield from known.get(part_hash, ())
         for post, payload in self._open_posts():
@@ -172,7 +172,7 @@ class BulkParts:
         self._followed[post.hash].is_kept = True
 
     def fetch(self, post: Transaction, payload: bytes) -> None:
-        """Fetch the parts of a post that this peer reads and lacks, from who lists them; judge the others."""
+        """Fetch the parts of a post that this peer reads and lacks, from those that list them; judge the others."""
         if post.hash in self._followed:
             return
         missing = {part_hash: size for part_hash, size, _ in self._unsettled(post, payload)}
@@ -375,7 +375,7 @@ class BulkParts:
         return self._wanted.get(part_hash) or self._keeping.get(part_hash) or []
 
     def _claims_in_order(self, part_hash: Hash) -> list[_Claim]:
-        """Claims of those that are connected, first of whoever kept its word last."""
+        """Claims of those that are connected, first of the author that kept its word last."""
         claims = [claim for claim in self._wanted[part_hash] if claim.author in self._context.peers]
         return sorted(claims, key=lambda claim: -self._gave.get(claim.author, 0))
 

@@ -109,7 +109,7 @@ class CatchingUp:
             return self.advance()
         if self._joining.on_content(content_hash):
             return self._note_joined(True)
-        self._ask()  # whoever handed out a head that proved nothing made way
+        self._ask()  # a peer that handed out a head that proved nothing made way
         return False
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> bool:
@@ -152,7 +152,7 @@ class CatchingUp:
         self._context.fetch_knowledge(found.peer)  # the next block is recomputed from it
 
     def unconfirmed(self) -> HeadUnconfirmed | None:
-        """What more members would have to confirm before we join there; None: nothing, or we replay."""
+        """The head that more members would have to confirm before we join there; None: no head, or we replay."""
         return None if self._replays else self._joining.unconfirmed()
 
     def contents_wanted(self) -> set[Hash]:

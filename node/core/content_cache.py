@@ -72,7 +72,7 @@ class ContentCache:
         self.extra: ContentLookup = lambda _: None
         """What is held elsewhere, and given to who asks for it."""
         self.wanted: Callable[[], set[Hash]] = set
-        """What is wanted of what is on its way, beside the payloads of posts that wait."""
+        """Contents on their way that are wanted, beside the payloads of posts that wait."""
         self.is_part: Callable[[Hash], bool] = lambda _: False
         """Whether something is being fetched as a part."""
 
@@ -89,12 +89,12 @@ class ContentCache:
         return held
 
     def put(self, content_hash: Hash, data: bytes) -> None:
-        """Hold bytes that hash to ``content_hash``, and give them to who asks for them."""
+        """Hold bytes that hash to ``content_hash``, and give them to a peer that asks for them."""
         self._unchecked.pop(content_hash, None)
         self._held[content_hash] = self._intern(content_hash, data)
 
     def publish(self, content_hash: Hash) -> None:
-        """Give what has come to who asks for it: it is what its post, or the chain, says."""
+        """Give a content that has come to peers that ask for it: it is the one that its post, or the chain, names."""
         if (data := self._unchecked.pop(content_hash, None)) is not None:
             self._held[content_hash] = data
 

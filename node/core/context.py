@@ -98,7 +98,7 @@ class Context:
             self.send(self.contents.fetch(self.head.knowledge_root, peer, self.now.ms))
 
     def publish(self, content_hash: Hash) -> None:
-        """Give what has come to who asks for it, and to those that have asked for it already."""
+        """Give a content that has come to peers that ask for it, and to those that have asked already."""
         self.contents.publish(content_hash)
         self.send(self.contents.take_askers(content_hash))
 

@@ -45,7 +45,7 @@ class FinalsAhead:
     def next(self, state: State, unready: Container[Hash] = ()) -> tuple[HandedOut, State] | None:
         """Take the first of the blocks on ``state`` that is final, with the state after it.
 
-        Whoever handed out one that is not is to blame. ``unready`` are blocks that are not to be judged yet.
+        A peer that handed out one that is not final is to blame. ``unready`` are blocks that are not to be judged yet.
         """
         context, kept = self._context, self._kept.get(state.height + 1, {})
         for found in list(kept.values()):
@@ -69,7 +69,7 @@ class FinalsAhead:
         self._kept = {above: items for above, items in self._kept.items() if above > height}
 
     def _settle(self, state: State) -> None:
-        """A block is final: whoever else handed it out has delivered, too, and the others are not needed."""
+        """A block is final: other peers that handed it out have delivered, too, and other blocks are not needed."""
         for other in self._kept.pop(state.height, {}).values():
             if other.block.hash == state.block_hash:
                 self._context.catch_up.delivered(other.peer, state.height, self._context.now.ms)

@@ -106,7 +106,7 @@ class Joining:
                 self._ask(head)
 
     def on_tick(self) -> None:
-        """Ask others in place of those that have not answered, and tell whom a node that is silent waits for."""
+        """Ask others in place of those that have not answered, and tell which members a silent node waits for."""
         context = self._context
         for head in self._waiting.values():
             self._ask(head)
@@ -118,7 +118,7 @@ class Joining:
             context.tell(unconfirmed)
 
     def unconfirmed(self) -> HeadUnconfirmed | None:
-        """What more members would have to confirm before we join there."""
+        """The head that more members would have to confirm before we join there."""
         context, required = self._context, self._context.catch_up.enough
         if not self._needs_confirmation or context.catch_up.confirmed > context.head.height:
             return None

@@ -89,7 +89,7 @@ class Ledger:
     def __init__(self, genesis: Genesis, storage: Storage, checks: Checks) -> None:
         self.genesis = genesis
         self.dropped: list[NotBelieved] = []
-        """What the store said was the head, and is not final."""
+        """Heads of the store that are not final."""
         self.head: State = genesis_state(genesis)
         self.certificate: Certificate | None = None
         self.entries: dict[Hash, Entry] = {}

@@ -497,7 +497,7 @@ class Node:
             context.emit(Retain(frozenset(self._contents_of_last(window) | promised | {*recent})))
 
     def _contents_wanted(self) -> set[Hash]:
-        """What is needed for candidates, blocks above the head, posts that are looked at, and work on the head."""
+        """Contents needed for candidates, blocks above the head, posts that are looked at, and work on the head."""
         of_blocks = self._blocks.payloads_wanted() | self._catching_up.contents_wanted()
         return of_blocks | self._posts.waiting_payloads() | {self._context.head.knowledge_root}
 

@@ -1,7 +1,7 @@
 """Recollection: what a node takes from its store when it starts, each thing judged as if it came from the network.
 
-A disk forgets, a bug writes what is wrong, and whoever can write to a folder can put anything into it that has the
-right checksums. What is refused is left out, and the operator is told.
+A disk forgets, a bug writes what is wrong, and anybody that can write to a folder can put anything into it that has
+the right checksums. The node leaves out things that it refuses, and tells the operator.
 """
 
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ AT_ONCE = 4
 """Contents that are fetched at a time."""
 
 PROVIDERS = 3
-"""Peers that a content is asked of before it is known who has it: one that lacks it costs an answer, not a wait."""
+"""Peers that are asked for a content before any is known to have it: one that lacks it costs an answer, not a wait."""
 
 LOOK_MAX = 16
 """Blocks that are looked at in a tick."""
@@ -173,7 +173,7 @@ class Refill:
         context.send(requests)
 
     def _next(self, count: int) -> Iterable[Hash]:
-        """What to fetch next; of those whose size nobody knows, which may be large, one at a time."""
+        """Contents to fetch next; one at a time of those whose size nobody knows, since they may be large."""
         chosen: list[Hash] = []
         has_large = any(self._missing[item].size is None for item in self._missing if item in self._downloads)
         for content_hash, missing in self._missing.items():

@@ -34,7 +34,7 @@ class Replay:
         self._payloads_here = 0  # of so many posts of the first of them
         self._is_computing = False  # whether the shell recomputes its knowledge, which takes long
         self._recomputed: Knowledge | Refused | None = None  # what came of that
-        self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # who owes all payloads of a block, and since when
+        self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # the peer that owes all payloads of a block, since when
         self._useless_until_ms: dict[PublicKey, int] = {}  # those that were asked in vain
         self._verifying: dict[Hash, tuple[Signed, ...]] = {}  # by block: what the shell is looking at
         self._in_hand: set[Signed] = set()  # all of that: most votes for a block stand in the next one, too
@@ -198,7 +198,7 @@ class Replay:
         context.send(context.contents.fetch_payloads(posts, peer, context.now.ms, is_ahead=is_ahead))
 
     def _provider(self, found: HandedOut) -> PublicKey:
-        """Whom to ask for a block's payloads: who handed it out, unless it was asked for some in vain before."""
+        """The peer to ask for a block's payloads: the one that handed it out, unless it was asked in vain before."""
         now_ms, others = self._context.now.ms, self._context.catch_up.at_least(found.block.header.height)
         useful = (peer for peer in (found.peer, *others) if now_ms >= self._useless_until_ms.get(peer, 0))
         return next(useful, found.peer)

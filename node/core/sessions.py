@@ -1,11 +1,11 @@
 """Sessions: another process that has our key, found before both say two things where one is allowed.
 
 Each process says under a random number that it has the key, while it listens and for its first heights. One that hears
-another number under its own key names it in an answer. Whoever is named by another process knows that this one runs
-now, for its own number is new; it answers, and stops. An old self's words, kept and said again by anybody, name no
+another number under its own key names it in an answer. A process that is named by another one knows that this one
+runs now, for its own number is new; it answers, and stops. An old self's words, kept and said again by anybody, name no
 number that is new: they are answered, and nothing follows.
 
-What is passed on is bounded: of each member so many statements a height, and none that was not made near our own head.
+The statements passed on are bounded: so many of each member a height, and none that was not made near our own head.
 """
 
 from fedchain.chain.exceptions import AlreadyKnown, InvalidSignature, LimitReached, OutOfWindow

@@ -24,7 +24,7 @@ LISTENING_MS = 5_000
 """How long a node listens for its own key, once it is where the others are."""
 
 LISTENING_NOTICE_MS = 600_000
-"""How often the operator hears whom a node waits for, before it speaks."""
+"""How often the operator hears which members a node waits for, before it speaks."""
 
 SILENT_TIMEOUTS = 4
 """Phase timeouts without another statement after which a node speaks again, should the federation wait for it."""
@@ -60,7 +60,7 @@ class Twins:
     def __init__(self, context: Context, *, has_listened: bool = False, neighbours: int | None = None) -> None:
         self._context, self._neighbours = context, neighbours
         self._is_listening = not has_listened
-        self._told_ms: int | None = None  # when the operator heard last whom we wait for; at first, when we began
+        self._told_ms: int | None = None  # when the operator heard last who is awaited; at first, when we began
         self._level_since_ms: int | None = None  # since when we are where the others are
         self._speaks_since: int | None = None  # height at which this process said something first
         self._alarm: _Alarm | None = None
@@ -118,7 +118,7 @@ class Twins:
         context, height, said = self._context, self._context.head.height, _describe(statement)
         self._write_down(statement)
         alarm, claimed = self._alarm, self._claimed()
-        # Who is behind meets what its earlier self said, at every height up to where the others are.
+        # A node that is behind meets its earlier self's words, at every height up to where the others are.
         if alarm is not None and not self._is_listening and claimed <= height + HEIGHTS_AHEAD:
             alarm.heard_ms = context.now.ms
             if self._height_of(statement) > alarm.known:
@@ -198,7 +198,7 @@ class Twins:
         return heights[required - 1] if 0 < required <= len(heights) else 0
 
     def _claims_required(self) -> int:
-        """Members of which one is honest, f + 1 of the federation, whoever votes at this height.
+        """Members of which one is honest: f + 1 of the federation, whichever members vote at this height.
 
         Where a network connects this peer to few, as many as are left of them when f are down, or one.
         """

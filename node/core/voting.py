@@ -134,7 +134,7 @@ class Voting:
         return agreement
 
     def _resume(self, agreement: Agreement) -> None:
-        """Go on behind what we said at this height, where we did. It is shown to the others, who may have forgotten."""
+        """Go on behind our words at this height, if any, and show them to the others, since they may have forgotten."""
         journal = self._context.journal
         if journal.height != self._context.head.height + 1 or not journal.votes:
             return

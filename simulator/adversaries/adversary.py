@@ -36,7 +36,7 @@ class Coalition:
     honest: tuple[int, ...]
     """Numbers of the peers that follow the protocol."""
     shared: dict[str, Any] = field(default_factory=dict)
-    """What its members keep together, by name."""
+    """Things that its members keep together, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A hoard: every signature and object of the newest heights that came by, sorted by class, and the keys of a coalition.
 
-What a coalition could sign itself counts as held, so whoever puts something together from a hoard need not ask which
-signatures are honest ones.
+Votes that a coalition could sign itself count as held, so an adversary that puts something together from a hoard need
+not ask which signatures are honest ones.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Hoard:
         self.contents: dict[Hash, bytes] = {}
         """Payloads, knowledge and states by their hash."""
         self._ours: dict[tuple[PublicKey, Slot, int, int], Vote] = {}  # signed so far
-        # What was made of the rest, until something is noted.
+        # Derived from the rest, until something is noted.
         self._slots: list[Slot] | None = None
         self._votes_of: dict[Slot, list[Vote]] = {}
 

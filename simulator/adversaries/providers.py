@@ -1,4 +1,4 @@
-"""Adversaries that mislead whoever fetches or catches up: slow blocks, wrong bytes, low claims, invented finals."""
+"""Adversaries that mislead peers that fetch or catch up: slow blocks, wrong bytes, low claims, invented finals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -49,7 +49,7 @@ class ContentForger(Adversary):
 
 
 class LowClaimer(Adversary):
-    """Says that it is where the chain began, so that who asks how far the others are hears a low number."""
+    """Says that it is where the chain began, so that a peer that asks how far the others are hears a low number."""
 
     def say(self, effect: Effect) -> Sequence[Effect]:
         """Every status is of the genesis."""

@@ -102,7 +102,7 @@ class Recombination:
         return CandidateMessage(self._block()[0])
 
     def certificate_message(self) -> CertificateMessage:
-        """A certificate as who is locked hands it out."""
+        """A certificate as a member that is locked hands it out."""
         return CertificateMessage(self._certificate())
 
     def vote_message(self) -> VoteMessage:

@@ -45,13 +45,14 @@ T = TypeVar("T")
 class Recombiner(Adversary):
     """Keeps all that crosses the wire, together with its coalition, and hands out what can be made of it.
 
-    It follows the protocol beside that, but for its votes, which it shows to whom it likes, and some of its answers.
+    It follows the protocol beside that, but for its votes and some of its answers. It shows its votes to members of its
+    choice.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(6, 0, 1_000)}
 
     def begin(self, peer: SimulatedPeer) -> None:
-        """What the coalition holds outlives its members' crashes."""
+        """The coalition's hoard outlives its members' crashes."""
         super().begin(peer)
         shared = self.coalition.shared
         if "hoard" not in shared:
@@ -141,7 +142,7 @@ class Recombiner(Adversary):
         self._try(self.draw.choice(recipes))
 
     def _try(self, recipe: Callable[[], Message], number: int | None = None) -> None:
-        """Hand out what comes of a recipe to one member; to whom is drawn, unless it is given: mostly to the victim."""
+        """Hand out a recipe's message to one member. The member is drawn, mostly the victim, unless it is given."""
         try:
             message = recipe()
         except NothingToChoose:

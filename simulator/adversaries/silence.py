@@ -29,7 +29,7 @@ class FallsSilent(Adversary):
     """The last height at which it speaks; 0: see above."""
 
     def listen(self, event: Event) -> Sequence[Event]:
-        """Somebody whose chain is gone says so."""
+        """A peer that lost its chain says so."""
         match event:
             case MessageReceived(_, Status(0)) if not self._last and self.height > SILENT_HEIGHTS:
                 self._last = self.height - 1 + 2 * SILENT_HEIGHTS + self.draw.choice((-1, 0, 0, 1))

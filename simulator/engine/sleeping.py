@@ -41,7 +41,7 @@ class Shifts:
         """``first`` has a newest head: wake those that it draws, and let sleep whom peer 0's head does not draw.
 
         Nobody sleeps before peer 0 can hand on what there is to know: with the last who could, a knowledge is lost.
-        And some more stay awake at the newest head than may lie of those who vote there: others follow it from them.
+        And more peers stay awake at the newest head than may lie among its voters: others follow it from them.
         """
         if first.node is None or first.node.head.finished:
             return

@@ -30,7 +30,7 @@ class Promises:
         self._forgetful: set[int] = set()  # peers that lost their journal, and may contradict what they said before
 
     def on_loss(self, number: int, *, journal: bool) -> None:
-        """A peer's store is gone, and perhaps its journal. What it said before it may hear of others, and say again."""
+        """A peer's store is gone, and perhaps its journal. It may hear its old words of others, and say them again."""
         self._lost.setdefault(number, set()).update(self._written.pop(number, ()))
         if journal:
             self._journals.pop(number, None)

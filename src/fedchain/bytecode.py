@@ -3,8 +3,8 @@
 Python keeps the compiled form of a file beside it when it first imports it, unless ``PYTHONDONTWRITEBYTECODE`` is set,
 as it is in most container images and on build machines, or the user may not write there. Without compiled files every
 process compiles torch anew, which is most of what a short command costs. Of the fifteen thousand files of an
-environment the commands import a fifth: those are compiled, by being imported here. What other libraries import late,
-such as the parts that draw a chart, a short federation makes them import.
+environment the commands import a fifth: those are compiled, by being imported here. A short federation makes other
+libraries import their late parts, such as those that draw a chart.
 """
 
 import importlib
