@@ -94,7 +94,7 @@ specs = [module.__spec__ for module in list(sys.modules.values()) if getattr(mod
 kept = {spec.origin: spec.cached for spec in specs if spec.cached and spec.origin.startswith(sys.prefix)}
 print("kept", len(kept), *(origin for origin, cached in kept.items() if not Path(cached).exists()))
 """
-"""What simulations and nodes import of other libraries: how many files, and which of them are not compiled."""
+"""Counts the files that simulations and nodes import of other libraries, and lists those that are not compiled."""
 
 
 @pytest.mark.skipif(not Path(sys.prefix, ".installed").exists(), reason="the environment is not one of make install")

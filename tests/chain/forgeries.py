@@ -1,4 +1,4 @@
-"""Certificates that make a block final for nobody, from whoever holds all that members ever signed, and f keys."""
+"""Certificates that make a block final for nobody, by a liar that holds all that members ever signed, and f keys."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -34,7 +34,7 @@ COLUMNS += [("contents", "hash"), ("contents", "size"), ("contents", "data")]
 
 VALUES: tuple[Any, ...] = (None, "text", 0, 2**63 - 1, b"\x01", bytes(2**17))
 POSSIBLE = {("candidates", "is_own", 0)}
-"""What only the checksum tells from what was written: whose node it is, its store does not say."""
+"""Values that only the checksum tells from those written: a store does not say which member's node it is."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def values_of(connection: sqlite3.Connection, table: str, column: str) -> tuple[Any, tuple[Any, ...]]:
-    """What stands in the last row, and what may be put there: any sort of value, its neighbour, another row's."""
+    """The value of the last row, and values that may be put there: any sort, its neighbour, another row's."""
     found = [value for (value,) in connection.execute(f"SELECT {column} FROM {table} ORDER BY rowid")]
     here, other = found[-1], found[0]
     near = here + 1 if isinstance(here, int) else bytes([here[0] ^ 1]) + here[1:]

@@ -168,7 +168,7 @@ def test_a_head_with_another_body_is_stepped_back_from(tmp_path: Path, chain: Ch
 
 
 def test_crimes_in_the_state_before_the_head_are_judged_too(tmp_path: Path, chain: ChainBuilder) -> None:
-    """Whoever is said to be convicted has no vote: a state may not say so without the signatures."""
+    """A member that a state calls convicted has no vote: the state may not say so without the signatures."""
     records = finals(chain)
     write(tmp_path, chain, {})
     crimes = (double_vote(key, genesis(4, name="other"), 2) for key in keys(4)[1:])

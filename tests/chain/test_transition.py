@@ -276,7 +276,7 @@ def _join(scene: Scene, data: bytes, block: Block, certificate: Certificate) -> 
 
 
 def _start(scene: Scene, data: bytes, block: Block, certificate: Certificate) -> State:
-    """What a node makes of it whose store holds it as the head."""
+    """The state of a node after it judges the block as its store's head."""
     return judge_stored(scene.genesis, decode_state(scene.genesis, data), block, certificate, is_valid_signature)
 
 

@@ -86,7 +86,7 @@ class Game:
         return Learner(self.config, members=SENDERS, chain_id=self.chain_id, secrets_of=shares)
 
     def posts(self, phase: str, number: int, members: Sequence[int] = range(MEMBERS)) -> list[tuple[bytes, bytes]]:
-        """What members post, checked."""
+        """The posts of members, checked."""
         made = []
         for member in members:
             contribution = self.learner.contribute(member, phase, number, self.known)

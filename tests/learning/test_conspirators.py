@@ -1,4 +1,4 @@
-"""What members who conspire see of the others' encrypted prototypes: t - 1 of them never the vector of one other."""
+"""Members that conspire against the others' encrypted prototypes: t - 1 of them never see the vector of one other."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def usual_game(honest: tuple[int, ...]) -> Game:
 
 
 def vectors_of(game: Game, member: int) -> dict[int, np.ndarray]:
-    """What a member encrypts, by class."""
+    """The vectors that a member encrypts, by class."""
     plain = replace(game.config, hyperparameters=dict(game.config.hyperparameters) | {"encryption": "none"})
     learner = Learner(plain, members=SENDERS)
     spec = learner.method.payload_spec(learner.method.phases[0], learner.info)

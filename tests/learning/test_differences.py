@@ -1,4 +1,4 @@
-"""What sums of two rounds show together: a member that was in one and not in the next is seen in their difference.
+"""Sums of two rounds together: a member that was in one and not in the next is seen in their difference.
 
 Encryption does not hide that. How little the others' training blurs it is measured here, for docs/privacy.md and the
 caution that founders are given.

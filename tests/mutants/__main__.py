@@ -30,7 +30,7 @@ class Bug:
     file: str
     """Relative to the root."""
     bug: str
-    """What is wrong then."""
+    """The fault that it plants."""
     old: str
     """Text that stands in the file exactly once."""
     new: str

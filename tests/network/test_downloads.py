@@ -267,7 +267,7 @@ def test_a_content_of_unknown_size_is_checked_like_any_other(data: bytes) -> Non
 
 
 def test_more_than_the_bound_of_one_content_is_nobodys_fault() -> None:
-    """Whoever hands out the hash of somebody's large content for that of a state would have honest providers banned."""
+    """A liar that hands out a large content's hash for that of a state would have honest providers banned."""
     downloads = Downloads(2**20)
     downloads.want(DATA_HASH, None, A, 0, size_max=len(DATA) - 1)
     downloads.want(DATA_HASH, None, B, 0, size_max=10)

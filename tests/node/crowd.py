@@ -1,6 +1,6 @@
 """A crowd around one node: honest members answer it from a chain that is there, liars as a test has them; virtual time.
 
-Who speaks first, how long each answer travels, and when everybody says where it is, is drawn from a seed.
+A seed draws which peer speaks first, how long each answer travels, and when each peer says where it is.
 """
 
 import heapq
@@ -42,7 +42,7 @@ Answers = Iterable[tuple[int, Message]]
 """Milliseconds until a message leaves, and the message."""
 
 Behaviour = Callable[[Message], Answers]
-"""What somebody answers to a message."""
+"""The answers of a peer to a message."""
 
 
 class Crowd:
@@ -88,7 +88,7 @@ class Crowd:
         self._later(starts_ms + self.draw.randrange(200), partial(self._say, member, claim, every_ms))
 
     def answer(self, blocks: Sequence[Block], message: Message) -> Answers:
-        """What an honest member sends that has these blocks."""
+        """The answer of an honest member that has these blocks."""
         match message:
             case GetFinal(height, count):
                 for block in blocks[height - 1 : height - 1 + min(count, FINALS_MAX)] if height else ():
@@ -126,7 +126,7 @@ class Crowd:
         return self.stage.node.head.block_hash == self.blocks[-1].hash
 
     def refused(self) -> set[PublicKey]:
-        """Whose messages were refused for ever, or who is to blame for what it signed."""
+        """Peers with messages that were refused for ever, and members to blame for what they signed."""
         return {
             effect.peer if isinstance(effect, Refuse) else effect.member
             for effect in self.effects

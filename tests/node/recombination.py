@@ -1,7 +1,7 @@
 """Recombinations of two heights of a real federation, each handed to one of its members in all that it goes through.
 
-A federation of four decides some heights, the last two with two candidates and in several attempts each. What crossed
-the wire of those goes into a hoard, with the key of a traitor. The victim is one of the honest members, brought to a
+A federation of four decides some heights, the last two with two candidates and in several attempts each. Their
+messages on the wire go into a hoard, with the key of a traitor. The victim is one of the honest members, brought to a
 situation by the events that it really had; the traitor hands it one message at a time, and answers what it then asks.
 """
 
@@ -60,7 +60,7 @@ ANSWERS_MAX = 8
 """Contents that the traitor hands out after one message."""
 
 WITH_VOTES = 5
-"""Recipes, the first ones, of whose messages there are others where the victim has not voted yet."""
+"""The first recipes: of their messages there are others where the victim has not voted yet."""
 
 PAUSES_MS = (600, 1_500, 4_000)
 """Between the ticks after a message that changed something."""
@@ -111,7 +111,7 @@ def every_message(hoard: Hoard, seen: set[Hash], *, with_votes_only: bool = Fals
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a federation went through."""
+    """The history of a federation."""
 
     finals: tuple[Final, ...]
     """Of the victim's store, by height."""
@@ -120,14 +120,14 @@ class Story:
     journal: Journal
     """The victim's at that time."""
     events: tuple[tuple[Event, int], ...]
-    """What happened to the victim from then on, and when."""
+    """The victim's events from then on, with their times."""
     sent: tuple[Message, ...]
-    """What crossed the wire."""
+    """The messages that crossed the wire."""
     contents: dict[Hash, bytes]
     """Payloads, knowledge and states."""
 
     def block(self, height: int) -> Block:
-        """What the federation decided."""
+        """The block that the federation decided on."""
         return self.finals[height - 1].block
 
 
@@ -181,7 +181,7 @@ def _is_early(event: Event) -> bool:
 
 
 def hoard(*, without_victim: bool) -> Hoard:
-    """What the traitor holds of the two heights, with the victim's own votes or without."""
+    """The traitor's hoard of the two heights, with the victim's own votes or without."""
     held = Hoard(genesis(MEMBERS), [keys(MEMBERS)[TRAITOR]])
     me, told = held.genesis.members[VICTIM], story()
     finals = [FinalMessage(final.block, final.certificate) for final in told.finals[FIRST - 2 :]]
@@ -407,7 +407,7 @@ class Trial:
         is_invalid = any(isinstance(item, Refuse) and isinstance(item.error, Invalid) for item in effects)
         after = digest(self._victim.peer)
         is_changed = after != self._digest
-        # What our own key signed is noted, whatever comes with it.
+        # Words that our own key signed are noted, whatever comes with them.
         is_own = isinstance(message, PostMessage) and message.transaction.sender == self._victim.peer.key.public_key
         if is_invalid and is_changed and self._victim.peer.node.head is head and not is_own:
             self.broken.append("what was refused changed the node")
@@ -474,7 +474,7 @@ class Trial:
 
 
 def digest(peer: Peer) -> Hashable:
-    """All that the node holds: a refused message leaves it as it was, but for whom it asks next."""
+    """All that the node holds: a refused message leaves it as it was, but for the peers to ask next."""
     node = peer.node
     context, agreement, catching_up = node._context, node.voting.agreement, node._catching_up
     ballots, joining = agreement.ballots, catching_up._joining
@@ -499,7 +499,7 @@ def digest(peer: Peer) -> Hashable:
 
 
 def honest_answers(question: Message) -> Iterator[Message]:
-    """What an honest member says that holds all that was decided."""
+    """The answer of an honest member that holds all that was decided."""
     match question:
         case GetContent(content_hash, 0):
             yield Chunk(content_hash, 0, story().contents.get(content_hash, b""))

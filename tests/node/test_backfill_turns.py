@@ -1,4 +1,4 @@
-"""Of whom older blocks are asked: those that delivered, and those that did not when all others have failed."""
+"""Peers that are asked for older blocks: those that delivered, and those that did not when all others have failed."""
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FinalMessage

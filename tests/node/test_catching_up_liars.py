@@ -492,7 +492,7 @@ def _backfilling(height: int = FAR) -> tuple[Stage, list[Block]]:
 
 
 def _asked(effects: list[Effect]) -> list[tuple[PublicKey, GetFinal]]:
-    """Who is asked for which final blocks."""
+    """The peers that are asked for final blocks, and the blocks."""
     return [
         (item.peer, item.message) for item in effects if isinstance(item, Send) and isinstance(item.message, GetFinal)
     ]

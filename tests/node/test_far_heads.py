@@ -1,4 +1,4 @@
-"""Who starts is lied to about far heads, by one, by f at once, by a flood: it comes to the real chain, and soon."""
+"""One liar, f at once, or a flood lie to a starting node about far heads: it comes to the real chain, and soon."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What makes a block final: precommits of a quorum for it. That it is held as a candidate makes nothing else enough."""
+"""Precommits of a quorum make a block final, and nothing else does, also where it is held as a candidate."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -206,7 +206,7 @@ def test_an_older_journal_is_behind() -> None:
 
 
 def test_one_that_says_something_else_is_behind() -> None:
-    """Whoever imported it would say the other thing, too."""
+    """A node that imported it would say the other thing, too."""
     said = Journal().with_vote(_vote(5, 0, PRECOMMIT)).with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3))
     other_vote = Journal().with_vote(_vote(5, 0, PRECOMMIT)).with_vote(_vote(5, 1, PREVOTE, B)).with_post(_post(3))
     other_lock = Journal().with_vote(_vote(5, 0, PRECOMMIT, B)).with_vote(_vote(5, 1, PREVOTE)).with_post(_post(3))
@@ -220,7 +220,7 @@ def test_one_that_says_something_else_is_behind() -> None:
 
 
 def _histories() -> Iterator[list[Vote]]:
-    """What one member may have said at a height: any precommit, or none, in each of three attempts."""
+    """All that one member may have said at a height: any precommit, or none, in each of three attempts."""
     for precommits in product((None, NIL, A, B), repeat=3):
         votes = []
         for attempt, block in enumerate(precommits):

@@ -90,7 +90,7 @@ def filled(path: Path, *contents: bytes) -> bytes:
 def test_it_has_room_for_the_proof_of_a_lock_however_many_vote(
     path: Path, disk: list[list[Piece]], members: int
 ) -> None:
-    """Whoever could not write it down would end at the height where it locks."""
+    """A node that could not write it down would end at the height where it locks."""
     with JournalFile.open(path, CHAIN, KEY, members) as journal:
         assert path.stat().st_size == file_size(members)
         journal.write(bytes(content_size_max(members)))

@@ -89,7 +89,7 @@ def test_a_release_is_on_the_disk_before_the_ledger_says_so(secrets: Path, monke
 
 
 def test_no_link_is_followed(secrets: Path) -> None:
-    """Who may write beside a key could have a node that runs as root write elsewhere."""
+    """A user that may write beside a key could have a node that runs as root write elsewhere."""
     ledger, target = open_ledger(secrets, 1), secrets.with_name("elsewhere")
     ledger_path(secrets).rename(target)
     ledger_path(secrets).symlink_to(target)

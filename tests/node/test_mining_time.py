@@ -1,4 +1,4 @@
-"""What a voter says of how long a block was mined: the difficulty follows it, so nothing else may be in it."""
+"""A voter's word on how long a block was mined: the difficulty follows it, so nothing else may be in it."""
 
 import pytest
 

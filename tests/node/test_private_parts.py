@@ -1,4 +1,4 @@
-"""Who may read a part follows from its author's post alone, whatever others sign, list and ask for, in any order."""
+"""The author's post alone says which peers may read a part, whatever others sign, list and ask for, in any order."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ SECRET = b"good, and for one reader alone"
 
 
 def given(effects: Sequence[Effect], data: bytes, *peers: PublicKey) -> bytes:
-    """What these peers were given of a part."""
+    """The bytes of a part that these peers were given."""
     sent = [item for item in effects if isinstance(item, Send) and item.peer in peers]
     chunks = [item.message for item in sent if isinstance(item.message, Chunk)]
     return b"".join(chunk.data for chunk in chunks if chunk.content_hash == sha256(data))
@@ -102,7 +102,7 @@ def test_nobody_steals_a_part_from_its_reader(steps: Sequence[str]) -> None:
 
 
 def given_to(at: Stage, data: bytes, peer: PublicKey, start: int = 0) -> bytes:
-    """What a peer is given that asks for a part."""
+    """The answer to a peer that asks for a part."""
     (chunk,) = [item for item in at.receive(GetContent(sha256(data), start), peer) if isinstance(item, Send)]
     assert isinstance(chunk.message, Chunk)
     return chunk.message.data

@@ -1,4 +1,4 @@
-"""What a member owes a phase where rules meet: after a restart, a conviction, an alarm that was none, a new head."""
+"""A member's duties to a phase where rules meet: after a restart, a conviction, an alarm that was none, a new head."""
 
 from fedchain.chain.transaction import Transaction
 from fedchain.network.messages import CandidateMessage, PostMessage

@@ -40,7 +40,7 @@ def refilling(peer: Peer, *, backfills: bool = False) -> Node:
 
 
 def questions(effects: Iterable[Effect]) -> list[tuple[PublicKey, Hash]]:
-    """Who was asked for which content, in order."""
+    """The peers that were asked, each with its content, in order."""
     sent = [(item.peer, item.message) for item in effects if isinstance(item, Send)]
     return [(peer, message.content_hash) for peer, message in sent if isinstance(message, GetContent)]
 
@@ -156,7 +156,7 @@ def lost(blocks: int, **options: object) -> Stage:
 
 
 def give(stage: Stage, effects: Iterable[Effect]) -> list[Effect]:
-    """What was asked for comes."""
+    """The contents that were asked for come."""
     found: list[Effect] = []
     for peer, item in questions(effects):
         found += stage.receive(Chunk(item, 0, stage.chain.contents[item]), peer)

@@ -1,4 +1,4 @@
-"""What a node finds in its store is judged as what it hears from others: a wrong head, votes, posts and candidates."""
+"""A node judges records of its store like messages from others: a wrong head, votes, posts and candidates."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ VICTIM = 0
 
 
 def not_believed(stage: Stage) -> list[str]:
-    """What the operator was told since the last start."""
+    """The operator's notices since the last start."""
     found = [effect.notice for effect in stage.victim.effects if isinstance(effect, Tell)]
     return [f"{notice.what}: {notice.reason}" for notice in found if isinstance(notice, NotBelieved)]
 

@@ -14,7 +14,7 @@ WINDOW, ROUNDS, LATE = 16, 40, 3
 
 @pytest.mark.long
 def test_a_newcomer_replays_the_whole_window_of_a_federation_that_has_ended() -> None:
-    """The window is larger than what peers have in memory. What its oldest block stands on has to be there, too."""
+    """The window is larger than what peers have in memory. All that its oldest block stands on has to be there, too."""
     federation = Federation(genesis(4, retention_blocks=WINDOW, rounds=ROUNDS), silent=[LATE])
     federation.run_to_height(ROUNDS, 90 + 60 * ROUNDS)
     late = federation.peers[LATE]

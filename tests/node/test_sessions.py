@@ -1,4 +1,4 @@
-"""Sessions: who is named by a process that runs stops, old words stop nobody, and what is passed on is bounded."""
+"""Sessions: a process that a running one names stops, old words stop nobody, and words passed on are bounded."""
 
 from dataclasses import replace
 
@@ -197,7 +197,7 @@ def test_what_is_kept_and_passed_on_of_a_member_is_bounded() -> None:
 
 @pytest.mark.parametrize("height", [0, 4 + HEIGHTS_APART, 10**6, 2**63])
 def test_what_was_said_far_from_our_head_is_not_passed_on(height: int) -> None:
-    """Whoever keeps what a member said could fill its place with it, for ever."""
+    """A liar that keeps what a member said could fill its place with it, for ever."""
     stage = Stage(genesis(4), contributes=False)
     stage.accept(3)
     key = stage.chain.key(stage.others[0])

@@ -32,7 +32,7 @@ HEIGHTS = 2
 
 PHASE_TIMEOUT_S = 4.0
 HEIGHTS_AFTER_LOSSES = HEIGHTS + 2 * SILENT_HEIGHTS + 1
-"""The same where disks are lost: who lost one is silent for some heights, and what comes of that shows behind them."""
+"""The same where disks are lost: a member that lost one is silent for some heights, and the effect shows after them."""
 
 ATTEMPTS_IN_CALM = 3
 """Attempts within which all are in the same one, know the same votes, and share the newest lock."""
@@ -143,7 +143,7 @@ class Loss:
 
 
 def draw_losses(schedule: Schedule) -> tuple[Loss, ...]:
-    """Disks that are lost in a schedule. Who loses them is drawn among the honest members."""
+    """Disks that are lost in a schedule. The members that lose them are drawn among the honest ones."""
     if not schedule.losses:
         return ()
     draw, faulty = Random(f"losses {schedule.seed} {schedule.peers}"), FaultModel.BYZANTINE.faulty(schedule.peers)

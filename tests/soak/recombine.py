@@ -54,7 +54,7 @@ GROWN_MB_MAX = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What the fifth member does."""
+    """A behaviour of the fifth member."""
 
     behaviour: str
     what: str
@@ -76,7 +76,7 @@ ATTACKS = {
 
 @dataclass(slots=True)
 class Measured:
-    """What an attack did."""
+    """The outcome of an attack."""
 
     name: str
     sent: int = 0
@@ -135,7 +135,7 @@ class Net:
         return [rss_mb(node.process.pid) for node in self.nodes if node.process is not None]
 
     def convicted(self) -> set[bytes]:
-        """Members of whom the chain proves a crime; the nodes are stopped."""
+        """Members that the chain proves a crime of; the nodes are stopped."""
         found: set[bytes] = set()
         for node in self.nodes:
             with Store.open(node.folder / CHAIN_FOLDER, read_only=True) as store:

@@ -26,7 +26,7 @@ HEIGHTS_MAX = 2
 """Heights within which both nodes with one key end."""
 
 WORDS = "in use elsewhere"
-"""What a node says that stops because another process has its key."""
+"""Words of a node that stops because another process has its key."""
 
 NODES = 4
 MINING_S = 4.0

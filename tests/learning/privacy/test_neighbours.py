@@ -48,14 +48,14 @@ def member(is_neighbour: bool, root: int) -> Client:
 
 
 def posts(method: PrototypeMethod, is_neighbour: bool, runs: int) -> NDArray[np.float64]:
-    """What the member posts in round 1, (runs, numbers of a post), each time with other private randomness."""
+    """Posts of the member in round 1, (runs, numbers of a post), each time with other private randomness."""
     first = 1 + runs * is_neighbour
     made = [method.update(member(is_neighbour, first + run), FIRST)["prototypes"].ravel() for run in range(runs)]
     return np.stack(made).astype(np.float64)
 
 
 def without_noise(method: PrototypeMethod) -> PrototypeMethod:
-    """The same, whose posts show what the noise is put on."""
+    """The same with so little noise that posts show the vectors under it."""
     quiet = {"prototype_noise": 1e-9} if isinstance(method, Dfpl) else {"noise_multiplier": 1e-9}
     return replace(method, **quiet)  # type: ignore[arg-type]
 
@@ -97,7 +97,7 @@ def epsilon_needed(
 
 
 def epsilon_counted(method: PrototypeMethod) -> float:
-    """What the ledger has, called an epsilon or not, after a post."""
+    """The figure of the ledger after a post, called an epsilon or not."""
     client = member(False, 0)
     method.update(client, FIRST)
     return client.ledger.epsilon(DELTA)
