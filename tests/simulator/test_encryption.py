@@ -130,7 +130,8 @@ def test_forged_shares_are_looked_at_once_named_and_stop_nobody(monkeypatch: pyt
             case Contributed(number, 1, payload):
                 mine.append(payload)
                 changed, too_large = payload[:-1] + bytes([payload[-1] ^ 1]), payload[:-90] + b"\xff" * 90
-                self.post((changed, mine[0], others[0], too_large)[number - 1], None)
+                foreign = others[0] if number > 1 else b""  # in the first round nobody else need have spoken
+                self.post((changed, mine[0], foreign, too_large)[number - 1], None)
                 return ()
         return (event,)
 
