@@ -42,7 +42,7 @@ class Refused(ChainError):
         self.rule = rule
 
     def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
-        """It is copied by what it was made of: a simulation's snapshot holds those that were just refused."""
+        """Copy the error by its rule and its words: a simulation's snapshot holds those that were just refused."""
         return type(self), (self.rule, str(self).removeprefix(f"{self.rule}: "))
 
 

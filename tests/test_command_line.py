@@ -385,6 +385,6 @@ def test_wrong_input_is_one_line_and_exit_code_2(
 
 
 def _files(folder: Path) -> list[Path]:
-    """What is there, but for the two files that a reader of a database makes beside it, and for bytecode."""
+    """List the files, without bytecode and the two that a reader of a database makes beside it."""
     found = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
     return sorted(path for path in found if not path.name.startswith("chain.sqlite-"))

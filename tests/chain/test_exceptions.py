@@ -1,4 +1,4 @@
-"""What was refused can be copied, with its class, rule and words."""
+"""An error can be copied with its class, its rule and its words."""
 
 import copy
 
