@@ -14,7 +14,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size, signing_message
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.merkle import merkle_root
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 
@@ -97,7 +97,7 @@ class Block:
     header: Header
     signature: Signature = field(repr=False)
     """64 bytes: the miner's, over the block's hash; without it anyone could mine in the aggregator's name."""
-    transactions: tuple[Transaction, ...]
+    transactions: tuple[Post, ...]
     """The posts of the phase, in sender order."""
     certificate: Certificate | None
     """Precommits that made the parent final; None for the first block."""
@@ -114,7 +114,7 @@ class Block:
         return [
             self.header.to_record(),
             self.signature,
-            [transaction.to_record() for transaction in self.transactions],
+            [post.to_record() for post in self.transactions],
             [] if self.certificate is None else [self.certificate.to_record()],
             [evidence.to_record() for evidence in self.evidence],
         ]
@@ -128,7 +128,7 @@ class Block:
         return cls(
             Header.from_record(header),
             expect_size(signature, SIGNATURE_SIZE, "block signature"),
-            tuple(Transaction.from_record(record) for record in transactions),
+            tuple(Post.from_record(record) for record in transactions),
             None if parent[0] is None else Certificate.from_record(parent[0]),
             tuple(Evidence.from_record(record) for record in evidence),
         )
@@ -143,9 +143,9 @@ class Block:
         return cls.from_record(decode(data, size_max))
 
 
-def transactions_root(transactions: Sequence[Transaction]) -> Hash:
+def transactions_root(transactions: Sequence[Post]) -> Hash:
     """Merkle root over the transactions' hashes."""
-    return _root_over(tuple(transaction.hash for transaction in transactions))
+    return _root_over(tuple(post.hash for post in transactions))
 
 
 @lru_cache(maxsize=8)
@@ -168,7 +168,7 @@ def sign_block(
     key: PrivateKey,
     chain_id: Hash,
     header: Header,
-    transactions: tuple[Transaction, ...],
+    transactions: tuple[Post, ...],
     certificate: Certificate | None,
     evidence: tuple[Evidence, ...] = (),
 ) -> Block:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedchain.chain.encoding import encode, expect_record
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
@@ -19,7 +19,7 @@ EVIDENCE_MAX = 8
 
 _VOTES, _POSTS = 1, 2
 
-Statement = Vote | Transaction
+Statement = Vote | Post
 """What a member signs once."""
 
 
@@ -60,7 +60,7 @@ class Evidence:
         if kind == _VOTES:
             return cls(Vote.from_record(first), Vote.from_record(second))
         if kind == _POSTS:
-            return cls(Transaction.from_record(first), Transaction.from_record(second))
+            return cls(Post.from_record(first), Post.from_record(second))
         raise InvalidEncoding("evidence", f"kind {kind} found, 1 or 2 expected")
 
 
@@ -72,7 +72,7 @@ def excludes(one: Statement, other: Statement) -> bool:
     match one, other:
         case Vote(), Vote():
             return one.voter == other.voter and one.slot == other.slot and one.block_hash != other.block_hash
-        case Transaction(), Transaction():
+        case Post(), Post():
             return one.key == other.key and _promise(one) != _promise(other)
         case _:
             return False
@@ -84,6 +84,6 @@ def evidence_of(one: Statement, other: Statement) -> Evidence:
     return Evidence(*sorted((one, other), key=lambda statement: statement.hash))
 
 
-def _promise(post: Transaction) -> tuple[Hash, int]:
+def _promise(post: Post) -> tuple[Hash, int]:
     """What is posted. The size belongs to it: one of two sizes is a lie, and whoever holds that post cannot use it."""
     return post.payload_hash, post.payload_size

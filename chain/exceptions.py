@@ -7,7 +7,7 @@
     │   ├── Invalid               a fault, for ever                                 -> REJECT
     │   │   ├── InvalidEncoding       bytes that are not the canonical form of anything
     │   │   ├── InvalidSignature      nobody signed this; an honest relay would not have passed it on
-    │   │   ├── InvalidTransaction    ┐
+    │   │   ├── InvalidPost           ┐
     │   │   ├── InvalidPayload        │
     │   │   ├── InvalidVote           │ its author signed what breaks a rule: the author is blamed,
     │   │   ├── InvalidBlock          ┘ whoever passed it on may not have been able to know
@@ -58,12 +58,12 @@ class InvalidSignature(Invalid):
     """The signature is not the author's: who passed it on could have known."""
 
 
-class InvalidTransaction(Invalid):
+class InvalidPost(Invalid):
     """A post that no honest member would have signed."""
 
 
 class InvalidPayload(Invalid):
-    """A payload that does not match its transaction, or that the method cannot read."""
+    """A payload that does not match its post, or that the method cannot read."""
 
 
 class InvalidVote(Invalid):

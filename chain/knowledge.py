@@ -11,7 +11,7 @@ from typing import Protocol
 from fedchain.chain.exceptions import InvalidBlock, MissingPayload
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.validation import validate_payload
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
@@ -72,32 +72,30 @@ class Rules(Protocol):
         raise ValueError(f"{part_hash.hex()}: posts of {phase} are whole")
 
 
-PostCheck = Callable[[Genesis, Rules, State, bytes, Transaction, bytes], None]
+PostCheck = Callable[[Genesis, Rules, State, bytes, Post, bytes], None]
 """As :func:`check_post`."""
 
 
-def missing_contents(state: State, transactions: Sequence[Transaction], content: ContentLookup) -> list[Hash]:
+def missing_contents(state: State, transactions: Sequence[Post], content: ContentLookup) -> list[Hash]:
     """Hashes that :func:`recompute` needs and ``content`` lacks."""
-    needed = (state.knowledge_root, *(transaction.payload_hash for transaction in transactions))
+    needed = (state.knowledge_root, *(post.payload_hash for post in transactions))
     return [item for item in needed if item != EMPTY_ROOT and content(item) is None]
 
 
-def check_post(
-    genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes
-) -> None:
+def check_post(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes) -> None:
     """A post for the phase that is open after ``state``, with its payload and the knowledge in force.
 
-    Raises InvalidPayload: it is not what its transaction says, or the method cannot use it.
+    Raises InvalidPayload: it is not what its post says, or the method cannot use it.
     """
     phase = phase_rule(genesis, state).name
-    validate_payload(transaction, payload, partial(rules.check, phase, transaction.sender, state.round, knowledge))
+    validate_payload(post, payload, partial(rules.check, phase, post.sender, state.round, knowledge))
 
 
 def recompute(
     genesis: Genesis,
     rules: Rules,
     state: State,
-    transactions: Sequence[Transaction],
+    transactions: Sequence[Post],
     content: ContentLookup,
     check: PostCheck = check_post,
 ) -> bytes:
@@ -114,7 +112,7 @@ def recompute(
 
     Raises:
         MissingPayload: not everything that is needed is held here.
-        InvalidPayload: a payload is not what its transaction says, or the method cannot read it.
+        InvalidPayload: a payload is not what its post says, or the method cannot read it.
         InvalidBlock: the payloads do not fit together, which a total ``check`` excludes.
     """
     if missing := missing_contents(state, transactions, content):
@@ -124,10 +122,10 @@ def recompute(
     if not transactions:
         return knowledge
     posts = []
-    for transaction in transactions:
-        payload = _held(content, transaction.payload_hash)
-        check(genesis, rules, state, knowledge, transaction, payload)
-        posts.append((transaction.sender, payload))
+    for post in transactions:
+        payload = _held(content, post.payload_hash)
+        check(genesis, rules, state, knowledge, post, payload)
+        posts.append((post.sender, payload))
     try:
         return rules.aggregate(phase_rule(genesis, state).name, state.round, knowledge, posts)
     except ValueError as error:

@@ -349,7 +349,7 @@ def _count_punctuality(genesis: Genesis, state: State, block: Block) -> bytes:
     # A phase that is closed empty says nothing about its contributors, nor does the aggregator's about the members.
     if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
         return state.punctuality
-    counts, posted = bytearray(state.punctuality), {transaction.sender for transaction in block.transactions}
+    counts, posted = bytearray(state.punctuality), {post.sender for post in block.transactions}
     for member in state.contributors:
         place = state.index[member]
         counts[place] = min(PUNCTUAL, counts[place] + 1) if member in posted else 0

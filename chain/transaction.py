@@ -1,6 +1,6 @@
-"""A transaction: one member's signed post in one phase of one round. The payload itself travels beside it.
+"""A post: what one member signs for one phase of one round. The payload itself travels beside it.
 
-It carries no time: when a post was due is judged by when it arrived.
+The posts are the transactions of a block. A post carries no time: when a post was due is judged by when it arrived.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ PostKey = tuple[int, int, PublicKey]
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class Post:
     """A signed promise: "this payload is what I contribute to this phase of this round"."""
 
     round: int
@@ -31,14 +31,14 @@ class Transaction:
     signature: Signature = field(repr=False)
     """64 bytes: the sender's, over everything above."""
     hash: Hash = field(init=False, repr=False, compare=False)
-    """32 bytes: identity of the transaction, signature included."""
+    """32 bytes: identity of the post, signature included."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hash", sha256(encode(self.to_record())))
 
     @property
     def key(self) -> PostKey:
-        """Under which at most one transaction exists."""
+        """Under which at most one post exists."""
         return self.round, self.phase, self.sender
 
     def to_record(self) -> list[Any]:
@@ -46,23 +46,23 @@ class Transaction:
         return [*self._signed_fields(), self.signature]
 
     @classmethod
-    def from_record(cls, value: Any) -> "Transaction":
+    def from_record(cls, value: Any) -> "Post":
         """Read the canonical fields; raises InvalidEncoding."""
-        fields = expect_record(value, "transaction", (int, int, bytes, bytes, int, bytes))
-        expect_size(fields[2], PUBLIC_KEY_SIZE, "transaction sender")
-        expect_size(fields[3], HASH_SIZE, "transaction payload hash")
-        expect_size(fields[5], SIGNATURE_SIZE, "transaction signature")
+        fields = expect_record(value, "post", (int, int, bytes, bytes, int, bytes))
+        expect_size(fields[2], PUBLIC_KEY_SIZE, "post sender")
+        expect_size(fields[3], HASH_SIZE, "post payload hash")
+        expect_size(fields[5], SIGNATURE_SIZE, "post signature")
         return cls(*fields)
 
     def signing_message(self, chain_id: Hash) -> bytes:
-        """What the sender signs."""
+        """What the sender signs. The domain is the general word, under which posts have been signed from the start."""
         return signing_message(chain_id, "transaction", encode(self._signed_fields()))
 
     def _signed_fields(self) -> list[Any]:
         return [self.round, self.phase, self.sender, self.payload_hash, self.payload_size]
 
 
-def sign_transaction(key: PrivateKey, chain_id: Hash, round_number: int, phase: int, payload: bytes) -> Transaction:
+def sign_post(key: PrivateKey, chain_id: Hash, round_number: int, phase: int, payload: bytes) -> Post:
     """Post ``payload`` to ``phase`` of ``round_number`` in the name of ``key``. Same payload, same bytes."""
-    draft = Transaction(round_number, phase, key.public_key, sha256(payload), len(payload), bytes(SIGNATURE_SIZE))
+    draft = Post(round_number, phase, key.public_key, sha256(payload), len(payload), bytes(SIGNATURE_SIZE))
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))

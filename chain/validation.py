@@ -20,8 +20,8 @@ from fedchain.chain.exceptions import (
     InvalidCertificate,
     InvalidEvidence,
     InvalidPayload,
+    InvalidPost,
     InvalidSignature,
-    InvalidTransaction,
     InvalidVote,
     OutOfWindow,
     Refused,
@@ -30,7 +30,7 @@ from fedchain.chain.exceptions import (
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, may_close_empty, posts_required, votes_required
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature
@@ -48,24 +48,22 @@ PHASES_AHEAD = 1
 # --- posts
 
 
-def validate_window(state: State, transaction: Transaction) -> None:
+def validate_window(state: State, post: Post) -> None:
     """A post for the open phase or a coming one of this round or the next. Raises OutOfWindow."""
-    step, low = (transaction.round, transaction.phase), (state.round, state.phase)
+    step, low = (post.round, post.phase), (state.round, state.phase)
     # Every post passes here; the message is built only when it is needed.
-    if state.finished or step < low or transaction.round > state.round + PHASES_AHEAD:
+    if state.finished or step < low or post.round > state.round + PHASES_AHEAD:
         raise OutOfWindow("post's round", f"{step} found, {low} is open")
 
 
-def validate_transaction(
-    genesis: Genesis, state: State, transaction: Transaction, is_valid_signature: SignatureCheck
-) -> None:
+def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature: SignatureCheck) -> None:
     """A post on its own, before it is known which block will hold it.
 
     Raises:
         InvalidSignature: its sender did not write it.
-        InvalidTransaction: it can never be part of a block.
+        InvalidPost: it can never be part of a block.
     """
-    t, size_max = transaction, genesis.payload_size_max
+    t, size_max = post, genesis.payload_size_max
     phases = len(genesis.phases_of(t.round))
     # Only members post: anyone else could flood the round.
     if t.sender not in state.index:
@@ -77,33 +75,33 @@ def validate_transaction(
     _check_signature(genesis, t.sender, t, is_valid_signature)
     # The phase must exist, or the post could never be counted.
     if t.phase >= phases:
-        raise InvalidTransaction("phase", f"{t.phase} found, round {t.round} has {phases}")
+        raise InvalidPost("phase", f"{t.phase} found, round {t.round} has {phases}")
     # Nothing follows the last round.
     if genesis.rounds and t.round > genesis.rounds:
-        raise InvalidTransaction("round", f"{t.round} found, the last is {genesis.rounds}")
+        raise InvalidPost("round", f"{t.round} found, the last is {genesis.rounds}")
     # Whose the aggregator's phases are, the genesis document says for ever.
     by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
     aggregator = genesis.aggregator_of(t.round)
     if by_aggregator and t.sender != aggregator:
         named = "nobody" if aggregator is None else aggregator.hex()
         found = f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's, {named}"
-        raise InvalidTransaction("contributor", found)
+        raise InvalidPost("contributor", found)
     # And that a dedicated one has no data to contribute.
     if genesis.aggregator is AggregatorRule.DEDICATED and t.sender == aggregator and not by_aggregator:
         found = f"{t.sender.hex()}, the dedicated aggregator, posts to phase {t.phase}, which is the participants'"
-        raise InvalidTransaction("contributor", found)
+        raise InvalidPost("contributor", found)
     # Everybody has to fetch, keep and aggregate it.
     if t.payload_size > size_max:
-        raise InvalidTransaction("payload size", f"{t.payload_size} bytes found, at most {size_max} are allowed")
+        raise InvalidPost("payload size", f"{t.payload_size} bytes found, at most {size_max} are allowed")
 
 
-def validate_payload(transaction: Transaction, payload: bytes, check: Callable[[bytes], None]) -> None:
-    """A payload beside its transaction; ``check`` is the learning method's and raises ValueError.
+def validate_payload(post: Post, payload: bytes, check: Callable[[bytes], None]) -> None:
+    """A payload beside its post; ``check`` is the learning method's and raises ValueError.
 
     Raises:
         InvalidPayload: it is not what was signed, or the method cannot read it.
     """
-    validate_content(transaction.payload_hash, transaction.payload_size, payload)
+    validate_content(post.payload_hash, post.payload_size, payload)
     try:
         check(payload)
     except ValueError as error:
@@ -355,11 +353,11 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
     _check_ascending(InvalidBlock, "transaction order", (post.sender for post in block.transactions))
     _check_ascending(InvalidBlock, "evidence order", (item.hash for item in block.evidence))
     _validate_producer(genesis, state, block)
-    for transaction in block.transactions:
-        _validate_counted(state, block.header, transaction)
+    for post in block.transactions:
+        _validate_counted(state, block.header, post)
     try:
-        for transaction in block.transactions:
-            validate_transaction(genesis, state, transaction, is_valid_signature)
+        for post in block.transactions:
+            validate_post(genesis, state, post, is_valid_signature)
         for evidence in block.evidence:
             validate_evidence(genesis, state, evidence, is_valid_signature)
         _validate_parent_certificate(genesis, state, block.certificate, is_valid_signature)
@@ -425,15 +423,15 @@ def _validate_producer(genesis: Genesis, state: State, block: Block) -> None:
     )
 
 
-def _validate_counted(state: State, header: Header, transaction: Transaction) -> None:
-    counted, closed = (transaction.round, transaction.phase), (header.round, header.phase)
+def _validate_counted(state: State, header: Header, post: Post) -> None:
+    counted, closed = (post.round, post.phase), (header.round, header.phase)
     # A block closes one phase; posts of another one would be counted twice or too early.
     if counted != closed:
         raise InvalidBlock("post's phase", f"{counted} found, the block closes {closed}")
     # Who posts is drawn by the chain; in an aggregator phase it is the designated aggregator alone.
-    if transaction.sender not in state.contributors:
+    if post.sender not in state.contributors:
         due = f"one of the {len(state.contributors)} contributors of round {state.round}"
-        raise InvalidBlock("contributor", f"{transaction.sender.hex()} is not {due}")
+        raise InvalidBlock("contributor", f"{post.sender.hex()} is not {due}")
 
 
 def _validate_parent_certificate(
@@ -456,7 +454,7 @@ def _validate_parent_certificate(
 
 
 def _check_signature(
-    genesis: Genesis, signer: PublicKey, statement: Transaction | Vote, is_valid_signature: SignatureCheck
+    genesis: Genesis, signer: PublicKey, statement: Post | Vote, is_valid_signature: SignatureCheck
 ) -> None:
     if not is_valid_signature(signer, statement.signature, statement.signing_message(genesis.chain_id)):
         kind = type(statement).__name__.lower()

@@ -13,7 +13,7 @@ from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, Genesis, PhaseRule
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import State, genesis_state
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.transition import judge_final
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
@@ -161,8 +161,8 @@ def _extend(
     return Step(before, block, final, after)
 
 
-def _post(genesis: Genesis, member: int, round_number: int, payload: bytes) -> Transaction:
-    return sign_transaction(KEYS[member], genesis.chain_id, round_number, 0, payload)
+def _post(genesis: Genesis, member: int, round_number: int, payload: bytes) -> Post:
+    return sign_post(KEYS[member], genesis.chain_id, round_number, 0, payload)
 
 
 def _payload(member: int, round_number: int) -> bytes:

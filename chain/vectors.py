@@ -18,7 +18,7 @@ from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
 from fedchain.chain.state import State, draw
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vector_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
@@ -128,7 +128,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no plain form")
 
 
-def record(value: Transaction | Vote | Certificate | Evidence | Block) -> dict[str, Any]:
+def record(value: Post | Vote | Certificate | Evidence | Block) -> dict[str, Any]:
     """A record, its encoding and its hash."""
     form: dict[str, Any] = plain({"fields": value, "bytes": encode(value.to_record()), "hash": value.hash})
     return form

@@ -24,7 +24,7 @@ from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.bulk import check_manifest, decode_part, listed, listed_as, unpacked_size
 from fedchain.learning.payload.codec import decode, pieces, settle, size_bytes_max, to_safetensors
 from fedchain.learning.registry import build_method
-from fedchain.learning.round import NO_CHAIN, Post, Round, Tensors
+from fedchain.learning.round import NO_CHAIN, ReadPost, Round, Tensors
 
 PHASES_KEPT = 2
 """Phases whose decoded posts are kept: simulated peers share them, and some are a phase behind."""
@@ -226,14 +226,14 @@ class Application:
     def _round(self, number: int, knowledge: bytes) -> Round:
         return self._knowledge.fill(replace(self._public, number=number), knowledge)
 
-    def _read(self, phase: Phase, sender: bytes, payload: bytes, round_number: int) -> Post:
+    def _read(self, phase: Phase, sender: bytes, payload: bytes, round_number: int) -> ReadPost:
         """Decode a post. Raises `InvalidPayload` for what the phase's spec does not state of the sender's model."""
         architecture = self._architectures.get(sender, 0)
         tensors = self._decoded.find(phase.name, round_number, payload, architecture)
         if tensors is None:
             tensors = decode(payload, self._specs_by_architecture[architecture][phase.name])
             self._decoded.keep(phase.name, round_number, payload, architecture, tensors)
-        return Post(sender, tensors, self.infos[architecture])
+        return ReadPost(sender, tensors, self.infos[architecture])
 
     def _validate_one_form(self, config: LearningConfig) -> None:
         """Raise `ConfigurationError` if what belongs to nobody would depend on whose model is asked about."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client
     from fedchain.learning.models.model_info import ModelInfo
     from fedchain.learning.payload.spec import TensorSpec
-    from fedchain.learning.round import Post, Round, Tensors
+    from fedchain.learning.round import ReadPost, Round, Tensors
 
 
 class Contributor(enum.Enum):
@@ -190,7 +190,7 @@ class Method(ABC):
     def validate_material(self, round: Round) -> None:  # noqa: B027 - most methods have none
         """Raise `ConfigurationError` unless the federation's members and public material are what the method needs."""
 
-    def check(self, phase: Phase, post: Post, round: Round) -> None:  # noqa: B027 - for most, the spec says it all
+    def check(self, phase: Phase, post: ReadPost, round: Round) -> None:  # noqa: B027 - for most, the spec says it all
         """Raise `InvalidPayload` for what the spec cannot state: one tensor depending on another, a false proof.
 
         `round` is as for `aggregate`, without posts. A node asks once for each post. What passes here, `aggregate` must

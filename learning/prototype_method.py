@@ -25,7 +25,7 @@ from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.robust_method import RobustMethod
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -285,7 +285,7 @@ class PrototypeMethod(RobustMethod):
         """The global prototypes and how many clients stand behind each."""
         return knowledge
 
-    def check(self, phase: Phase, post: Post, round: Round) -> None:
+    def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         """Labels ascend strictly, with one count and one prototype each; or ciphertexts and shares are right."""
         if self._encryption is not None:
             sums = self._encryption.of(round)

@@ -37,7 +37,7 @@ class Bulk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class ReadPost:
     """What one contributor posted in a phase."""
 
     sender: bytes
@@ -60,7 +60,7 @@ class Round:
     knowledge: Tensors | None
     """What the federation knows; None before the first aggregate. A phase that closes empty leaves it as it was."""
 
-    posts: tuple[Post, ...] = ()
+    posts: tuple[ReadPost, ...] = ()
     """The posts of the phase in ascending order of sender; only `aggregate` sees them."""
 
     clients: int = 0

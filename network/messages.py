@@ -13,7 +13,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote, VoteKind, read_kind
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.network.session import Session
@@ -48,20 +48,20 @@ class PostMessage:
     """Gossip: a member's post, with its payload if that is small."""
 
     KIND: ClassVar[int] = 1
-    transaction: Transaction
+    post: Post
     payload: bytes | None = field(repr=False)
     """The payload's bytes, or None: fetch it by its hash."""
 
     def to_fields(self) -> list[Any]:
         """The canonical fields."""
-        return [self.transaction.to_record(), [] if self.payload is None else [self.payload]]
+        return [self.post.to_record(), [] if self.payload is None else [self.payload]]
 
     @classmethod
     def from_fields(cls, fields: list[Any]) -> "PostMessage":
         """Read the canonical fields; raises InvalidEncoding."""
-        transaction, payload = expect_record(fields, "post", (list, list))
+        post, payload = expect_record(fields, "post", (list, list))
         inline = expect_record(payload, "post payload", (bytes,)) if payload else [None]
-        return cls(Transaction.from_record(transaction), inline[0])
+        return cls(Post.from_record(post), inline[0])
 
 
 @dataclass(frozen=True, slots=True)

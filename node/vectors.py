@@ -15,7 +15,7 @@ from fedchain.chain import vectors as chain_vectors
 from fedchain.chain.certificate import certify
 from fedchain.chain.genesis import GENESIS_VERSION, Genesis
 from fedchain.chain.state import genesis_state
-from fedchain.chain.transaction import sign_transaction
+from fedchain.chain.transaction import sign_post
 from fedchain.chain.vector_chain import KEYS, precommit, small_genesis, vector_chain
 from fedchain.chain.vectors import plain
 from fedchain.chain.vote import VoteKind, sign_vote
@@ -25,7 +25,7 @@ from fedchain.crypto.threshold.dealer import KEY_BITS_MIN_TESTING, deal_for_test
 from fedchain.learning.aggregation.threshold import PUBLIC_KEY, SHARE, UPDATE, Encryption
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import encode
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.secrets import Secrets
 from fedchain.network import vectors as network_vectors
 from fedchain.network.libp2p.bounds import message_id
@@ -138,8 +138,8 @@ def _gossip_ids() -> Iterator[dict[str, Any]]:
             yield {"message": place, "id": message_id(encode_message(message)).hex()}
 
 
-def _posts(senders: Sequence[PublicKey], payloads: Sequence[Tensors]) -> tuple[Post, ...]:
-    return tuple(Post(sender, payload) for sender, payload in zip(senders, payloads, strict=True))
+def _posts(senders: Sequence[PublicKey], payloads: Sequence[Tensors]) -> tuple[ReadPost, ...]:
+    return tuple(ReadPost(sender, payload) for sender, payload in zip(senders, payloads, strict=True))
 
 
 def _journals() -> Iterator[Journal]:
@@ -148,7 +148,7 @@ def _journals() -> Iterator[Journal]:
     chain_id, block_hash = chain.genesis.chain_id, chain.steps[0].block.hash
     prevotes = [sign_vote(key, chain_id, VoteKind.PREVOTE, 1, 0, block_hash) for key in KEYS[:3]]
     yield Journal()
-    journal = Journal().with_post(sign_transaction(KEYS[0], chain_id, 1, 0, network_vectors.INLINE))
+    journal = Journal().with_post(sign_post(KEYS[0], chain_id, 1, 0, network_vectors.INLINE))
     journal = journal.with_vote(prevotes[0])
     yield journal
     yield journal.with_vote(precommit(chain.genesis, 0, 1, block_hash, attempt=0), certify(prevotes))

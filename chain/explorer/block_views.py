@@ -8,7 +8,7 @@ from fedchain.chain.explorer.views import BlockSummary, BlockView, CertificateVi
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, votes_required
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.address import address
 
 
@@ -41,23 +41,23 @@ def view_candidate(store: Store, block: Block, before: State) -> BlockView:
     return _view(store, block, before, summarize_candidate(store.genesis, block), None, ())
 
 
-def view_post(store: Store, transaction: Transaction) -> PostView:
+def view_post(store: Store, post: Post) -> PostView:
     """A post."""
     return PostView(
-        hash=transaction.hash,
-        round=transaction.round,
-        phase=phase_name(store.genesis, transaction.round, transaction.phase),
-        sender=address(transaction.sender),
-        payload_hash=transaction.payload_hash,
-        payload_size=transaction.payload_size,
-        payload_kept=store.holds_content(transaction.payload_hash),
+        hash=post.hash,
+        round=post.round,
+        phase=phase_name(store.genesis, post.round, post.phase),
+        sender=address(post.sender),
+        payload_hash=post.payload_hash,
+        payload_size=post.payload_size,
+        payload_kept=store.holds_content(post.payload_hash),
     )
 
 
 def view_conviction(genesis: Genesis, crime: Evidence, height: int | None) -> Conviction:
     """A proven crime."""
     text = crime.crime
-    if isinstance(crime.first, Transaction):
+    if isinstance(crime.first, Post):
         phase = phase_name(genesis, crime.first.round, crime.first.phase)
         text = f"two different posts in round {crime.first.round}, phase {phase}"
     return Conviction(address(crime.culprit), text, height)
@@ -94,12 +94,12 @@ def _view(
     certificate: CertificateView | None,
     voters: tuple[Voter, ...],
 ) -> BlockView:
-    posted = {transaction.sender for transaction in block.transactions}
+    posted = {post.sender for post in block.transactions}
     return BlockView(
         summary=summary,
         is_final=certificate is not None,
         header=block.header,
-        transactions=tuple(view_post(store, transaction) for transaction in block.transactions),
+        transactions=tuple(view_post(store, post) for post in block.transactions),
         missing=None if before is None else tuple(sorted(map(address, before.contributors - posted))),
         convictions=tuple(view_conviction(store.genesis, crime, block.header.height) for crime in block.evidence),
         certificate=certificate,

@@ -71,7 +71,7 @@ from fedchain.chain.state import (
     votes_required,
 )
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.signatures import PublicKey
@@ -211,9 +211,9 @@ class Explorer:
             InvalidAddress: not an address at all.
         """
         member = find_member(name, self.genesis.members)
-        posts, mined, offsets = list[Transaction](), 0, list[int]()
+        posts, mined, offsets = list[Post](), 0, list[int]()
         for block in skim(self._store, self.held):
-            posts += (Transaction.from_record(fields) for fields in block.posts if fields[2] == member)
+            posts += (Post.from_record(fields) for fields in block.posts if fields[2] == member)
             mined += block.header.miner == member
             if member in block.clocks_ms:
                 offsets.append(block.clocks_ms[member] - _median(block.clocks_ms.values()))
@@ -255,7 +255,7 @@ class Explorer:
         for block in skim(self._store, self.held):
             mined[block.header.miner] += 1
             for fields in block.posts:
-                post = Transaction.from_record(fields)
+                post = Post.from_record(fields)
                 posts[post.sender] += 1
                 sizes[post.sender] += post.payload_size
                 last_rounds[post.sender] = max(post.round, last_rounds.get(post.sender, 0))
@@ -372,10 +372,10 @@ class Explorer:
 
     def proof(self, name: str, heights: Iterable[int] | None = None) -> TransactionProof:
         """Prove that a final block counts a post, named as in :meth:`transaction`. Raises NotFound."""
-        transaction, place = self._find_transaction(name, heights)
+        post, place = self._find_transaction(name, heights)
         block = place if isinstance(place, Block) else self._block(place)
         leaves = [item.hash for item in block.transactions]
-        return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(transaction.hash)))
+        return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
 
     def verify(self, rules: Rules) -> ChainAudit:
         """Judge every final block again, as a member would that saw it for the first time."""
@@ -429,16 +429,16 @@ class Explorer:
                 heights |= {crime.hash: height for crime in found[0].evidence}
         return tuple(view_conviction(self.genesis, crime, heights.get(crime.hash)) for crime in self._state.convicted)
 
-    def _find_transaction(self, name: str, heights: Iterable[int] | None) -> tuple[Transaction, int | Block]:
+    def _find_transaction(self, name: str, heights: Iterable[int] | None) -> tuple[Post, int | Block]:
         """A post, and the height of the final block or the candidate that counts it."""
         prefix = read_prefix(name, "transaction")
-        found: dict[Hash, tuple[Transaction, int | Block]] = {}
+        found: dict[Hash, tuple[Post, int | Block]] = {}
         for candidate in self.candidates():
             found |= {post.hash: (post, candidate) for post in candidate.transactions if begins_with(post.hash, prefix)}
         for block in skim(self._store, self.held if heights is None else heights):
             for fields in block.posts:
                 if begins_with(post_hash(fields), prefix):
-                    post = Transaction.from_record(fields)
+                    post = Post.from_record(fields)
                     found[post.hash] = post, block.header.height
         return found[find_hash(name, found, "transaction")]
 

@@ -25,7 +25,7 @@ from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.database import transaction
 from fedchain.chain.storage.rows import FINALS, STATES, from_row
 from fedchain.chain.storage.store import Final
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_stored
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
@@ -262,7 +262,7 @@ def _read_block(connection: sqlite3.Connection, height: int) -> Block | None:
         return Block(
             Header(*header),
             signature,
-            tuple(Transaction(*post) for post in posts),
+            tuple(Post(*post) for post in posts),
             _read_certificate(certificates[0]) if certificates else None,
             tuple(Evidence.from_record(record) for record in evidence),
         )

@@ -42,7 +42,7 @@ from fedchain.chain.storage.rows import (
     from_row,
 )
 from fedchain.chain.storage.store import Candidate, Final
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
@@ -257,9 +257,9 @@ def _prove(row: tuple[Any, ...]) -> tuple[Table, tuple[Any, ...]] | None:
     return None
 
 
-def _belongs(genesis: Genesis, record: Final | Candidate | Vote | Transaction) -> bool:
+def _belongs(genesis: Genesis, record: Final | Candidate | Vote | Post) -> bool:
     """Whether a record was signed for this chain."""
-    if isinstance(record, Vote | Transaction):
+    if isinstance(record, Vote | Post):
         signer = record.voter if isinstance(record, Vote) else record.sender
         return is_valid_signature(signer, record.signature, record.signing_message(genesis.chain_id))
     block: Block = record.block

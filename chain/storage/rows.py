@@ -13,7 +13,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding, StoreCorrupt
 from fedchain.chain.storage.store import Candidate, Final
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 
@@ -126,7 +126,7 @@ POSTS = Table("posts", (("round", int), ("phase", int), ("sender", bytes), ("dat
 RECORD_TABLES = (FINALS, CANDIDATES, VOTES, POSTS)
 """Tables of which :func:`from_row` makes records."""
 
-RowRecord = Final | Candidate | Vote | Transaction
+RowRecord = Final | Candidate | Vote | Post
 """A record that lives in a row of its own table; contents may live in a file."""
 
 
@@ -161,7 +161,7 @@ def _outline(record: RowRecord) -> tuple[Table, tuple[Any, ...]]:
             return CANDIDATES, (block.hash, block.header.height, int(is_own))
         case Vote():
             return VOTES, (record.hash, *record.slot)
-        case Transaction():
+        case Post():
             return POSTS, record.key
         case _:
             assert_never(record)
@@ -175,7 +175,7 @@ def _decode(table: Table, values: tuple[Any, ...]) -> RowRecord:
             return Final(block, Certificate.from_record(decode(data, len(data))), b"")
         if table is CANDIDATES:
             return Candidate(Block.decode(data, len(data)), bool(values[-2]))
-        kind: type[Vote] | type[Transaction] = Vote if table is VOTES else Transaction
+        kind: type[Vote] | type[Post] = Vote if table is VOTES else Post
         return kind.from_record(decode(data, len(data)))
     except InvalidEncoding as error:
         raise StoreCorrupt(f"{table.describe(values)}: {error}") from None

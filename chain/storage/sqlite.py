@@ -62,7 +62,7 @@ from fedchain.chain.storage.rows import (
     to_row,
 )
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash
@@ -225,7 +225,7 @@ class Store:
         """See :class:`Storage`."""
         return self._read(VOTES, "WHERE height = ? ORDER BY attempt, kind, sequence", height)
 
-    def posts(self, round_number: int) -> Iterator[Transaction]:
+    def posts(self, round_number: int) -> Iterator[Post]:
         """See :class:`Storage`."""
         return self._read(POSTS, "WHERE round >= ? ORDER BY sequence", round_number)
 
@@ -353,7 +353,7 @@ class Store:
             case Candidate(block, is_own):
                 if is_own or block.header.height > head_height(self._writer):
                     self._insert_row(record)
-            case Vote() | Transaction():
+            case Vote() | Post():
                 self._insert_row(record)
             case Content():
                 pass  # all of them were written before

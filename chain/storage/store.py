@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.transaction import Post, PostKey
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 
@@ -45,7 +45,7 @@ class Final:
     """The encoded state *before* the block, to which its header commits; empty for a block that was fetched later."""
 
 
-Record = Final | Candidate | Vote | Transaction | Content
+Record = Final | Candidate | Vote | Post | Content
 """What can be appended. Votes and posts are the node's own: after a crash the same bytes are sent again."""
 
 
@@ -84,7 +84,7 @@ class Storage(Protocol):
     def votes(self, height: int) -> Iterator[Vote]:
         """Own votes at ``height``, in the order in which they were signed."""
 
-    def posts(self, round_number: int) -> Iterator[Transaction]:
+    def posts(self, round_number: int) -> Iterator[Post]:
         """Own posts of ``round_number`` and later."""
 
     def content(self, content_hash: Hash) -> bytes | None:
@@ -120,7 +120,7 @@ class MemoryStore:
         self._base = 1
         self._candidates: dict[Hash, Candidate] = {}
         self._votes: dict[Hash, Vote] = {}
-        self._posts: dict[PostKey, Transaction] = {}
+        self._posts: dict[PostKey, Post] = {}
         self._contents: MutableMapping[Hash, bytes] = {} if contents is None else contents
 
     def append(self, records: Sequence[Record]) -> None:
@@ -137,7 +137,7 @@ class MemoryStore:
                         self._candidates.setdefault(block.hash, record)
                 case Vote():
                     self._votes.setdefault(record.hash, record)
-                case Transaction():
+                case Post():
                     self._posts.setdefault(record.key, record)
 
     def _finalize(self, record: Final) -> None:
@@ -188,7 +188,7 @@ class MemoryStore:
         """See :class:`Storage`."""
         return iter(sorted((vote for vote in self._votes.values() if vote.height == height), key=_slot))
 
-    def posts(self, round_number: int) -> Iterator[Transaction]:
+    def posts(self, round_number: int) -> Iterator[Post]:
         """See :class:`Storage`."""
         return (post for post in tuple(self._posts.values()) if post.round >= round_number)
 

@@ -59,7 +59,7 @@ from fedchain.learning.method import Lifetime, Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.integers import read_integers, write_integers
 from fedchain.learning.payload.spec import TensorSpec, byte_strings
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.secrets import Secrets
 
 PUBLIC_KEY = "threshold_key"
@@ -228,7 +228,7 @@ class RoundSums:
             "proof": np.frombuffer(proof.encode(self.key), dtype=np.uint8),
         }
 
-    def check_ciphertexts(self, post: Post) -> None:
+    def check_ciphertexts(self, post: ReadPost) -> None:
         """Raise `InvalidPayload`, which names the member, for ciphertexts whose contents it does not prove to know."""
         labels, rows = post.payload["labels"], post.payload["ciphertexts"]
         if (np.diff(labels) <= 0).any():
@@ -244,7 +244,7 @@ class RoundSums:
         if proof is None or not are_plaintexts_known(self._known(post.sender, ciphertexts), proof):
             raise InvalidPayload(f"{self._name(post.sender)} does not prove that it knows what its ciphertexts hold")
 
-    def add(self, posts: Sequence[Post]) -> Tensors:
+    def add(self, posts: Sequence[ReadPost]) -> Tensors:
         """Multiply the ciphertexts of each class: encryptions of the sums over its holders."""
         posted: dict[int, list[list[mpz]]] = {}  # by label, in sender order
         for post in posts:
@@ -281,7 +281,7 @@ class RoundSums:
         post = self.decryption.share(share, self.round.me, random_bytes)
         return {"shares": np.frombuffer(post.encode(self.key), dtype=np.uint8)}
 
-    def check_shares(self, post: Post) -> None:
+    def check_shares(self, post: ReadPost) -> None:
         """Raise `InvalidPayload`, which names the member, unless its shares are proven to be those of these sums."""
         if self.decryption is None:
             raise InvalidPayload(
@@ -292,7 +292,7 @@ class RoundSums:
         except InvalidShare as error:
             raise InvalidPayload(str(error)) from None
 
-    def open(self, posts: Sequence[Post], *, over_all: bool) -> Tensors:
+    def open(self, posts: Sequence[ReadPost], *, over_all: bool) -> Tensors:
         """Return the mean (n, D) of each opened class over its holders, or over all contributors.
 
         A sum beyond what its holders may add up to, for which one of them lied, is moved to the nearest that they may.
@@ -372,7 +372,7 @@ class RoundSums:
         """A member's place in the dealing, from 1."""
         return self.round.place_of(sender) + 1
 
-    def _decode(self, post: Post) -> SharePost:
+    def _decode(self, post: ReadPost) -> SharePost:
         assert self.decryption is not None, "there is something to open"
         data, count = post.payload["shares"].tobytes(), len(self.decryption.ciphertexts)
         return decode_share_post(self.key, data, count, self._index(post.sender), post.sender)

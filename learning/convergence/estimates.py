@@ -20,7 +20,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.prototype_method import Known, known_prototypes
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.schedule import batches_per_pass, count_steps
 from fedchain.learning.training import draw_batches
 
@@ -83,7 +83,7 @@ def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, check
         for index in range(min(clients, CLIENTS_MAX)):
             with learner.lend(index, number) as client:
                 payload, path = observe_round(method, client, Round(number, knowledge), checkpoints)
-            posts.append(Post(index.to_bytes(4, "big"), payload))
+            posts.append(ReadPost(index.to_bytes(4, "big"), payload))
             paths.append(path)
         knowledge = method.aggregate(method.phases[0], Round(number, knowledge, tuple(posts)))
     return constants_of(paths)

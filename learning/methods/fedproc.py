@@ -18,7 +18,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.prototype_method import known_prototypes
 from fedchain.learning.robust_method import RobustMethod
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +103,7 @@ class FedProc(FedAvg):
         """The global prototypes and how many clients stand behind each."""
         return {name: np.array(knowledge[name]) for name in ("labels", "holders", "prototypes")}
 
-    def check(self, phase: Phase, post: Post, round: Round) -> None:
+    def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         """Labels ascend strictly, and there is one count and one prototype for each."""
         _PROTOTYPES.check(phase, post, round)
 

@@ -16,7 +16,7 @@ from fedchain.learning.aggregation.robust import RobustRule
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +70,7 @@ def common_parameters(knowledge: Tensors, info: ModelInfo) -> dict[str, NDArray[
     return {name: np.array(knowledge[wire[name]]) for name in wire}
 
 
-def average_parameters(posts: Sequence[Post], weights: Sequence[int]) -> dict[str, NDArray[Any]]:
+def average_parameters(posts: Sequence[ReadPost], weights: Sequence[int]) -> dict[str, NDArray[Any]]:
     """Return the weighted mean of the posted models, tensor by tensor."""
     names = [name for name in posts[0].payload if name.startswith((PREFIX, BUFFER_PREFIX))]
     return {name: weighted_mean([post.payload[name] for post in posts], weights) for name in names}

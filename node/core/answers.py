@@ -8,7 +8,7 @@ from typing import assert_never
 
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -138,13 +138,13 @@ class Answers:
             case _:
                 assert_never(question)
 
-    def post(self, transaction: Transaction) -> PostMessage:
+    def post(self, post: Post) -> PostMessage:
         """A held post as it is sent: with its payload if that is small."""
         context = self._context
-        inline = transaction.payload_size <= context.genesis.inline_size_max
-        return PostMessage(transaction, context.content(transaction.payload_hash) if inline else None)
+        inline = post.payload_size <= context.genesis.inline_size_max
+        return PostMessage(post, context.content(post.payload_hash) if inline else None)
 
-    def _posts(self, posts: Collection[Transaction]) -> Iterator[PostMessage]:
+    def _posts(self, posts: Collection[Post]) -> Iterator[PostMessage]:
         """Posts as they are sent, bounded in bytes as final blocks are."""
         size = 0
         for number, post in enumerate(posts):
@@ -154,7 +154,7 @@ class Answers:
                 return
             yield message
 
-    def _payloads(self, posts: Collection[Transaction]) -> Iterator[bytes]:
+    def _payloads(self, posts: Collection[Post]) -> Iterator[bytes]:
         """Payloads of a block's posts that are small and held, bounded in bytes as final blocks are."""
         size = 0
         for post in posts:

@@ -17,7 +17,7 @@ from fedchain.chain.exceptions import (
 from fedchain.chain.knowledge import EMPTY_ROOT, missing_contents
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -121,7 +121,7 @@ class BlockImport:
                 entry.is_computing = True
                 context.emit(Compute(recompute_job(context, posts)))
 
-    def _has_parts(self, posts: Sequence[Transaction]) -> bool:
+    def _has_parts(self, posts: Sequence[Post]) -> bool:
         """Whether no parts of a block's posts are missing that this peer reads and waits for; they are fetched."""
         context, has_all = self._context, True
         for post in posts if self._bulk.is_used else ():
@@ -255,7 +255,7 @@ class BlockImport:
         self._context.tell(Contradicted(block.header.height, ours, block.header.knowledge_root))
 
 
-def recompute_job(context: Context, posts: tuple[Transaction, ...]) -> Recompute:
+def recompute_job(context: Context, posts: tuple[Post, ...]) -> Recompute:
     """The job of aggregating ``posts``, whose contents must be here."""
     hashes = (context.head.knowledge_root, *(post.payload_hash for post in posts))
     contents = {item: data for item in hashes if (data := context.content(item)) is not None}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fedchain.chain.exceptions import Invalid, LimitReached, Refused
 from fedchain.chain.knowledge import PART_SIZE_MAX, Part
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.downloads import Request
@@ -40,7 +40,7 @@ class _Claim:
     """Bytes, as it says."""
     author: PublicKey
     """Who should have it."""
-    post: Transaction | None
+    post: Post | None
     """The post of the open phase that lists it; None: the knowledge at the head does, so a quorum let it pass."""
     payload: bytes
     """That post's list."""
@@ -50,7 +50,7 @@ class _Claim:
 class _Followed:
     """A post of the open phase that lists parts for us."""
 
-    post: Transaction
+    post: Post
     payload: bytes
     """Its list."""
     missing: dict[Hash, int]
@@ -94,11 +94,11 @@ class BulkParts:
 
     # what is asked
 
-    def reads_all(self, post: Transaction, payload: bytes) -> bool:
+    def reads_all(self, post: Post, payload: bytes) -> bool:
         """Whether a post is whole, or this peer reads every part of it: only then it can tell what others could get."""
         return all(self._lists.is_ours(reader, post.round) for _, _, reader in self._lists.parts(post, payload))
 
-    def lacks(self, post: Transaction, payload: bytes) -> bool:
+    def lacks(self, post: Post, payload: bytes) -> bool:
         """Whether this peer reads a part of a post that is not here, or was not judged by that post's list."""
         return post.hash in self._followed or any(True for _ in self._unsettled(post, payload))
 
@@ -145,7 +145,7 @@ class BulkParts:
                     if listed == part_hash
                 )
 
-    def _open_posts(self) -> Iterator[tuple[Transaction, bytes]]:
+    def _open_posts(self) -> Iterator[tuple[Post, bytes]]:
         """Posts of the open phase with their lists, whether or not all of their parts are here."""
         yield from ((item.post, item.payload) for item in self._followed.values() if item.is_kept)
         for post in self._context.mempool.all():
@@ -157,7 +157,7 @@ class BulkParts:
         """What is being fetched, or will be."""
         return {*self._wanted}
 
-    def gathering(self) -> Iterator[Transaction]:
+    def gathering(self) -> Iterator[Post]:
         """Posts of the open phase that wait for parts."""
         return (item.post for item in self._followed.values() if item.is_kept)
 
@@ -166,12 +166,12 @@ class BulkParts:
 
     # what comes
 
-    def gather(self, post: Transaction, payload: bytes) -> None:
+    def gather(self, post: Post, payload: bytes) -> None:
         """Keep a good post of the open phase until the parts of it are here that this peer reads."""
         self.fetch(post, payload)
         self._followed[post.hash].is_kept = True
 
-    def fetch(self, post: Transaction, payload: bytes) -> None:
+    def fetch(self, post: Post, payload: bytes) -> None:
         """Fetch the parts of a post that this peer reads and lacks, from those that list them; judge the others."""
         if post.hash in self._followed:
             return
@@ -200,7 +200,7 @@ class BulkParts:
         claim = next((claim for claim in claims if claim.post is None), claims[0])
         self._context.emit(Compute(KeepPart(self._context.head, claim.post, claim.payload, part_hash, data)))
 
-    def on_kept(self, job: KeepPart, result: Refused | None) -> list[tuple[Transaction, bytes]]:
+    def on_kept(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
         """A part is here, or refused; the posts that wait for nothing any more."""
         part_hash, now_ms = job.part_hash, self._context.now.ms
         if job.data is None:
@@ -224,9 +224,9 @@ class BulkParts:
                 self._claim(part_hash, claim)
         return self._on_judged(job, result)
 
-    def _on_judged(self, job: KeepPart, result: Refused | None) -> list[tuple[Transaction, bytes]]:
+    def _on_judged(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
         """A part was held against a post that lists it; other posts that list it are judged by their own lists."""
-        post, ready = job.post, list[tuple[Transaction, bytes]]()
+        post, ready = job.post, list[tuple[Post, bytes]]()
         if post is not None:
             self._judged.pop((post.hash, job.part_hash), None)
             if result is None:
@@ -379,7 +379,7 @@ class BulkParts:
         claims = [claim for claim in self._wanted[part_hash] if claim.author in self._context.peers]
         return sorted(claims, key=lambda claim: -self._gave.get(claim.author, 0))
 
-    def _unsettled(self, post: Transaction, payload: bytes) -> Iterator[Part]:
+    def _unsettled(self, post: Post, payload: bytes) -> Iterator[Part]:
         """Parts of a post that this peer reads, and that are not here or not yet what the post says of them."""
         if post.sender == self._context.me:
             return
@@ -387,7 +387,7 @@ class BulkParts:
             if self._lists.is_ours(part[2], post.round) and not self._is_settled(post, part[0]):
                 yield part
 
-    def _is_settled(self, post: Transaction, part_hash: Hash) -> bool:
+    def _is_settled(self, post: Post, part_hash: Hash) -> bool:
         is_judged = self._judged.get((post.hash, part_hash), False)
         return is_judged and part_hash not in self._keeping and self._has(part_hash)
 

@@ -18,13 +18,13 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Part, Rules, check_post, recompute
 from fedchain.chain.signatures import Signed, count_valid, signatures_of
 from fedchain.chain.state import State, phase_rule
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_block, judge_final, judge_joined, judge_stored
 from fedchain.chain.validation import (
     validate_certificate,
     validate_evidence,
     validate_part,
-    validate_transaction,
+    validate_post,
     validate_vote,
 )
 from fedchain.chain.vote import Vote, VoteKind
@@ -73,11 +73,11 @@ class Checks:
         self._checked: OrderedDict[Hashable, None] = OrderedDict()
         self._knowledge: OrderedDict[JobKey, Knowledge] = OrderedDict()
 
-    def transaction(self, state: State, transaction: Transaction) -> None:
-        """A post on its own; raises as ``validate_transaction``."""
-        identity = "post", state.block_hash, transaction.hash
+    def post(self, state: State, post: Post) -> None:
+        """A post on its own; raises as ``validate_post``."""
+        identity = "post", state.block_hash, post.hash
         if identity not in self._checked:
-            validate_transaction(self._genesis, state, transaction, self._is_valid_signature)
+            validate_post(self._genesis, state, post, self._is_valid_signature)
             self._pass(identity)
 
     def vote(self, electors: frozenset[PublicKey], vote: Vote) -> None:
@@ -87,14 +87,14 @@ class Checks:
             validate_vote(self._genesis, electors, vote, self._is_valid_signature)
             self._pass(identity)
 
-    def has_passed(self, state: State, transaction: Transaction) -> bool:
+    def has_passed(self, state: State, post: Post) -> bool:
         """Whether the payload of a post of the open phase was looked at before and is good."""
-        return (state.block_hash, transaction.hash) in self._checked
+        return (state.block_hash, post.hash) in self._checked
 
-    def note_good(self, state: State, post: Transaction, payload: bytes) -> None:
+    def note_good(self, state: State, post: Post, payload: bytes) -> None:
         """Post and payload are good beside ``state``. Only checks that many nodes share make use of it."""
 
-    def knows(self, state: State, post: Transaction, payload: bytes) -> bool:
+    def knows(self, state: State, post: Post, payload: bytes) -> bool:
         """Whether that was noted of the very same objects."""
         return False
 
@@ -166,7 +166,7 @@ class Checks:
         """Whether posts of a phase list parts."""
         return self._rules.lists_parts(phase)
 
-    def parts(self, post: Transaction, payload: bytes) -> Sequence[Part]:
+    def parts(self, post: Post, payload: bytes) -> Sequence[Part]:
         """The parts that a post lists; none where its payload cannot be read."""
         try:
             return self._rules.parts(self._name_of(post), payload)
@@ -181,8 +181,8 @@ class Checks:
         """Do a job."""
         try:
             match job:
-                case CheckPost(state, knowledge, transaction, payload):
-                    self._check_post(self._genesis, self._rules, state, knowledge, transaction, payload)
+                case CheckPost(state, knowledge, signed, payload):
+                    self._check_post(self._genesis, self._rules, state, knowledge, signed, payload)
                     return None
                 case KeepPart(_, post, payload, part_hash, data):
                     assert data is not None, "who runs the job reads what is here already"
@@ -215,16 +215,16 @@ class Checks:
     def _knowledge_size(self) -> int:
         return sum(len(known.data) for known in self._knowledge.values())
 
-    def _name_of(self, post: Transaction) -> str:
+    def _name_of(self, post: Post) -> str:
         """The phase of a post that was checked."""
         return self._genesis.phases_of(post.round)[post.phase].name
 
     def _check_post(
-        self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes
+        self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes
     ) -> None:
-        identity = state.block_hash, transaction.hash
+        identity = state.block_hash, post.hash
         if identity not in self._checked:
-            check_post(genesis, rules, state, knowledge, transaction, payload)
+            check_post(genesis, rules, state, knowledge, post, payload)
             self._pass(identity)
 
     def _is_valid_signature(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import PART_SIZE_MAX, ContentLookup
-from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.transaction import Post, PostKey
 from fedchain.chain.validation import PHASES_AHEAD
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -67,7 +67,7 @@ class ContentCache:
         """What is on its way."""
         self._as_content: set[Hash] = set()  # what of it is to be held
         self._ahead: set[Hash] = set()  # what of it is of blocks above our head
-        self._waiting: dict[PostKey, Transaction] = {}
+        self._waiting: dict[PostKey, Post] = {}
         self._askers: dict[Hash, dict[PublicKey, GetContent]] = {}
         self.extra: ContentLookup = lambda _: None
         """What is held elsewhere, and given to who asks for it."""
@@ -110,7 +110,7 @@ class ContentCache:
         """Whether any post waits for its payload."""
         return bool(self._waiting)
 
-    def waiting(self, post: Transaction) -> Transaction | None:
+    def waiting(self, post: Post) -> Post | None:
         """The post of the same member and phase that waits for its payload."""
         return self._waiting.get(post.key) if self._waiting else None
 
@@ -150,7 +150,7 @@ class ContentCache:
 
     # from others
 
-    def await_payload(self, post: Transaction, provider: PublicKey, now_ms: int) -> list[Request]:
+    def await_payload(self, post: Post, provider: PublicKey, now_ms: int) -> list[Request]:
         """Fetch the payload of ``post`` and keep the post until then. Raises LimitReached."""
         requests = self._want_payload(post, provider, now_ms)
         self._as_content.add(post.payload_hash)
@@ -164,7 +164,7 @@ class ContentCache:
                 self._want_payload(post, provider, now_ms)
 
     def fetch_payloads(
-        self, posts: Iterable[Transaction], provider: PublicKey, now_ms: int, *, is_ahead: bool = False
+        self, posts: Iterable[Post], provider: PublicKey, now_ms: int, *, is_ahead: bool = False
     ) -> list[Request]:
         """Fetch the payloads of a block's posts that are not here, as far as there is room for them.
 
@@ -223,10 +223,10 @@ class ContentCache:
             content = held[chunk.content_hash] = self._intern(chunk.content_hash, content)
         return content, requests
 
-    def _want_payload(self, post: Transaction, provider: PublicKey, now_ms: int) -> list[Request]:
+    def _want_payload(self, post: Post, provider: PublicKey, now_ms: int) -> list[Request]:
         return self.downloads.want(post.payload_hash, post.payload_size, provider, now_ms, self._payload_size_max)
 
-    def take_waiting(self, content_hash: Hash) -> list[Transaction]:
+    def take_waiting(self, content_hash: Hash) -> list[Post]:
         """Posts that waited for a payload which is here now."""
         ready = [post for post in self._waiting.values() if post.payload_hash == content_hash]
         for post in ready:

@@ -8,7 +8,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State
 from fedchain.chain.storage.store import Storage
-from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.transaction import Post, PostKey
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import Message
@@ -53,7 +53,7 @@ class Context:
     mempool: Mempool = field(default_factory=Mempool)
     evidence: dict[PublicKey, Evidence] = field(default_factory=dict)
     """Crimes that no final block proves yet, by culprit."""
-    useless: dict[PostKey, Transaction] = field(default_factory=dict)
+    useless: dict[PostKey, Post] = field(default_factory=dict)
     """Posts that were refused beside their payloads, one for each member and phase: they are not looked at again."""
     peers: dict[PublicKey, None] = field(default_factory=dict)
     """Connected peers, in order of connection."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.signatures import Signed
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 
 
@@ -17,7 +17,7 @@ class CheckPost:
     """The head."""
     knowledge: bytes = field(repr=False)
     """What the federation knows there."""
-    transaction: Transaction
+    post: Post
     payload: bytes = field(repr=False)
 
 
@@ -27,7 +27,7 @@ class KeepPart:
 
     state: State = field(repr=False)
     """The head."""
-    post: Transaction | None
+    post: Post | None
     """The post that lists it; None: the knowledge does, so a quorum let it pass."""
     payload: bytes = field(repr=False)
     """That post's list."""
@@ -43,7 +43,7 @@ class Recompute:
 
     state: State = field(repr=False)
     """The head."""
-    transactions: tuple[Transaction, ...]
+    transactions: tuple[Post, ...]
     """The posts, in sender order."""
     contents: dict[Hash, bytes] = field(repr=False, compare=False)
     """Their payloads and the knowledge at the head, by hash."""

@@ -11,7 +11,7 @@ from typing import Any
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import NIL, Slot, Vote, VoteKind
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.node.core.agreement import Lock
@@ -42,7 +42,7 @@ class Journal:
     """(attempt, block hash) that this member is locked on at that height."""
     proof: Certificate | None = None
     """Prevotes of a quorum that allowed the lock. After a crash of all members only they can bring the others there."""
-    posts: tuple[Transaction, ...] = ()
+    posts: tuple[Post, ...] = ()
     """Own posts of the newest rounds, at most one for each phase, to be sent again after a crash."""
 
     @property
@@ -72,12 +72,12 @@ class Journal:
             lock, reason = (vote.attempt, vote.block_hash), proof
         return replace(self, slot=vote.slot, votes=votes, lock=lock, proof=reason)
 
-    def with_post(self, post: Transaction) -> "Journal":
+    def with_post(self, post: Post) -> "Journal":
         """After another post; posts of rounds before the last are forgotten."""
         assert self.allows_post(post.round, post.phase), "a journal does not go back"
         return self._keep(post)
 
-    def adopt(self, statement: Vote | Transaction) -> "Journal":
+    def adopt(self, statement: Vote | Post) -> "Journal":
         """After it turned out that this key made a statement: nothing is signed any more that contradicts it.
 
         Statements come in any order. An older vote may bring a newer lock, and an older post is said again.
@@ -91,7 +91,7 @@ class Journal:
         is_kept = statement.round > self.posted[0] - ROUNDS_KEPT
         return self._keep(statement) if is_kept and self.post(statement.round, statement.phase) is None else self
 
-    def _keep(self, post: Transaction) -> "Journal":
+    def _keep(self, post: Post) -> "Journal":
         oldest = max(post.round, self.posted[0]) - ROUNDS_KEPT + 1
         kept = tuple(known for known in self.posts if known.round >= oldest)
         return replace(self, posts=(*kept, post))
@@ -101,11 +101,11 @@ class Journal:
         is_newer = self.lock is None or vote.attempt > self.lock[0]
         return _locks(vote) and vote.height == self.height and is_newer
 
-    def post(self, round_number: int, phase: int) -> Transaction | None:
+    def post(self, round_number: int, phase: int) -> Post | None:
         """The own post of a phase, if it is one of the newest."""
         return next((post for post in self.posts if (post.round, post.phase) == (round_number, phase)), None)
 
-    def vouches_for(self, statement: Vote | Transaction) -> bool:
+    def vouches_for(self, statement: Vote | Post) -> bool:
         """Whether a statement in our own name may well be ours: it is here, or was forgotten and adds nothing."""
         if isinstance(statement, Vote):
             same = [vote for vote in self.votes if vote.slot == statement.slot]
@@ -140,7 +140,7 @@ class Journal:
             tuple(Vote.from_record(record) for record in votes),
             _read_lock(lock),
             Certificate.from_record(expect_record(proof, "journal proof", (list,))[0]) if proof else None,
-            tuple(Transaction.from_record(record) for record in posts),
+            tuple(Post.from_record(record) for record in posts),
         )
 
 

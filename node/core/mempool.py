@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fedchain.chain.evidence import Evidence, evidence_of, excludes
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 
@@ -21,10 +21,10 @@ class Mempool:
     def __init__(self) -> None:
         self.changes = 0
         """How often something was added or dropped."""
-        self._posts: dict[PhaseKey, dict[PublicKey, Transaction]] = {}
+        self._posts: dict[PhaseKey, dict[PublicKey, Post]] = {}
         self._held_since_ms: dict[PhaseKey, dict[PublicKey, int]] = {}
 
-    def add(self, post: Transaction, now_ms: int, *, is_demanded: bool = True) -> bool:
+    def add(self, post: Post, now_ms: int, *, is_demanded: bool = True) -> bool:
         """Keep ``post``, unless its sender has one there already.
 
         Who does not read all parts that a post lists cannot tell whether anybody could get them, and does not demand
@@ -43,22 +43,22 @@ class Mempool:
         self.changes += 1
         return True
 
-    def get(self, phase: PhaseKey, sender: PublicKey) -> Transaction | None:
+    def get(self, phase: PhaseKey, sender: PublicKey) -> Post | None:
         """The post of ``sender`` in a phase, if it is held."""
         posts = self._posts.get(phase)
         return None if posts is None else posts.get(sender)
 
-    def holds(self, post: Transaction) -> bool:
+    def holds(self, post: Post) -> bool:
         """Whether this very post is held."""
         held = self.get((post.round, post.phase), post.sender)
         return held is post or held == post
 
-    def evidence_against(self, post: Transaction) -> Evidence | None:
+    def evidence_against(self, post: Post) -> Evidence | None:
         """The proof of a crime, if the sender signed another post for the same phase before."""
         known = self.get((post.round, post.phase), post.sender)
         return None if known is None or not excludes(known, post) else evidence_of(known, post)
 
-    def posts(self, phase: PhaseKey) -> dict[PublicKey, Transaction]:
+    def posts(self, phase: PhaseKey) -> dict[PublicKey, Post]:
         """Posts of one phase by sender; do not change it."""
         return self._posts.get(phase, {})
 
@@ -67,7 +67,7 @@ class Mempool:
         since = self._held_since_ms.get(phase, {})
         return (sender for sender, arrived_ms in since.items() if arrived_ms < time_ms)
 
-    def all(self) -> Iterator[Transaction]:
+    def all(self) -> Iterator[Post]:
         """All posts that are held."""
         return (post for posts in self._posts.values() for post in posts.values())
 
@@ -82,7 +82,7 @@ class Mempool:
             self._held_since_ms.pop(closed, None)
         self.changes += 1
 
-    def drop(self, post: Transaction) -> None:
+    def drop(self, post: Post) -> None:
         """Forget a post that turned out to be of no use."""
         phase = post.round, post.phase
         if self.holds(post):

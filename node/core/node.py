@@ -16,7 +16,7 @@ from fedchain.chain.exceptions import AlreadyKnown, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Record, Storage
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
@@ -243,11 +243,11 @@ class Node:
         there, members = set(self._context.catch_up.at_least(height)), self.head.index
         return [peer for peer in self._context.peers if peer in members and peer not in there]
 
-    def open_posts(self) -> tuple[Transaction, ...]:
+    def open_posts(self) -> tuple[Post, ...]:
         """Posts of the open phase that came so far, in sender order."""
         return tuple(post for _, post in sorted(self._context.mempool.posts(self._context.phase).items()))
 
-    def holds(self, post: Transaction) -> bool:
+    def holds(self, post: Post) -> bool:
         """Whether a post would be counted in our next block."""
         return self._context.mempool.holds(post)
 
@@ -321,7 +321,7 @@ class Node:
         self._advance()
         return context.effects
 
-    def take_known(self, post: Transaction, payload: bytes, now: Moment) -> list[Effect] | None:
+    def take_known(self, post: Post, payload: bytes, now: Moment) -> list[Effect] | None:
         """Take a post of another peer in fewer steps than :meth:`handle`, and say the same.
 
         None: it is not one that ``checks`` know to be good beside this head, or there is more to look at; nothing has
@@ -354,10 +354,10 @@ class Node:
         """Take a message; whether anything can follow from it now. Raises Refused."""
         context = self._context
         match message:
-            case PostMessage(transaction, payload):
-                if transaction.sender == self._me:
-                    self._twins.hears(transaction)
-                return self._posts.on_post(peer, transaction, payload) and not self._production.waits_for_more()
+            case PostMessage(post, payload):
+                if post.sender == self._me:
+                    self._twins.hears(post)
+                return self._posts.on_post(peer, post, payload) and not self._production.waits_for_more()
             case CandidateMessage(block):
                 self._blocks.on_candidate(peer, block)
             case VoteMessage(vote):

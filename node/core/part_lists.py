@@ -6,7 +6,7 @@ from typing import Protocol
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import PublicKey
 from fedchain.node.core.checks import Checks
@@ -52,7 +52,7 @@ class PartLists:
         self.are_used = lists_parts(context.genesis, context.checks)
         """Whether posts of any phase list parts."""
 
-    def parts(self, post: Transaction, payload: bytes) -> Sequence[Part]:
+    def parts(self, post: Post, payload: bytes) -> Sequence[Part]:
         """What a checked post lists; nothing, if it cannot be read."""
         if not self.are_used:
             return ()

@@ -9,13 +9,13 @@ from fedchain.chain.exceptions import (
     Equivocation,
     Invalid,
     InvalidPayload,
-    InvalidTransaction,
+    InvalidPost,
     MethodFailed,
     OutOfWindow,
     Refused,
 )
 from fedchain.chain.storage.store import Content
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.validation import validate_content, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -32,11 +32,11 @@ class Posts:
 
     def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts) -> None:
         self._context, self._crimes, self._bulk = context, crimes, bulk
-        self._checking: dict[Hash, Transaction] = {}  # posts of the open phase whose payloads are being checked
-        self._early: dict[Hash, tuple[Transaction, bytes]] = {}  # posts of coming phases, with their payloads
+        self._checking: dict[Hash, Post] = {}  # posts of the open phase whose payloads are being checked
+        self._early: dict[Hash, tuple[Post, bytes]] = {}  # posts of coming phases, with their payloads
         self._awaits_knowledge = False  # whether posts of the open phase are among them
 
-    def on_post(self, peer: PublicKey, post: Transaction, payload: bytes | None) -> bool:
+    def on_post(self, peer: PublicKey, post: Post, payload: bytes | None) -> bool:
         """A member's post: check it, find its payload, keep it; whether it counts now.
 
         Raises:
@@ -51,8 +51,8 @@ class Posts:
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
         validate_window(head, post)
         try:
-            context.checks.transaction(head, post)
-        except InvalidTransaction as error:  # its author signed it, and others may know less
+            context.checks.post(head, post)
+        except InvalidPost as error:  # its author signed it, and others may know less
             context.emit(Blame(post.sender, error))
             raise OutOfWindow("post", str(error)) from None
         first = held or context.contents.waiting(post) or self._pending(post)
@@ -74,7 +74,7 @@ class Posts:
         context.send(requests)
         return False
 
-    def take_known(self, post: Transaction, payload: bytes, now_ms: int) -> bool:
+    def take_known(self, post: Post, payload: bytes, now_ms: int) -> bool:
         """Take a post that was found good beside this head, if there is nothing else to look at; whether it was."""
         context = self._context
         if self._checking or self._early or self._bulk.is_used or context.useless or context.contents.is_waiting():
@@ -113,7 +113,7 @@ class Posts:
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> None:
         """A payload was checked: the post counts, or its author is to blame."""
-        context, post = self._context, job.transaction
+        context, post = self._context, job.post
         self._checking.pop(post.hash, None)
         if isinstance(result, Refused):
             self._refuse(post, result)
@@ -150,7 +150,7 @@ class Posts:
             post.payload_hash for post in (*self._checking.values(), *self._bulk.gathering())
         }
 
-    def _check(self, post: Transaction, payload: bytes) -> bool:
+    def _check(self, post: Post, payload: bytes) -> bool:
         """Have the method look at a payload, once the knowledge that it is judged by is known; whether it has."""
         context, knowledge = self._context, self._context.knowledge()
         if (post.round, post.phase) != context.phase or knowledge is None:
@@ -164,7 +164,7 @@ class Posts:
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
         return False
 
-    def _keep(self, post: Transaction, payload: bytes) -> None:
+    def _keep(self, post: Post, payload: bytes) -> None:
         """Let a post of the open phase count, once the parts of it are here that this peer reads."""
         is_demanded = True
         self._context.publish(post.payload_hash)
@@ -176,7 +176,7 @@ class Posts:
         if self._context.mempool.add(post, self._context.now.ms, is_demanded=is_demanded):
             self._context.contents.put(post.payload_hash, payload)
 
-    def _refuse(self, post: Transaction, error: Refused) -> None:
+    def _refuse(self, post: Post, error: Refused) -> None:
         """Remember a bad post, so that passing it on again costs nobody a look at its payload."""
         self._context.contents.release(post.payload_hash)
         if isinstance(error, Invalid | MethodFailed):
@@ -184,13 +184,13 @@ class Posts:
         if isinstance(error, Invalid):
             self._context.emit(Blame(post.sender, error))
 
-    def _is_looked_at(self, post: Transaction) -> bool:
+    def _is_looked_at(self, post: Post) -> bool:
         """Whether a post is here, and something of it is still to be checked."""
         if post.hash in self._checking or post.hash in self._early:
             return True
         return self._bulk.is_used and post in self._bulk.gathering()
 
-    def _pending(self, post: Transaction) -> Transaction | None:
+    def _pending(self, post: Post) -> Post | None:
         """The post of the same member and phase that is being looked at."""
         if not self._checking and not self._early and not self._bulk.is_used:
             return None

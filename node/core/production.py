@@ -9,7 +9,7 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
 from fedchain.chain.state import State, expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.chain.storage.store import Content
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import Post, sign_post
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.block_import import BlockImport, recompute_job
@@ -27,7 +27,7 @@ from fedchain.node.core.vote_policy import is_patience_over, is_time_to_close_em
 class Draft:
     """A block that is being made: first its knowledge is computed, then its nonce is searched."""
 
-    transactions: tuple[Transaction, ...]
+    transactions: tuple[Post, ...]
     certificate: Certificate | None
     evidence: tuple[Evidence, ...]
     header: Header | None = None
@@ -39,7 +39,7 @@ class Draft:
 class OwnPost:
     """Our post for the open phase, until it is said. Nobody hears of it before it is written down."""
 
-    post: Transaction
+    post: Post
     payload: bytes
     is_checked: bool = False
     """Whether others would take it."""
@@ -60,7 +60,7 @@ class Production:
         self._quiet_below = 0  # so many changes of the mempool have to come before a post changes anything
         self._quiet_until_ms: int | None = None  # or this moment, if there is one
         self._required: tuple[State | None, int] = None, 0  # posts of a quorum, and at which head
-        self._sorted: tuple[int, tuple[Transaction, ...]] = -1, ()  # what a block would count, and as of which change
+        self._sorted: tuple[int, tuple[Post, ...]] = -1, ()  # what a block would count, and as of which change
 
     @property
     def missing(self) -> frozenset[PublicKey]:
@@ -111,17 +111,17 @@ class Production:
             return
         if not self._owes_post() or not context.journal.allows_post(round_number, phase):
             return
-        post = sign_transaction(context.key, context.genesis.chain_id, round_number, phase, payload)
+        post = sign_post(context.key, context.genesis.chain_id, round_number, phase, payload)
         self._computed = OwnPost(post, payload)
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> bool:
         """A payload was checked; whether it was our own that waits to be sent."""
-        if self._computed is None or job.transaction != self._computed.post:
+        if self._computed is None or job.post != self._computed.post:
             return False
         if isinstance(result, Refused):  # nobody would take it
             self._computed = None
-            self._fail(job.transaction.round, str(result))
+            self._fail(job.post.round, str(result))
         else:
             self._computed = replace(self._computed, is_checked=True)
         return True
@@ -173,7 +173,7 @@ class Production:
         self._look_at_posts()
         self._publish(post, own.payload)
 
-    def _publish_again(self, own: Transaction) -> None:
+    def _publish_again(self, own: Post) -> None:
         """After a restart: say once more what was said, if its payload is still there."""
         context = self._context
         payload = None if context.silent() else context.content(own.payload_hash)
@@ -183,7 +183,7 @@ class Production:
         context.contents.put(own.payload_hash, payload)
         self._publish(own, payload)
 
-    def _publish(self, post: Transaction, payload: bytes) -> None:
+    def _publish(self, post: Post, payload: bytes) -> None:
         self._published = self._context.phase
         inline = post.payload_size <= self._context.genesis.inline_size_max
         self._context.emit(Publish(PostMessage(post, payload if inline else None)))
@@ -257,7 +257,7 @@ class Production:
             self._draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
             context.emit(Compute(recompute_job(context, posts)))
 
-    def _is_counted(self, posts: tuple[Transaction, ...]) -> bool:
+    def _is_counted(self, posts: tuple[Post, ...]) -> bool:
         """Whether a valid candidate, whose parts are here, counts everybody that ``posts`` are of.
 
         As many posts are not enough: who shows its own post in its own block alone could leave out another's instead.
@@ -318,7 +318,7 @@ class Production:
             return
         context.emit(Publish(CandidateMessage(block)))
 
-    def _posts_to_count(self) -> tuple[Transaction, ...] | None:
+    def _posts_to_count(self) -> tuple[Post, ...] | None:
         """The posts of a block that we could mine now, in sender order; None: it is too early, or not ours to do."""
         context, head = self._context, self._context.head
         has_quorum = context.clock.quorum_ms is not None

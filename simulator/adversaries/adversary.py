@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -152,7 +152,7 @@ class Adversary:
 
     def post(self, payload: bytes, numbers: Iterable[int] | None) -> None:
         """Post a payload for the open phase to some peers, or to all; it can be fetched by its hash."""
-        post = sign_transaction(self.key, self.genesis.chain_id, *self.phase, payload)
+        post = sign_post(self.key, self.genesis.chain_id, *self.phase, payload)
         self.node._context.contents.put(post.payload_hash, payload)
         message = PostMessage(post, payload if len(payload) <= self.genesis.inline_size_max else None)
         if numbers is None:
@@ -200,7 +200,7 @@ class _NoTwins:
     def advance(self) -> None:
         pass
 
-    def hears(self, statement: Vote | Transaction) -> bool:
+    def hears(self, statement: Vote | Post) -> bool:
         return False
 
     def reads(self, block: Block, certificate: object) -> None:

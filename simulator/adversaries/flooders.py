@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fedchain.chain.block import Block, sign_block
 from fedchain.chain.certificate import certify
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.keys import SIGNATURE_SIZE
 from fedchain.network.messages import (
@@ -56,8 +56,8 @@ class JunkFlooder(Adversary):
             VoteMessage(vote),
             VoteMessage(replace(vote, voter=author)),
             VoteMessage(replace(vote, voter=anything)),
-            PostMessage(Transaction(self.phase[0], 0, author, anything, 12, bytes(SIGNATURE_SIZE)), None),
-            PostMessage(Transaction(self.phase[0] + 1, 0, author, anything, 12, bytes(SIGNATURE_SIZE)), b"x" * 12),
+            PostMessage(Post(self.phase[0], 0, author, anything, 12, bytes(SIGNATURE_SIZE)), None),
+            PostMessage(Post(self.phase[0] + 1, 0, author, anything, 12, bytes(SIGNATURE_SIZE)), b"x" * 12),
             Chunk(anything, 0, anything),
             SessionMessage(replace(session, member=author)),
             SessionMessage(session),

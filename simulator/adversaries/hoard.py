@@ -12,7 +12,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -57,7 +57,7 @@ class Hoard:
         self.blocks: dict[tuple[Hash, bytes], Block] = {}
         """By hash and by the miner's signature."""
         self.votes: dict[Slot, dict[PublicKey, Vote]] = {}
-        self.posts: dict[Hash, Transaction] = {}
+        self.posts: dict[Hash, Post] = {}
         self.evidence: dict[Hash, Evidence] = {}
         self.contents: dict[Hash, bytes] = {}
         """Payloads, knowledge and states by their hash."""
@@ -170,7 +170,7 @@ class Hoard:
         self.votes.setdefault((vote.kind, vote.height, vote.attempt, vote.block_hash), {})[vote.voter] = vote
         _drop_oldest(self.votes, VOTES_MAX)
 
-    def _keep_post(self, post: Transaction) -> None:
+    def _keep_post(self, post: Post) -> None:
         self.posts[post.hash] = post
         _drop_oldest(self.posts, POSTS_MAX)
 

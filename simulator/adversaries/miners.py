@@ -9,7 +9,7 @@ from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_bloc
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.state import State, posts_required
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
@@ -23,11 +23,11 @@ from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 class EagerMiner(Adversary):
     """Mines over the posts that it likes as soon as it may. What it likes, a subclass says."""
 
-    def chosen(self) -> tuple[Transaction, ...]:
+    def chosen(self) -> tuple[Post, ...]:
         """Posts of its next block, in sender order; none: it does not mine now."""
         raise NotImplementedError
 
-    def draft(self, posts: tuple[Transaction, ...]) -> Header | None:
+    def draft(self, posts: tuple[Post, ...]) -> Header | None:
         """What it mines over these posts."""
         return draft_header(self, posts)
 
@@ -44,7 +44,7 @@ class EagerMiner(Adversary):
         """Look once more."""
         self._look()
 
-    _wanted: tuple[Transaction, ...] = ()
+    _wanted: tuple[Post, ...] = ()
 
     def _look(self) -> None:
         if not self.is_running or self.node.head.finished:
@@ -56,14 +56,14 @@ class EagerMiner(Adversary):
             if header is not None:
                 self.peer.mine(header, partial(self._publish, posts), partial(self._still_wants, posts))
 
-    def _still_wants(self, posts: tuple[Transaction, ...]) -> bool:
+    def _still_wants(self, posts: tuple[Post, ...]) -> bool:
         return self._wanted == posts
 
-    def _publish(self, posts: tuple[Transaction, ...], sealed: Header) -> None:
+    def _publish(self, posts: tuple[Post, ...], sealed: Header) -> None:
         if sealed.parent_hash == self.node.head.block_hash:
             publish_block(self, sealed, posts)
 
-    def held(self) -> dict[bytes, Transaction]:
+    def held(self) -> dict[bytes, Post]:
         """Posts of the open phase that may be counted, by sender."""
         posts, contributors = self.node._context.mempool.posts(self.phase), self.node.head.contributors
         return {sender: posts[sender] for sender in sorted(posts) if sender in contributors}
@@ -89,7 +89,7 @@ class Censor(EagerMiner):
             case _:
                 return super().say(effect)
 
-    def chosen(self) -> tuple[Transaction, ...]:
+    def chosen(self) -> tuple[Post, ...]:
         """All but the victims', once there are enough."""
         victims = {self.member(number) for number in self.coalition.honest[: int(self.parameters["victims"])]}
         posts = tuple(post for sender, post in self.held().items() if sender not in victims)
@@ -110,7 +110,7 @@ class CaptureAttacker(EagerMiner):
             case _:
                 return super().say(effect)
 
-    def chosen(self) -> tuple[Transaction, ...]:
+    def chosen(self) -> tuple[Post, ...]:
         """The minimum."""
         held, required = self.held(), posts_required(self.genesis, self.node.head)
         if len(held) < required:
@@ -123,12 +123,12 @@ class CaptureAttacker(EagerMiner):
 class FalseAggregator(EagerMiner):
     """Counts all posts that it holds, and says that they add up to something else."""
 
-    def chosen(self) -> tuple[Transaction, ...]:
+    def chosen(self) -> tuple[Post, ...]:
         """All, once there are enough."""
         held = self.held()
         return tuple(held.values()) if len(held) >= posts_required(self.genesis, self.node.head) else ()
 
-    def draft(self, posts: tuple[Transaction, ...]) -> Header | None:
+    def draft(self, posts: tuple[Post, ...]) -> Header | None:
         """Over their aggregate with its last byte changed, which it hands out to who asks."""
         header = draft_header(self, posts)
         if header is None:
@@ -200,7 +200,7 @@ class DifficultyLiar(Adversary):
                 return super().say(effect)
 
 
-def draft_header(adversary: Adversary, posts: tuple[Transaction, ...]) -> Header | None:
+def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None:
     """An unsealed header over some posts for the open height; None where they cannot be aggregated here."""
     context = adversary.node._context
     head: State = context.head
@@ -228,7 +228,7 @@ def draft_header(adversary: Adversary, posts: tuple[Transaction, ...]) -> Header
     )
 
 
-def publish_block(adversary: Adversary, sealed: Header, posts: tuple[Transaction, ...]) -> None:
+def publish_block(adversary: Adversary, sealed: Header, posts: tuple[Post, ...]) -> None:
     """Sign a sealed block without evidence, and show it to everybody, its own node included."""
     certificate = adversary.node.ledger.certificate
     message = CandidateMessage(sign_block(adversary.key, adversary.genesis.chain_id, sealed, posts, certificate))

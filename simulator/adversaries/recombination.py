@@ -13,7 +13,7 @@ from fedchain.chain.block import Block, evidence_root, sign_block, transactions_
 from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.transaction import sign_transaction
+from fedchain.chain.transaction import sign_post
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.bitmaps import to_bitmap
@@ -134,7 +134,7 @@ class Recombination:
         field = self._pick((None, "round", "phase", "sender", "payload_hash", "payload_size", "signature", "ours"))
         if field == "ours":
             data = self._pick(contents)
-            post = sign_transaction(self._pick(hoard.keys), hoard.genesis.chain_id, post.round, post.phase, data)
+            post = sign_post(self._pick(hoard.keys), hoard.genesis.chain_id, post.round, post.phase, data)
         elif field is not None:
             post = self._exchange(post, field, posts)
         own = hoard.contents.get(post.payload_hash)

@@ -20,7 +20,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Content, Final, Storage
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
@@ -82,7 +82,7 @@ class Observer(Protocol):
     def on_event(self, peer: "SimulatedPeer", event: Event, effects: Sequence[Effect]) -> None:
         """A node took an event; ``effects`` were not carried out yet."""
 
-    def on_post(self, peer: "SimulatedPeer", post: Transaction) -> None:
+    def on_post(self, peer: "SimulatedPeer", post: Post) -> None:
         """An honest peer's node took a post from another one, and nothing followed from it."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
@@ -378,12 +378,12 @@ class SimulatedPeer:
         node, payload = self.node, message.payload
         if node is None or payload is None or self._is_busy or not self.is_honest:
             return False
-        old, effects = node.head, node.take_known(message.transaction, payload, self._now())
+        old, effects = node.head, node.take_known(message.post, payload, self._now())
         if effects is None:
             return False
         if effects:
             return partial(self._handle, partial(self._follow, MessageReceived(sender, message), old, effects))
-        self._around.observer.on_post(self, message.transaction)
+        self._around.observer.on_post(self, message.post)
         return True
 
     def _compute(self, job: jobs.Job) -> None:

@@ -48,8 +48,8 @@ class Recorder:
                     span.started = now_s if span.trained is None else span.started  # a later phase does not train
                 case Mine(header):
                     self.span(peer.number, header.round).mining = now_s
-                case Publish(PostMessage(transaction, _)):
-                    span = self.span(peer.number, transaction.round)
+                case Publish(PostMessage(post, _)):
+                    span = self.span(peer.number, post.round)
                     span.trained = now_s if span.trained is None else span.trained  # it may be sent again
                 case Publish(VoteMessage(vote)):
                     self.span(peer.number, _round_at(node.ledger, vote.height)).voted = now_s

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, missing_contents
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.validation import validate_content
 from fedchain.crypto.keys import PublicKey, Signature
 from fedchain.node.core.checks import CHECKED_MAX, KNOWLEDGE_MAX, KNOWLEDGE_SIZE_MAX, Checks
@@ -77,16 +77,16 @@ class RememberedChecks(Checks):
         return known
 
     def _check_post(
-        self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, transaction: Transaction, payload: bytes
+        self, genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes
     ) -> None:
-        identity = state.block_hash, transaction.hash
+        identity = state.block_hash, post.hash
         if identity in self._checked:
             return
         if self._remembered.has(identity):
-            validate_content(transaction.payload_hash, transaction.payload_size, payload)
+            validate_content(post.payload_hash, post.payload_size, payload)
             self._pass(identity)
             return
-        super()._check_post(genesis, rules, state, knowledge, transaction, payload)
+        super()._check_post(genesis, rules, state, knowledge, post, payload)
         self._remembered.keep(identity)
 
     def _is_valid_signature(self, public_key: PublicKey, signature: Signature, message: bytes) -> bool:

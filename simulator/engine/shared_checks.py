@@ -3,7 +3,7 @@
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.content_cache import Intern
@@ -19,7 +19,7 @@ class SharedChecks(Checks):
         super().__init__(genesis, rules, intern)
         self._good: dict[Hash, dict[Hash, bytes]] = {}  # payloads by head and post
 
-    def note_good(self, state: State, post: Transaction, payload: bytes) -> None:
+    def note_good(self, state: State, post: Post, payload: bytes) -> None:
         """See :class:`Checks`."""
         good = self._good.get(state.block_hash)
         if good is None:
@@ -28,7 +28,7 @@ class SharedChecks(Checks):
                 del self._good[next(iter(self._good))]
         good[post.hash] = payload
 
-    def knows(self, state: State, post: Transaction, payload: bytes) -> bool:
+    def knows(self, state: State, post: Post, payload: bytes) -> bool:
         """See :class:`Checks`."""
         good = self._good.get(state.block_hash)
         return good is not None and good.get(post.hash) is payload

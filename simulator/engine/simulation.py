@@ -20,7 +20,7 @@ from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
@@ -383,7 +383,7 @@ class Simulation:
             if effects:
                 self.recorder.on_effects(peer, effects)
 
-    def on_post(self, peer: SimulatedPeer, post: Transaction) -> None:
+    def on_post(self, peer: SimulatedPeer, post: Post) -> None:
         """An honest peer took a post from which nothing followed, as it takes most."""
         self._events += 1
         if self._stop is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, posts_required
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, Message, PostMessage
@@ -28,7 +28,7 @@ class _Arrivals:
     posts: dict[PhaseKey, dict[PublicKey, int]] = field(default_factory=dict)
     candidates: dict[Hash, int] = field(default_factory=dict)
 
-    def note(self, post: Transaction, now_ms: int) -> None:
+    def note(self, post: Post, now_ms: int) -> None:
         """A post is held; when it came first counts."""
         phase = post.round, post.phase
         posts = self.posts.get(phase)
@@ -63,7 +63,7 @@ class Inclusion:
         if isinstance(event, MessageReceived):
             self.on_message(peer, event.message, effects, now_ms)
         elif isinstance(event, Computed) and isinstance(event.job, CheckPost):
-            self._note_held(peer, event.job.transaction, now_ms)
+            self._note_held(peer, event.job.post, now_ms)
         elif isinstance(event, Computed) and isinstance(event.job, KeepPart) and event.job.post is not None:
             self._note_held(peer, event.job.post, now_ms)  # it may have been the last part that was missing
         for effect in effects:
@@ -71,20 +71,20 @@ class Inclusion:
                 if isinstance(effect.message, CandidateMessage):
                     arrivals.candidates.setdefault(effect.message.block.hash, now_ms)
                 elif isinstance(effect.message, PostMessage):
-                    arrivals.note(effect.message.transaction, now_ms)
+                    arrivals.note(effect.message.post, now_ms)
 
     def on_message(self, peer: SimulatedPeer, message: Message, effects: Sequence[Effect], now_ms: int) -> None:
         """Note what came to an honest peer."""
         if isinstance(message, PostMessage):
-            self._note_held(peer, message.transaction, now_ms)
+            self._note_held(peer, message.post, now_ms)
         elif isinstance(message, CandidateMessage) and not any(isinstance(effect, Refuse) for effect in effects):
             self._arrivals[peer.number].candidates.setdefault(message.block.hash, now_ms)
 
-    def on_post(self, peer: SimulatedPeer, post: Transaction, now_ms: int) -> None:
+    def on_post(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
         """A post is held by an honest peer since now."""
         self._arrivals[peer.number].note(post, now_ms)
 
-    def _note_held(self, peer: SimulatedPeer, post: Transaction, now_ms: int) -> None:
+    def _note_held(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
         node = peer.node
         if node is not None and node.holds(post):
             self._arrivals[peer.number].note(post, now_ms)

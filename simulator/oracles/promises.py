@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedchain.chain.storage.store import Candidate
-from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.transaction import Post, PostKey
 from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -25,7 +25,7 @@ class Promises:
         self._written: dict[int, set[Hash]] = {}
         self._journals: dict[int, Journal] = {}
         self._votes: dict[tuple[PublicKey, Slot], Vote] = {}
-        self._posts: dict[PostKey, Transaction] = {}
+        self._posts: dict[PostKey, Post] = {}
         self._lost: dict[int, set[Hash]] = {}  # written down, said, and no longer on any disk
         self._forgetful: set[int] = set()  # peers that lost their journal, and may contradict what they said before
 
@@ -43,7 +43,7 @@ class Promises:
                 case Persist(records):
                     written = self._written.setdefault(peer.number, set())
                     for record in records:
-                        if isinstance(record, Vote | Transaction):
+                        if isinstance(record, Vote | Post):
                             written.add(record.hash)
                         elif isinstance(record, Candidate):
                             written.add(record.block.hash)

@@ -25,7 +25,7 @@ from fedchain.chain.knowledge import Rules
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, phase_rule, votes_required
 from fedchain.chain.storage.store import Final
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -90,9 +90,9 @@ class SumRules(Rules):
         return _KNOWLEDGE.pack(*(sum(column) for column in zip(before, *rows, strict=True)))
 
 
-def post(key: PrivateKey, genesis: Genesis, round_number: int, payload: bytes, *, phase: int = 0) -> Transaction:
+def post(key: PrivateKey, genesis: Genesis, round_number: int, payload: bytes, *, phase: int = 0) -> Post:
     """Sign a post of ``payload``."""
-    return sign_transaction(key, genesis.chain_id, round_number, phase, payload)
+    return sign_post(key, genesis.chain_id, round_number, phase, payload)
 
 
 def double_vote(
@@ -111,7 +111,7 @@ def double_post(key: PrivateKey, genesis: Genesis, round_number: int, *, phase: 
 def seal(
     genesis: Genesis,
     header: Header,
-    transactions: Sequence[Transaction],
+    transactions: Sequence[Post],
     certificate: Certificate | None,
     evidence: Sequence[Evidence],
     key: PrivateKey,
@@ -154,7 +154,7 @@ class ChainBuilder:
 
     def posts(
         self, parent: Hash | None = None, *, members: Sequence[PublicKey] | None = None, payload_of: int = 0
-    ) -> tuple[Transaction, ...]:
+    ) -> tuple[Post, ...]:
         """Posts for the phase that is open after ``parent`` (the tip), in sender order, with distinct payloads.
 
         ``members`` are all contributors unless given; ``payload_of`` is added to every number posted.
@@ -230,7 +230,7 @@ class ChainBuilder:
         self,
         parent: Hash | None = None,
         *,
-        posts: Sequence[Transaction] | None = None,
+        posts: Sequence[Post] | None = None,
         certificate: Certificate | None = None,
         evidence: Sequence[Evidence] = (),
         miner: PrivateKey | None = None,
@@ -310,7 +310,7 @@ class ChainBuilder:
             return self.key(aggregator)
         return self.key(next(member for member in state.members if state.is_active(member)))
 
-    def _aggregate(self, state: State, posts: Sequence[Transaction]) -> bytes:
+    def _aggregate(self, state: State, posts: Sequence[Post]) -> bytes:
         knowledge = self.contents[state.knowledge_root]
         if posts:
             phase = phase_rule(self.genesis, state).name

@@ -10,12 +10,12 @@ from fedchain.chain.exceptions import Equivocation, MissingPayload, OutOfWindow
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, check_post, recompute
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state
-from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.transaction import Post, PostKey
 from fedchain.chain.transition import judge_block, judge_final
 from fedchain.chain.validation import (
     validate_evidence,
     validate_knowledge,
-    validate_transaction,
+    validate_post,
     validate_vote,
     validate_window,
 )
@@ -49,7 +49,7 @@ class Peer:
         self.rules: Rules = rules or SumRules()
         self.state: State = genesis_state(genesis)
         self.candidates: dict[Hash, tuple[Block, State]] = {}
-        self.posts: dict[PostKey, Transaction] = {}
+        self.posts: dict[PostKey, Post] = {}
         self.votes: dict[tuple[Slot, PublicKey], Vote] = {}
         self.crimes: dict[PublicKey, Evidence] = {}
         self.contents: dict[Hash, bytes] = {sha256(EMPTY_KNOWLEDGE): EMPTY_KNOWLEDGE}
@@ -79,13 +79,13 @@ class Peer:
 
     def receive_transaction(self, data: bytes) -> None:
         """Judge an encoded post and keep it."""
-        post = Transaction.from_record(decode(data, MESSAGE_SIZE_MAX))
+        post = Post.from_record(decode(data, MESSAGE_SIZE_MAX))
         validate_window(self.state, post)
-        validate_transaction(self.genesis, self.state, post, is_valid_signature)
+        validate_post(self.genesis, self.state, post, is_valid_signature)
         if excludes(self.posts.setdefault(post.key, post), post):
             raise Equivocation("post", f"another one is held of {post.sender.hex()}")
 
-    def receive_payload(self, post: Transaction, payload: bytes) -> None:
+    def receive_payload(self, post: Post, payload: bytes) -> None:
         """Judge a payload beside a post of the open phase that is known."""
         if post.key not in self.posts:
             raise MissingPayload("post", f"{post.hash.hex()} is not among {len(self.posts)} posts")

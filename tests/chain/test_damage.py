@@ -21,9 +21,9 @@ from fedchain.chain.encoding import INTEGER_MAX, decode, encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import AlreadyKnown, ChainError, Invalid, InvalidEncoding, Unready
 from fedchain.chain.state import STATE_SIZE_MAX, State, decode_state
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
-from fedchain.chain.validation import validate_evidence, validate_transaction, validate_vote, validate_window
+from fedchain.chain.validation import validate_evidence, validate_post, validate_vote, validate_window
 from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
@@ -246,7 +246,7 @@ def test_no_damaged_state_stops_the_next_block() -> None:
 SIGNED = [*BLOCK.transactions, *FINAL.certificate.votes, *CRIMES]
 """All that anybody signed."""
 JUDGES: dict[str, Any] = {
-    "post": (Transaction, BLOCK.transactions[0]),
+    "post": (Post, BLOCK.transactions[0]),
     "vote": (Vote, FINAL.certificate.votes[0]),
     "double vote": (Evidence, CRIMES[0]),
     "double post": (Evidence, CRIMES[1]),
@@ -269,9 +269,9 @@ def test_no_damaged_statement_passes_or_does_harm(name: str) -> None:
 
 
 def _judge_statement(statement: Any) -> None:
-    if isinstance(statement, Transaction):
+    if isinstance(statement, Post):
         validate_window(STATE, statement)
-        validate_transaction(BUILDER.genesis, STATE, statement, is_valid_signature)
+        validate_post(BUILDER.genesis, STATE, statement, is_valid_signature)
     elif isinstance(statement, Vote):
         validate_vote(BUILDER.genesis, STATE.electors, statement, is_valid_signature)
     else:

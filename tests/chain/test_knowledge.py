@@ -8,7 +8,7 @@ import pytest
 from fedchain.chain.exceptions import InvalidBlock, InvalidPayload, MissingPayload
 from fedchain.chain.knowledge import EMPTY_ROOT, check_post, missing_contents, recompute
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post
@@ -69,9 +69,9 @@ def test_check_sees_sender_and_knowledge_of_each_post_in_order(turn: int) -> Non
 
 
 def test_a_cache_may_stand_before_the_check() -> None:
-    asked: list[Transaction] = []
+    asked: list[Post] = []
 
-    def cached(genesis: object, rules: object, state: State, knowledge: bytes, item: Transaction, data: bytes) -> None:
+    def cached(genesis: object, rules: object, state: State, knowledge: bytes, item: Post, data: bytes) -> None:
         assert (state, knowledge, data) == (PARENT, KNOWLEDGE, BUILDER.contents[item.payload_hash])
         asked.append(item)
 

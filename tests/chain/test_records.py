@@ -18,7 +18,7 @@ from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.encoding import INTEGER_MAX, decode, encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys, payload, post
@@ -76,8 +76,8 @@ def test_fixed_bytes() -> None:
     assert encode(certify([vote]).to_record()) == (
         b"\x95\x02\x01\x00\xc4 " + b"b" * 32 + b"\x91\x94\xc4 " + b"v" * 32 + b"\xcd\x01\x2c\x07\xc4@" + b"s" * 64
     )
-    transaction = Transaction(1, 0, b"m" * 32, b"h" * 32, 200, b"s" * 64)
-    assert encode(transaction.to_record()) == (
+    post = Post(1, 0, b"m" * 32, b"h" * 32, 200, b"s" * 64)
+    assert encode(post.to_record()) == (
         b"\x96\x01\x00\xc4 " + b"m" * 32 + b"\xc4 " + b"h" * 32 + b"\xcc\xc8\xc4@" + b"s" * 64
     )
 
@@ -86,7 +86,7 @@ def test_fixed_bytes() -> None:
 
 NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, INTEGER_MAX))
 HASHES, SIGNATURES = st.binary(min_size=32, max_size=32), st.binary(min_size=64, max_size=64)
-TRANSACTIONS = st.builds(Transaction, NUMBERS, NUMBERS, HASHES, HASHES, NUMBERS, SIGNATURES)
+TRANSACTIONS = st.builds(Post, NUMBERS, NUMBERS, HASHES, HASHES, NUMBERS, SIGNATURES)
 VOTES = st.builds(Vote, st.sampled_from(VoteKind), NUMBERS, NUMBERS, HASHES, NUMBERS, NUMBERS, HASHES, SIGNATURES)
 EVIDENCE = st.one_of(st.builds(Evidence, VOTES, VOTES), st.builds(Evidence, TRANSACTIONS, TRANSACTIONS))
 HEADERS = st.builds(
@@ -119,7 +119,7 @@ BLOCKS = st.builds(
     st.lists(EVIDENCE, max_size=2).map(tuple),
 )
 RECORDS: dict[Any, Any] = {
-    Transaction: TRANSACTIONS,
+    Post: TRANSACTIONS,
     Vote: VOTES,
     Evidence: EVIDENCE,
     Header: HEADERS,
@@ -175,9 +175,9 @@ def test_a_posts_signature_covers_every_field(changes: dict[str, Any]) -> None:
     assert replace(original, **changes).hash != original.hash
 
 
-def _is_signed(transaction: Transaction) -> bool:
-    message = transaction.signing_message(GENESIS.chain_id)
-    return is_valid_signature(transaction.sender, transaction.signature, message)
+def _is_signed(post: Post) -> bool:
+    message = post.signing_message(GENESIS.chain_id)
+    return is_valid_signature(post.sender, post.signature, message)
 
 
 def test_the_same_post_has_the_same_bytes() -> None:
@@ -189,13 +189,13 @@ def test_the_same_post_has_the_same_bytes() -> None:
 def test_nothing_that_is_signed_holds_on_another_chain_or_for_another_thing() -> None:
     key, other = keys(1)[0], genesis(3, name="another")
     vote = sign_vote(key, GENESIS.chain_id, VoteKind.PREVOTE, 1, 0, FIRST.hash)
-    transaction = sign_transaction(key, GENESIS.chain_id, 1, 0, b"")
+    post = sign_post(key, GENESIS.chain_id, 1, 0, b"")
     assert vote.signing_message(other.chain_id) != vote.signing_message(GENESIS.chain_id)
     assert not is_valid_signature(key.public_key, vote.signature, vote.signing_message(other.chain_id))
-    assert not is_valid_signature(key.public_key, transaction.signature, transaction.signing_message(other.chain_id))
+    assert not is_valid_signature(key.public_key, post.signature, post.signing_message(other.chain_id))
     messages = {
         vote.signing_message(GENESIS.chain_id),
-        transaction.signing_message(GENESIS.chain_id),
+        post.signing_message(GENESIS.chain_id),
         block_signing_message(GENESIS.chain_id, FIRST.hash),
     }
     assert len(messages) == 3

@@ -13,7 +13,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore, Record, Storage
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from tests.chain.builders import ChainBuilder, genesis, payload, post
@@ -82,7 +82,7 @@ class Reopening:
         with Store.open(self.folder, GENESIS) as store:
             return store.votes(height)
 
-    def posts(self, round_number: int) -> Iterator[Transaction]:
+    def posts(self, round_number: int) -> Iterator[Post]:
         with Store.open(self.folder, GENESIS) as store:
             return store.posts(round_number)
 

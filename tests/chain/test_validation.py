@@ -14,8 +14,8 @@ from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.exceptions import (
     InvalidBlock,
     InvalidPayload,
+    InvalidPost,
     InvalidSignature,
-    InvalidTransaction,
     MissingPayload,
     OutOfWindow,
     Refused,
@@ -24,9 +24,9 @@ from fedchain.chain.exceptions import (
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, votes_required
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation import CLOCK_MS_MAX, validate_payload, validate_transaction, validate_window
+from fedchain.chain.validation import CLOCK_MS_MAX, validate_payload, validate_post, validate_window
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
@@ -79,7 +79,7 @@ class Scene:
         return self.peer.state
 
     @property
-    def posts(self) -> tuple[Transaction, ...]:
+    def posts(self) -> tuple[Post, ...]:
         return self.block.transactions
 
     @property
@@ -87,16 +87,16 @@ class Scene:
         assert self.block.certificate is not None
         return self.block.certificate
 
-    def post(self, **changes: Any) -> Transaction:
+    def post(self, **changes: Any) -> Post:
         """The block's first post with other fields, signed anew."""
         changed = replace(self.posts[0], **changes)
         key = next(key for key in KEYS if key.public_key == changed.sender)
         return replace(changed, signature=key.sign(changed.signing_message(self.genesis.chain_id)))
 
-    def with_post(self, transaction: Transaction, **header: Any) -> Block:
+    def with_post(self, post: Post, **header: Any) -> Block:
         """The block with that post in place of its first one."""
-        others = [item for item in self.posts[1:] if item.sender != transaction.sender]
-        return self.remake(transactions=sorted([*others, transaction], key=lambda item: item.sender), **header)
+        others = [item for item in self.posts[1:] if item.sender != post.sender]
+        return self.remake(transactions=sorted([*others, post], key=lambda item: item.sender), **header)
 
     def with_voters(self, voters: Sequence[PublicKey], **said: Any) -> Block:
         """The block with a certificate for its parent by those voters."""
@@ -630,16 +630,16 @@ def _transaction_cases() -> list[tuple[str, dict[str, Any], type[Refused], str]]
     stranger = STRANGER.public_key
     return [
         ("sender", {"sender": stranger}, InvalidSignature, f"{stranger.hex()} is no member"),
-        ("phase", {"phase": 1}, InvalidTransaction, "1 found, round 3 has 1"),
-        ("phase", {"phase": 2**64 - 1}, InvalidTransaction, f"{2**64 - 1} found, round 3 has 1"),
-        ("phase", {"round": 0}, InvalidTransaction, "0 found, round 0 has 0"),
-        ("round", {"round": 4}, InvalidTransaction, "4 found, the last is 3"),
-        ("round", {"round": 2**64 - 1}, InvalidTransaction, f"{2**64 - 1} found, the last is 3"),
-        ("payload size", {"payload_size": 1_001}, InvalidTransaction, "1001 bytes found, at most 1000 are allowed"),
+        ("phase", {"phase": 1}, InvalidPost, "1 found, round 3 has 1"),
+        ("phase", {"phase": 2**64 - 1}, InvalidPost, f"{2**64 - 1} found, round 3 has 1"),
+        ("phase", {"round": 0}, InvalidPost, "0 found, round 0 has 0"),
+        ("round", {"round": 4}, InvalidPost, "4 found, the last is 3"),
+        ("round", {"round": 2**64 - 1}, InvalidPost, f"{2**64 - 1} found, the last is 3"),
+        ("payload size", {"payload_size": 1_001}, InvalidPost, "1001 bytes found, at most 1000 are allowed"),
         (
             "payload size",
             {"payload_size": 2**64 - 1},
-            InvalidTransaction,
+            InvalidPost,
             f"{2**64 - 1} bytes found, at most 1000 are allowed",
         ),
     ]
@@ -656,7 +656,7 @@ def test_a_post_that_breaks_a_rule_is_refused(
     scene = Scene(rounds=3, payload_size_max=1_000, inline_size_max=1_000)
     bad = scene.post(**changes)
     with pytest.raises(error) as caught:
-        validate_transaction(scene.genesis, scene.parent, bad, is_valid_signature)
+        validate_post(scene.genesis, scene.parent, bad, is_valid_signature)
     assert type(caught.value) is error
     assert (caught.value.rule, str(caught.value)) == (rule, f"{rule}: {message}")
 
@@ -666,8 +666,8 @@ def test_a_post_that_its_sender_did_not_sign_is_the_fault_of_who_passed_it_on() 
     foreign = post(KEYS[0], other, 3, payload(1))
     for bad in (replace(scene.posts[0], payload_size=33), foreign):
         with pytest.raises(InvalidSignature, match=r"^signature: "):
-            validate_transaction(scene.genesis, scene.parent, bad, is_valid_signature)
-    validate_transaction(other, ChainBuilder(other).state, foreign, is_valid_signature)
+            validate_post(scene.genesis, scene.parent, bad, is_valid_signature)
+    validate_post(other, ChainBuilder(other).state, foreign, is_valid_signature)
 
 
 def test_only_the_aggregator_posts_to_its_phases() -> None:
@@ -675,10 +675,10 @@ def test_only_the_aggregator_posts_to_its_phases() -> None:
     scene = Scene(phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.ROTATING)
     for round_number, phase, place in ((3, 1, 3), (4, 1, 0), (4, 0, 2)):
         good = scene.post(round=round_number, phase=phase, sender=KEYS[place].public_key)
-        validate_transaction(scene.genesis, scene.parent, good, is_valid_signature)
+        validate_post(scene.genesis, scene.parent, good, is_valid_signature)
     bad = scene.post(round=3, phase=1, sender=KEYS[1].public_key)
-    with pytest.raises(InvalidTransaction) as caught:
-        validate_transaction(scene.genesis, scene.parent, bad, is_valid_signature)
+    with pytest.raises(InvalidPost) as caught:
+        validate_post(scene.genesis, scene.parent, bad, is_valid_signature)
     member, aggregator = KEYS[1].public_key.hex(), KEYS[3].public_key.hex()
     found = f"{member} posts to phase 1 of round 3, which is the aggregator's, {aggregator}"
     assert str(caught.value) == f"contributor: {found}"
@@ -687,13 +687,9 @@ def test_only_the_aggregator_posts_to_its_phases() -> None:
 def test_a_dedicated_aggregator_posts_to_no_other_phase() -> None:
     scene = Scene(phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.DEDICATED)
     aggregator = scene.genesis.members[-1]
-    validate_transaction(
-        scene.genesis, scene.parent, scene.post(round=3, phase=1, sender=aggregator), is_valid_signature
-    )
-    with pytest.raises(InvalidTransaction) as caught:
-        validate_transaction(
-            scene.genesis, scene.parent, scene.post(round=3, phase=0, sender=aggregator), is_valid_signature
-        )
+    validate_post(scene.genesis, scene.parent, scene.post(round=3, phase=1, sender=aggregator), is_valid_signature)
+    with pytest.raises(InvalidPost) as caught:
+        validate_post(scene.genesis, scene.parent, scene.post(round=3, phase=0, sender=aggregator), is_valid_signature)
     found = f"{aggregator.hex()}, the dedicated aggregator, posts to phase 0, which is the participants'"
     assert str(caught.value) == f"contributor: {found}"
 
@@ -701,13 +697,13 @@ def test_a_dedicated_aggregator_posts_to_no_other_phase() -> None:
 def test_a_post_of_a_convicted_member_is_ignored_and_nobody_is_blamed() -> None:
     scene = _with_conviction()
     with pytest.raises(OutOfWindow) as caught:
-        validate_transaction(scene.genesis, scene.parent, scene.post(sender=KEYS[1].public_key), is_valid_signature)
+        validate_post(scene.genesis, scene.parent, scene.post(sender=KEYS[1].public_key), is_valid_signature)
     assert str(caught.value) == f"sender: {KEYS[1].public_key.hex()} was convicted"
 
 
 def test_the_largest_payload_is_valid() -> None:
     scene = Scene(payload_size_max=1_000, inline_size_max=1_000)
-    validate_transaction(scene.genesis, scene.parent, scene.post(payload_size=1_000), is_valid_signature)
+    validate_post(scene.genesis, scene.parent, scene.post(payload_size=1_000), is_valid_signature)
 
 
 @pytest.mark.parametrize(
@@ -725,12 +721,12 @@ def test_the_largest_payload_is_valid() -> None:
 def test_the_window_is_the_open_phase_to_the_end_of_the_next_round(step: tuple[int, int], inside: bool) -> None:
     scene = Scene(**TWO_PHASES)
     state = replace(scene.parent, round=3, phase=1)
-    transaction = scene.post(round=step[0], phase=step[1])
+    post = scene.post(round=step[0], phase=step[1])
     if inside:
-        validate_window(state, transaction)
+        validate_window(state, post)
         return
     with pytest.raises(OutOfWindow) as caught:
-        validate_window(state, transaction)
+        validate_window(state, post)
     assert str(caught.value) == f"post's round: {step} found, (3, 1) is open"
 
 
@@ -765,16 +761,16 @@ def test_a_missing_payload_heals_when_it_arrives() -> None:
 
 def test_a_payload_is_what_was_signed() -> None:
     content, other = payload(1), payload(2)
-    transaction = post(KEYS[0], genesis(4), 1, content)
+    signed = post(KEYS[0], genesis(4), 1, content)
     check = lambda data: SumRules().check("update", b"", 1, b"", data)  # noqa: E731
-    validate_payload(transaction, content, check)
+    validate_payload(signed, content, check)
     for wrong, message in (
         (content + b"\x00", "payload size: 33 bytes found, 32 signed"),
         (b"", "payload size: 0 bytes found, 32 signed"),
         (other, f"payload hash: {sha256(other).hex()} found, {sha256(content).hex()} signed"),
     ):
         with pytest.raises(InvalidPayload) as caught:
-            validate_payload(transaction, wrong, check)
+            validate_payload(signed, wrong, check)
         assert str(caught.value) == message
 
 

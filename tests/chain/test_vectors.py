@@ -17,7 +17,7 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.merkle import MerkleProof, is_in_tree
 from fedchain.chain.state import decode_state, genesis_state
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_final, judge_joined
 from fedchain.chain.vectors import plain, vectors
 from fedchain.chain.vote import Vote
@@ -28,7 +28,7 @@ PUBLISHED: dict[str, Any] = json.loads(
 )
 
 RECORDS: dict[str, Callable[[Any], Any]] = {
-    "transactions": Transaction.from_record,
+    "transactions": Post.from_record,
     "votes": Vote.from_record,
     "certificates": Certificate.from_record,
     "evidence": Evidence.from_record,

@@ -18,7 +18,7 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis, PhaseRule
 from fedchain.chain.state import State, decode_state, genesis_state
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import CryptoError, InvalidAddress
@@ -104,7 +104,7 @@ def _open_block() -> Session:
 
 def _open_transaction() -> Session:
     seeds = [encode(post.to_record()) for block in _chain().blocks.values() for post in block.transactions]
-    return _decoder(seeds, lambda data: Transaction.from_record(decode(data, 2**15)), _write_record)
+    return _decoder(seeds, lambda data: Post.from_record(decode(data, 2**15)), _write_record)
 
 
 def _open_vote() -> Session:

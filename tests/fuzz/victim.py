@@ -174,7 +174,7 @@ class Victim:
         refused = [effect.error for effect in effects if isinstance(effect, Refuse)]
         assert len(refused) <= 1, f"{len(refused)} refusals of one message"
         # What our own key signed is noted, whatever comes with it.
-        is_ours = isinstance(message, PostMessage) and message.transaction.sender == self._peer.key.public_key
+        is_ours = isinstance(message, PostMessage) and message.post.sender == self._peer.key.public_key
         if not is_ours and any(isinstance(error, Invalid) for error in refused):
             assert self._digest() == before, "an invalid message changed the node"
         return f"{type(message).__name__} {refused[0].rule if refused else 'taken'}"

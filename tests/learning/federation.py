@@ -18,7 +18,7 @@ from fedchain.learning.models.vectors import gradient_vector, write_vector
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.registry import HyperparameterValue, load_method
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.testing.federation import Federation, secrets_of
 
 __all__ = ["Federation", "secrets_of"]
@@ -95,9 +95,9 @@ def last_phase(method: Method) -> Phase:
     return method.phases[-1]
 
 
-def posts(payloads: Sequence[Tensors]) -> tuple[Post, ...]:
+def posts(payloads: Sequence[Tensors]) -> tuple[ReadPost, ...]:
     """Posts in ascending order of sender."""
-    return tuple(Post(bytes([index]), payload) for index, payload in enumerate(payloads))
+    return tuple(ReadPost(bytes([index]), payload) for index, payload in enumerate(payloads))
 
 
 def model_of(values: Any) -> dict[str, Any]:

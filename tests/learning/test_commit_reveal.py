@@ -17,7 +17,7 @@ from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.commitment import COMMITMENT, commit, commitments_spec, validate_revealed
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 
 MEMBERS = [b"\1" * 32, b"\2" * 32, b"\3" * 32]
 
@@ -46,7 +46,7 @@ class CommittedBladeFl(BladeFl):
     def reveal(self, client: Client, round: Round) -> Tensors:
         return {name: value.numpy() for name, value in client.state(Trained).model.items()}
 
-    def check(self, phase: Phase, post: Post, round: Round) -> None:
+    def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         if phase.name == "reveal":
             place = round.place_of(post.sender)
             validate_revealed(post.sender, place, post.payload, round.beside.get("commitment"))

@@ -16,7 +16,7 @@ from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.solo import Solo
 from fedchain.learning.models.prototypes import class_means
 from fedchain.learning.prototype_method import Known
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 
 B, C, D = 6, 4, 3
 GENERATOR = torch.Generator().manual_seed(0)
@@ -36,7 +36,7 @@ def loss_of(method: LocalSgdMethod, is_known: torch.Tensor = IS_KNOWN) -> float:
 
 
 def aggregate(method: Method, payloads: Sequence[Tensors]) -> Tensors:
-    posts = tuple(Post(bytes([index]), payload) for index, payload in enumerate(payloads))
+    posts = tuple(ReadPost(bytes([index]), payload) for index, payload in enumerate(payloads))
     return method.aggregate(method.phases[0], Round(1, None, posts))
 
 

@@ -21,7 +21,7 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.integers import read_integers, validate_below, write_integers
 from fedchain.learning.payload.spec import TensorSpec, byte_strings
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
 
 SIZE = 64
@@ -62,7 +62,7 @@ class EncryptedSum(Method):
             return byte_strings("product", SIZE, 2), TensorSpec("contributors", (-1,), "int64", free_max=len(MEMBERS))
         return (TensorSpec("total", (1,), "int64"),)
 
-    def check(self, phase: Phase, post: Post, round: Round) -> None:
+    def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         (name,) = post.payload
         numbers = read_integers(post.payload[name])
         validate_below(name, numbers, MODULUS)

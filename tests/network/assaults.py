@@ -27,7 +27,7 @@ from multiaddr import Multiaddr
 from fedchain.chain.block import BLOCK_VERSION, Block, Header, evidence_root, transactions_root
 from fedchain.chain.certificate import certificate_root
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
@@ -135,11 +135,11 @@ class Offender:
         """Gossip."""
         return rpc_pb2.Message(data=data, topicIDs=[self.topic])
 
-    def post(self, number: int, size: int = 100) -> Transaction:
+    def post(self, number: int, size: int = 100) -> Post:
         """A post of ours whose payload nobody has."""
         round_number = self.height + 1
         payload = number.to_bytes(size, "big")
-        return sign_transaction(self.key, self.genesis.chain_id, round_number, 0, payload)
+        return sign_post(self.key, self.genesis.chain_id, round_number, 0, payload)
 
     def block(self, number: int, parent: Hash | None = None, bits: int = EASY_BITS) -> Block:
         """A block with a post of ours, with next to no work unless ``bits`` say otherwise."""

@@ -9,7 +9,7 @@ from fedchain.network.verdict import Verdict, verdict
 REJECTED = {
     "InvalidEncoding",
     "InvalidSignature",
-    "InvalidTransaction",
+    "InvalidPost",
     "InvalidPayload",
     "InvalidVote",
     "InvalidCertificate",

@@ -29,7 +29,7 @@ STRANGER = PrivateKey(bytes(32))
 
 def post(number: int, size: int = 64) -> PostMessage:
     """One of many different gossip messages."""
-    return PostMessage(gossip().transaction, number.to_bytes(8, "big") + bytes(size))
+    return PostMessage(gossip().post, number.to_bytes(8, "big") + bytes(size))
 
 
 @on_trio

@@ -84,7 +84,7 @@ def said(data: bytes, **fields: Any) -> rpc_pb2.Message:
 
 def post(number: int) -> bytes:
     """One of many different posts."""
-    return encode_message(PostMessage(gossip().transaction, number.to_bytes(8, "big")))
+    return encode_message(PostMessage(gossip().post, number.to_bytes(8, "big")))
 
 
 def rpc(*messages: rpc_pb2.Message) -> bytes:
@@ -229,10 +229,10 @@ async def test_what_is_hidden_in_a_message_is_not_passed_on() -> None:
 @on_trio
 async def test_what_another_says_in_our_name_is_heard() -> None:
     # The node knows its key's posts, and sees by others that somebody else uses the key too.
-    transaction = ChainBuilder(genesis(1)).posts(payload_of=3)[0]
-    own = PostMessage(transaction, b"a twin's")
+    post = ChainBuilder(genesis(1)).posts(payload_of=3)[0]
+    own = PostMessage(post, b"a twin's")
     async with peer(0) as network, attacker(network) as bad:
-        assert transaction.sender == MEMBERS[0]
+        assert post.sender == MEMBERS[0]
         inbox = Inbox(network)
         await bad.send(GOSSIP, rpc(said(encode_message(own))))
         await until(lambda: inbox.messages)

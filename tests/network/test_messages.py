@@ -240,8 +240,8 @@ def test_keys_and_signatures_inside_have_their_sizes() -> None:
     for wrong in (
         VoteMessage(replace(vote.vote, signature=bytes(63))),
         VoteMessage(replace(vote.vote, voter=bytes(31))),
-        PostMessage(replace(post.transaction, sender=bytes(33)), None),
-        PostMessage(replace(post.transaction, payload_hash=bytes(31)), None),
+        PostMessage(replace(post.post, sender=bytes(33)), None),
+        PostMessage(replace(post.post, payload_hash=bytes(31)), None),
         SessionMessage(replace(said.session, member=bytes(31))),
         SessionMessage(replace(said.session, number=bytes(15))),
         SessionMessage(replace(said.session, heard=bytes(17))),

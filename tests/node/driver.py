@@ -12,7 +12,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.storage.store import Candidate, MemoryStore
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -196,9 +196,9 @@ class Peer:
             if isinstance(effect, Publish) and isinstance(effect.message, kind)
         ]
 
-    def posts(self) -> list[Transaction]:
+    def posts(self) -> list[Post]:
         """The posts among them."""
-        return [message.transaction for message in self.published(PostMessage) if isinstance(message, PostMessage)]
+        return [message.post for message in self.published(PostMessage) if isinstance(message, PostMessage)]
 
     def refusals(self) -> list[Refused]:
         """Everything that this peer did not take."""
@@ -379,12 +379,12 @@ def check_agreement(federation: Federation) -> None:
 
 def check_promises(peer: Peer) -> None:
     """What a peer says in its own name was persisted before, and it never says two things where one is allowed."""
-    stored: set[Transaction | Vote | Block] = set()
-    slots: dict[tuple[int, ...], Transaction | Vote] = {}
+    stored: set[Post | Vote | Block] = set()
+    slots: dict[tuple[int, ...], Post | Vote] = {}
     for effect in peer.effects:
         match effect:
             case Persist(records):
-                stored.update(item for item in records if isinstance(item, Transaction | Vote))
+                stored.update(item for item in records if isinstance(item, Post | Vote))
                 stored.update(item.block for item in records if isinstance(item, Candidate))
             case Publish(PostMessage(said)):
                 assert said in stored, "a post was published before it was stored"

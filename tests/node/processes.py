@@ -7,7 +7,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import encode
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.transaction import PostKey, Transaction
+from fedchain.chain.transaction import Post, PostKey
 from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -53,11 +53,11 @@ class Promises:
     blocks: dict[PublicKey, set[Hash]] = field(default_factory=dict)
     """By miner."""
 
-    def add(self, statements: Iterable[Transaction | Vote | Block | Certificate]) -> None:
+    def add(self, statements: Iterable[Post | Vote | Block | Certificate]) -> None:
         """Note what members signed, the posts and votes inside of blocks and certificates included."""
         for item in statements:
             match item:
-                case Transaction():
+                case Post():
                     self.posts.setdefault(item.key, set()).add(encode(item.to_record()))
                 case Vote():
                     self.votes.setdefault((item.voter, item.slot), set()).add(encode(item.to_record()))

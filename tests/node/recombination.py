@@ -177,7 +177,7 @@ def _is_early(event: Event) -> bool:
     message = event.message if isinstance(event, MessageReceived) else None
     if isinstance(message, VoteMessage):
         return message.vote.height == FIRST
-    return isinstance(message, PostMessage) and message.transaction.round == FIRST
+    return isinstance(message, PostMessage) and message.post.round == FIRST
 
 
 def hoard(*, without_victim: bool) -> Hoard:
@@ -408,7 +408,7 @@ class Trial:
         after = digest(self._victim.peer)
         is_changed = after != self._digest
         # Words that our own key signed are noted, whatever comes with them.
-        is_own = isinstance(message, PostMessage) and message.transaction.sender == self._victim.peer.key.public_key
+        is_own = isinstance(message, PostMessage) and message.post.sender == self._victim.peer.key.public_key
         if is_invalid and is_changed and self._victim.peer.node.head is head and not is_own:
             self.broken.append("what was refused changed the node")
         self._look(effects)

@@ -9,7 +9,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import votes_required
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.bitmaps import to_bitmap
@@ -152,7 +152,7 @@ class Stage:
         }
         return Status(**(fields | changes))
 
-    def post(self, *posts: Transaction) -> list[Effect]:
+    def post(self, *posts: Post) -> list[Effect]:
         """Posts with their payloads."""
         messages = [PostMessage(post, self.chain.contents[post.payload_hash]) for post in posts]
         return [effect for message in messages for effect in self.receive(message)]

@@ -121,7 +121,7 @@ def test_another_member_s_post_in_the_aggregator_s_phase_is_refused_by_name(rule
     stranger, own = (post(stage.chain.key(key), stage.genesis, 1, payload(7), phase=1) for key in (other, aggregator))
     before = stage.digest()
     effects = stage.receive(PostMessage(stranger, payload(7)))
-    assert blamed(effects) == [(other, "InvalidTransaction")]
+    assert blamed(effects) == [(other, "InvalidPost")]
     assert (refusals(effects), stage.digest()) == (["OutOfWindow"], before)
     (error,) = [effect.error for effect in effects if isinstance(effect, Blame)]
     named = f"{other.hex()} posts to phase 1 of round 1, which is the aggregator's, {aggregator.hex()}"
@@ -150,7 +150,7 @@ def test_killed_in_the_middle_of_its_phase_the_aggregator_is_asked_again_and_pos
     stage.restart()  # after its post was written down
     stage.wait(5)
     (again,) = published(stage.victim.effects[before:], PostMessage)
-    assert again.transaction == said.transaction
+    assert again.post == said.post
     assert _asked(stage.victim.effects[before:]) == [], "what was signed is not made anew"
     check_promises(stage.victim)
 

@@ -10,7 +10,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
@@ -84,14 +84,12 @@ def stage(number: int = 0, **values: object) -> Stage:
     return Stage(document, number, PartRules(document.members), contributes=False)
 
 
-def a_post(
-    stage: Stage, *parts: tuple[bytes, int], author: int = 0, round_number: int = 1
-) -> tuple[Transaction, bytes]:
+def a_post(stage: Stage, *parts: tuple[bytes, int], author: int = 0, round_number: int = 1) -> tuple[Post, bytes]:
     payload = listing(*parts)
     return post(stage.chain.key(stage.others[author]), stage.genesis, round_number, payload), payload
 
 
-def held(stage: Stage, item: Transaction) -> bool:
+def held(stage: Stage, item: Post) -> bool:
     return stage.node.holds(item)
 
 

@@ -7,7 +7,7 @@ import pytest
 from fedchain.chain.exceptions import InvalidPayload, Refused
 from fedchain.chain.knowledge import recompute
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.checks import Checks
@@ -32,11 +32,11 @@ BUILDER = ChainBuilder(genesis(4))
 KEYS = {key.public_key: key for key in keys(4)}
 
 
-def job(state: State, item: Transaction, content: bytes) -> CheckPost:
+def job(state: State, item: Post, content: bytes) -> CheckPost:
     return CheckPost(state, BUILDER.contents[state.knowledge_root], item, content)
 
 
-def recomputation(state: State, posts: tuple[Transaction, ...]) -> Recompute:
+def recomputation(state: State, posts: tuple[Post, ...]) -> Recompute:
     return Recompute(state, posts, dict(BUILDER.contents))
 
 
@@ -118,11 +118,11 @@ def test_a_post_that_was_good_is_judged_anew_at_a_later_head() -> None:
     builder = ChainBuilder(genesis(4))
     checks, before, culprit = Checks(builder.genesis, SumRules()), builder.state, keys(4)[3]
     early = post(culprit, builder.genesis, 2, payload(1))
-    checks.transaction(before, early)
+    checks.post(before, early)
     builder.extend(evidence=[double_vote(culprit, builder.genesis, 1)])
     with pytest.raises(Refused):
-        checks.transaction(builder.state, early)
-    checks.transaction(before, early)
+        checks.post(builder.state, early)
+    checks.post(before, early)
 
 
 def test_knowledge_is_that_of_its_head_also_where_the_same_posts_are_counted() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import (
@@ -144,7 +144,7 @@ def _mined(stage: Stage) -> CandidateMessage:
     return message
 
 
-def _posts_of_others(stage: Stage) -> list[Transaction]:
+def _posts_of_others(stage: Stage) -> list[Post]:
     posts = stage.chain.posts(stage.node.head.block_hash)
     return [item for item in posts if item.sender != stage.me]
 
@@ -220,6 +220,6 @@ def test_a_crime_that_was_proven_while_we_were_away_is_forgotten() -> None:
     assert stage.node._context.evidence == {}
 
 
-def _without(stage: Stage) -> tuple[Transaction, ...]:
+def _without(stage: Stage) -> tuple[Post, ...]:
     """Posts of all but the victim and the culprit."""
     return stage.chain.posts(members=stage.others[1:])

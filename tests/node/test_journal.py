@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedchain.chain.certificate import certify
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.node.core.ballot import Ballots
@@ -30,7 +30,7 @@ def _vote(height: int, attempt: int, kind: VoteKind, block: bytes = A) -> Vote:
 
 
 @cache
-def _post(round_number: int, phase: int = 0, number: int = 0) -> Transaction:
+def _post(round_number: int, phase: int = 0, number: int = 0) -> Post:
     return post(KEY, FOUNDING, round_number, payload(number), phase=phase)
 
 
@@ -166,7 +166,7 @@ def test_wherever_it_crashes_no_slot_and_no_phase_has_two_statements(
 ) -> None:
     """A signer that wishes for anything writes the journal, then says it; it may crash between both, or after."""
     written, journal = Journal().encode(), Journal()
-    said: dict[object, Vote | Transaction] = {}
+    said: dict[object, Vote | Post] = {}
     for number, wish in enumerate(wishes):
         if len(wish) == 4:
             height, attempt, kind, block = wish
@@ -174,7 +174,7 @@ def test_wherever_it_crashes_no_slot_and_no_phase_has_two_statements(
             if not journal.allows(vote.slot):
                 continue
             key: object = vote.slot
-            statement: Vote | Transaction = vote
+            statement: Vote | Post = vote
             after = journal.with_vote(vote)
         else:
             statement = _post(*wish)

@@ -17,7 +17,7 @@ def test_what_the_store_remembered_outlives_the_store(is_heard: bool) -> None:
     stage = Stage(genesis(4))
     block, rival = stage.block(), stage.block(without=stage.others[:1], miner=stage.chain.key(stage.others[1]))
     assert votes(stage.candidate(block)) == [(PREVOTE, 0, block.hash)]
-    (said,) = {message.transaction for message in published(stage.victim.effects, PostMessage)}
+    (said,) = {message.post for message in published(stage.victim.effects, PostMessage)}
     stage.victim.journal = Journal()
     stage.restart(is_heard=is_heard)
     assert stage.victim.journal.slot == (1, 0, int(PREVOTE))

@@ -1,6 +1,6 @@
 """The mempool: the first post of a member for a phase counts, from the moment at which it came."""
 
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.node.core.mempool import Mempool
 from tests.chain.builders import genesis, keys, payload, post
 
@@ -8,7 +8,7 @@ FOUNDING = genesis(4)
 PHASE = (1, 0)
 
 
-def _post(number: int, value: int = 0, round_number: int = 1, phase: int = 0) -> Transaction:
+def _post(number: int, value: int = 0, round_number: int = 1, phase: int = 0) -> Post:
     return post(keys(4)[number], FOUNDING, round_number, payload(value), phase=phase)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import Post, sign_post
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import (
     CHUNK_SIZE,
@@ -27,14 +27,12 @@ from tests.node.stage import Stage, blamed, published, refused, sent
 JUNK = b"not eight numbers"
 
 
-def _post(
-    stage: Stage, number: int = 0, data: bytes | None = None, round_number: int = 1, phase: int = 0
-) -> Transaction:
+def _post(stage: Stage, number: int = 0, data: bytes | None = None, round_number: int = 1, phase: int = 0) -> Post:
     data = payload(number + 1) if data is None else data
     return post(stage.chain.key(stage.others[number]), stage.genesis, round_number, data, phase=phase)
 
 
-def _held(stage: Stage, item: Transaction) -> bool:
+def _held(stage: Stage, item: Post) -> bool:
     return stage.node._context.mempool.get((item.round, item.phase), item.sender) == item
 
 
@@ -114,7 +112,7 @@ def test_a_member_has_room_for_one_post_in_each_phase() -> None:
     assert len(stage.node._posts._early) == 3, "the open phase's is in the mempool"
 
 
-def _without_knowledge() -> tuple[Stage, Transaction]:
+def _without_knowledge() -> tuple[Stage, Post]:
     """A node whose head was decided without it, so that it does not know what its posts are judged by."""
     stage = Stage(genesis(4))
     block = stage.block()
@@ -201,7 +199,7 @@ def test_a_refused_payload_is_looked_at_once(data: bytes | None) -> None:
 def test_a_post_that_was_refused_before_its_phase_opened_is_known_in_it() -> None:
     stage = Stage(genesis(4, inline_size_max=0))
     key, data = stage.chain.key(stage.others[0]), payload(1)
-    unsigned = Transaction(2, 0, key.public_key, sha256(data), 7, bytes(64))
+    unsigned = Post(2, 0, key.public_key, sha256(data), 7, bytes(64))
     lie = replace(unsigned, signature=key.sign(unsigned.signing_message(stage.genesis.chain_id)))
     stage.receive(PostMessage(lie, None))
     effects = [effect for _ in range(2) for effect in stage.receive(Chunk(lie.payload_hash, 0, data))]
@@ -218,8 +216,8 @@ def test_for_a_forged_post_who_sent_it_is_to_blame() -> None:
     before = stage.digest()
     one, two = _post(stage), _post(stage, 1)
     for forged in (
-        Transaction(1, 0, one.sender, one.payload_hash, 32, two.signature),
-        Transaction(1, 0, bytes(32), one.payload_hash, 32, one.signature),
+        Post(1, 0, one.sender, one.payload_hash, 32, two.signature),
+        Post(1, 0, bytes(32), one.payload_hash, 32, one.signature),
     ):
         effects = stage.receive(PostMessage(forged, payload(1)))
         assert (refused(effects), blamed(effects)) == (["InvalidSignature"], [])
@@ -240,11 +238,9 @@ def test_for_a_wrong_size_its_author_is_to_blame_and_not_who_has_the_payload() -
     stage = Stage(genesis(4))
     honest = _post(stage, 1)
     key = stage.chain.key(stage.others[0])
-    copied = sign_transaction(key, stage.genesis.chain_id, 1, 0, payload(2))
-    lie = Transaction(1, 0, copied.sender, copied.payload_hash, 7, bytes(64))
-    lie = Transaction(
-        1, 0, copied.sender, copied.payload_hash, 7, key.sign(lie.signing_message(stage.genesis.chain_id))
-    )
+    copied = sign_post(key, stage.genesis.chain_id, 1, 0, payload(2))
+    lie = Post(1, 0, copied.sender, copied.payload_hash, 7, bytes(64))
+    lie = Post(1, 0, copied.sender, copied.payload_hash, 7, key.sign(lie.signing_message(stage.genesis.chain_id)))
     stage.receive(PostMessage(lie, None))
     stage.receive(PostMessage(honest, None))
     effects = stage.receive(Chunk(honest.payload_hash, 0, payload(2)))
@@ -276,7 +272,7 @@ def test_one_question_for_posts_costs_a_bounded_number_of_bytes() -> None:
     answers = sent(stage.receive(GetPosts(1, 0, stage.holds(*stage.others))), PostMessage)
     assert 1 < len(answers) <= FINALS_SIZE_MAX // size
     (first,) = sent(stage.receive(GetPosts(1, 0, stage.holds(stage.others[7]))), PostMessage)
-    assert first.transaction.sender == stage.others[7]
+    assert first.post.sender == stage.others[7]
 
 
 def test_posts_are_asked_of_whoever_shows_more_than_we_hold() -> None:

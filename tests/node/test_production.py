@@ -7,7 +7,7 @@ import pytest
 
 from fedchain.chain.exceptions import MethodFailed
 from fedchain.chain.genesis import AggregatorRule
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, GetPosts, PostMessage
@@ -34,7 +34,7 @@ def _done(stage: Stage, number: int = 1, round_number: int = 1, phase: int = 0) 
     return stage.handle(Contributed(round_number, phase, payload(number)))
 
 
-def _others_posts(stage: Stage) -> list[Transaction]:
+def _others_posts(stage: Stage) -> list[Post]:
     return [item for item in stage.chain.posts(stage.node.head.block_hash) if item.sender != stage.me]
 
 

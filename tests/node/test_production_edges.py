@@ -1,6 +1,6 @@
 """A member's duties to a phase where rules meet: after a restart, a conviction, an alarm that was none, a new head."""
 
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Contribute, Effect, Mine
@@ -25,7 +25,7 @@ def _done(stage: Stage, number: int = 1, round_number: int = 1, phase: int = 0) 
     return stage.handle(Contributed(round_number, phase, payload(number)))
 
 
-def _others_posts(stage: Stage) -> list[Transaction]:
+def _others_posts(stage: Stage) -> list[Post]:
     return [item for item in stage.chain.posts(stage.node.head.block_hash) if item.sender != stage.me]
 
 
@@ -51,7 +51,7 @@ def test_where_our_key_posted_elsewhere_long_before_no_second_post_is_said() -> 
         stage.final(block)
     assert (stage.node.head.round, stage.node.head.phase) == (2, 0)
     effects = [*_done(stage, 1, 2, 0), *stage.wait(2 * TIMEOUT_S)]
-    assert not [item for item in published(effects, PostMessage) if item.transaction != elsewhere]
+    assert not [item for item in published(effects, PostMessage) if item.post != elsewhere]
 
 
 # --- blocks

@@ -17,7 +17,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidPayload, StoreError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore, Record
-from fedchain.chain.transaction import Transaction, sign_transaction
+from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
@@ -122,7 +122,7 @@ class Shell:
     def votes(self, height: int) -> Iterator[Vote]:
         return self.store.votes(height)
 
-    def own_posts(self, round_number: int) -> Iterator[Transaction]:
+    def own_posts(self, round_number: int) -> Iterator[Post]:
         return self.store.posts(round_number)
 
     def content(self, content_hash: bytes) -> bytes | None:
@@ -141,7 +141,7 @@ class Shell:
     def size_bytes(self) -> int:
         return self.store.size_bytes()
 
-    def posts(self, round_number: int = 0) -> Iterator[Transaction]:
+    def posts(self, round_number: int = 0) -> Iterator[Post]:
         return self.store.posts(round_number)
 
     def blame(self, peer: PublicKey, reason: str) -> None:
@@ -206,8 +206,8 @@ def status_at(document: Genesis, height: int) -> Status:
     return Status(height, document.chain_id, b"", (), (), None)
 
 
-def post_of(key: PrivateKey, document: Genesis, data: bytes, round_number: int = 1) -> Transaction:
-    return sign_transaction(key, document.chain_id, round_number, 0, data)
+def post_of(key: PrivateKey, document: Genesis, data: bytes, round_number: int = 1) -> Post:
+    return sign_post(key, document.chain_id, round_number, 0, data)
 
 
 @on_trio
@@ -315,11 +315,11 @@ async def test_nothing_is_sent_while_what_it_promises_is_being_stored() -> None:
     finally:
         shell.open.set()
     (post,) = shell.published_posts()
-    assert ("store", post.transaction) not in held
+    assert ("store", post.post) not in held
     assert ("publish", post) not in held
     assert held == before
     later = shell.log[len(held) :]
-    names = [how for how, what in later if how == "journal" or what in (post, post.transaction)]
+    names = [how for how, what in later if how == "journal" or what in (post, post.post)]
     assert names == ["store", "journal", "publish"]
 
 
@@ -360,7 +360,7 @@ async def test_what_is_refused_is_counted_by_its_name_and_held_against_who_could
     shell, document = Shell(), genesis(4)
     author, relay = OTHERS[0], OTHERS[1].public_key
     far, wrong = post_of(author, document, payload(9), 99), post_of(author, document, b"no payload")
-    forged = Transaction(1, 0, author.public_key, wrong.payload_hash, 10, bytes(64))
+    forged = Post(1, 0, author.public_key, wrong.payload_hash, 10, bytes(64))
     async with serving(shell, document) as service:
         verdicts = [
             shell.receiver(relay, PostMessage(far, payload(9))),
@@ -428,7 +428,7 @@ async def test_started_again_it_sends_its_own_post_again_byte_by_byte_and_trains
         await until(again.published_posts, "the post is sent again")
     assert first.published_posts() == again.published_posts()
     assert not [what for how, what in again.log if how == "train"]
-    assert [post.hash for post in first.store.posts(0)] == [first.published_posts()[0].transaction.hash]
+    assert [post.hash for post in first.store.posts(0)] == [first.published_posts()[0].post.hash]
 
 
 @on_trio

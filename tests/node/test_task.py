@@ -15,7 +15,7 @@ from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.parameters import PREFIX
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import encode
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.node.task import (
     LATER_FIELDS,
     learning_from_genesis,
@@ -125,7 +125,7 @@ class Failing(BladeFl):
     def aggregate(self, phase: Phase, round: Round) -> Tensors:
         raise InvalidPayload("too large") if self.refuses else ValueError("boom")
 
-    def check(self, phase: Phase, post: Post, round: Round) -> None:
+    def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         raise InvalidPayload("too large") if self.refuses else RuntimeError("boom")
 
 

@@ -312,7 +312,7 @@ def test_no_second_post_is_made_in_a_round_that_the_journal_forgot(keeps: int) -
         if height == keeps:
             old = [deepcopy(stage.victim.store)]
         block = stage.block(without=[stage.me])
-        own = published(stage.victim.effects, PostMessage)[-1].transaction
+        own = published(stage.victim.effects, PostMessage)[-1].post
         assert own.round == height + 1
         stage.candidate(block)
         stage.final(block)

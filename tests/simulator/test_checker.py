@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from fedchain.chain.storage.store import MemoryStore
-from fedchain.chain.transaction import sign_transaction
+from fedchain.chain.transaction import sign_post
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.effects import Publish
@@ -106,7 +106,7 @@ def test_a_block_that_does_not_re_verify_is_found_as_soon_as_it_is_final() -> No
 
 def test_a_second_post_for_one_phase_is_found(simulation: Simulation) -> None:
     key, chain_id = simulation_keys(SCENARIO)[0], simulation._genesis.chain_id
-    post = sign_transaction(key, chain_id, 1, 0, b"another")
+    post = sign_post(key, chain_id, 1, 0, b"another")
     said = Publish(PostMessage(post, b"another"))
     simulation.checker.on_event(simulation.peers[0], Tick(), [said])
     first = simulation.checker.violations[0]
@@ -115,7 +115,7 @@ def test_a_second_post_for_one_phase_is_found(simulation: Simulation) -> None:
 
 def test_a_post_that_was_sent_before_it_was_written_down_is_found(simulation: Simulation) -> None:
     key, chain_id = simulation_keys(SCENARIO)[0], simulation._genesis.chain_id
-    said = Publish(PostMessage(sign_transaction(key, chain_id, 9, 0, b"early"), b"early"))
+    said = Publish(PostMessage(sign_post(key, chain_id, 9, 0, b"early"), b"early"))
     simulation.checker.on_event(simulation.peers[0], Tick(), [said])
     (found,) = simulation.checker.violations
     assert found.startswith("lost: peer 0 sent its post of (9, 0) before it wrote it down")

@@ -22,7 +22,7 @@ from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.model_file import read_model
-from fedchain.learning.round import Post, Round, Tensors
+from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, take_over
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError
@@ -101,7 +101,7 @@ class Faulty(BladeFl):
             raise ValueError("boom")
         return dict[str, Tensors]()["missing"] if self.fault == "aggregate" else BladeFl.aggregate(self, phase, round)
 
-    def check(self, phase: Phase, post: Post, round: Round) -> None:
+    def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         if self.fault == "check":
             raise RuntimeError("boom")
 

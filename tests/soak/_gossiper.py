@@ -23,7 +23,7 @@ class Gossiper:
 
     def __init__(self, number: int, network: Libp2pNetwork) -> None:
         self._number, self._network = number, network
-        self._transaction = gossip().transaction
+        self._transaction = gossip().post
         self._each = self._part = 0
         self._delays_s = array("d")
         self._cpu_s = time.process_time()

@@ -54,8 +54,8 @@ class Observer:
 
     def _receive(self, _: PublicKey, message: Message) -> Verdict:
         match message:
-            case PostMessage(transaction, _):
-                self.heard.add([transaction])
+            case PostMessage(post, _):
+                self.heard.add([post])
             case VoteMessage(vote):
                 self.heard.add([vote])
             case CandidateMessage(block):

@@ -80,7 +80,7 @@ class Talker:
 
     def __init__(self, number: int, members: list[PublicKey], network: Libp2pNetwork) -> None:
         self._number, self._members, self._network = number, members, network
-        self._transaction = gossip().transaction
+        self._transaction = gossip().post
         self.spoken = [0.0] * len(members)
         """Newest time at which each peer sent us something directly, on the machine's clock."""
         self.gossiped = [0.0] * len(members)

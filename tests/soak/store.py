@@ -21,7 +21,7 @@ from struct import unpack_from
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
-from fedchain.chain.transaction import Transaction
+from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, genesis
@@ -112,7 +112,7 @@ def assert_whole(store: Store, height: int, records: list[Record], *, is_head: b
                 assert not is_head or store.head() == record, f"the state before height {height}"
             case Vote():
                 assert list(store.votes(height)) == [record], f"the vote at height {height}"
-            case Transaction():
+            case Post():
                 assert next(store.posts(height)) == record, f"the post of round {height}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
-from fedchain.chain.transaction import sign_transaction
+from fedchain.chain.transaction import sign_post
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -65,7 +65,7 @@ class Listener:
 def gossip(number: int = 1) -> PostMessage:
     """A post that fits no federation in particular."""
     payload = b"post %d" % number
-    return PostMessage(sign_transaction(_KEY, HASH, 1, 0, payload), payload)
+    return PostMessage(sign_post(_KEY, HASH, 1, 0, payload), payload)
 
 
 def news() -> PostMessage:
