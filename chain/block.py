@@ -14,7 +14,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size, signing_message
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.merkle import merkle_root
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedchain.chain.encoding import encode, expect_record
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from fedchain.chain.exceptions import InvalidBlock, MissingPayload
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, phase_rule
-from fedchain.chain.transaction import Post
 from fedchain.chain.validation import validate_payload
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey

@@ -28,9 +28,9 @@ from fedchain.chain.exceptions import (
     UnknownParent,
 )
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, may_close_empty, posts_required, votes_required
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, Signature

@@ -11,9 +11,9 @@ from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, Genesis, PhaseRule
+from fedchain.chain.post import Post, sign_post
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import State, genesis_state
-from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.transition import judge_final
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256

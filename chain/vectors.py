@@ -16,9 +16,9 @@ from fedchain.chain.encoding import encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.merkle import merkle_proof, merkle_root
+from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
 from fedchain.chain.state import State, draw
-from fedchain.chain.transaction import Post
 from fedchain.chain.vector_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address

@@ -13,7 +13,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.chain.vote import Vote, VoteKind, read_kind
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.network.session import Session

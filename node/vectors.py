@@ -14,8 +14,8 @@ import numpy as np
 from fedchain.chain import vectors as chain_vectors
 from fedchain.chain.certificate import certify
 from fedchain.chain.genesis import GENESIS_VERSION, Genesis
+from fedchain.chain.post import sign_post
 from fedchain.chain.state import genesis_state
-from fedchain.chain.transaction import sign_post
 from fedchain.chain.vector_chain import KEYS, precommit, small_genesis, vector_chain
 from fedchain.chain.vectors import plain
 from fedchain.chain.vote import VoteKind, sign_vote

@@ -6,9 +6,9 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.explorer.history import Entry
 from fedchain.chain.explorer.views import BlockSummary, BlockView, CertificateView, Conviction, PostView, Voter
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, votes_required
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.transaction import Post
 from fedchain.crypto.address import address
 
 

@@ -61,6 +61,7 @@ from fedchain.chain.knowledge import (
     recompute,
 )
 from fedchain.chain.merkle import merkle_proof
+from fedchain.chain.post import Post
 from fedchain.chain.state import (
     EMPTY_KNOWLEDGE,
     State,
@@ -71,7 +72,6 @@ from fedchain.chain.state import (
     votes_required,
 )
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.transaction import Post
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.signatures import PublicKey

@@ -21,11 +21,11 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, Refused, StoreCorrupt
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.database import transaction
 from fedchain.chain.storage.rows import FINALS, STATES, from_row
 from fedchain.chain.storage.store import Final
-from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_stored
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256

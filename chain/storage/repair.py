@@ -16,6 +16,7 @@ from typing import Any
 from fedchain.chain.block import Block, block_signing_message
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, NotFound, StoreCorrupt, StoreMismatch
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.storage.content_files import content_files, content_path, read_content, take_lock
 from fedchain.chain.storage.damage import find_damage
 from fedchain.chain.storage.database import (
@@ -42,7 +43,6 @@ from fedchain.chain.storage.rows import (
     from_row,
 )
 from fedchain.chain.storage.store import Candidate, Final
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256

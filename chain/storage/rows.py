@@ -12,8 +12,8 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding, StoreCorrupt
+from fedchain.chain.post import Post
 from fedchain.chain.storage.store import Candidate, Final
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 

@@ -22,6 +22,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import NotFound, StoreCorrupt, StoreError
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.chain.storage.content_files import make_folder, take_lock
 from fedchain.chain.storage.contents import ROW_SIZE_MAX, Contents
@@ -62,7 +63,6 @@ from fedchain.chain.storage.rows import (
     to_row,
 )
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash

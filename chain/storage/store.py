@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.transaction import Post, PostKey
+from fedchain.chain.post import Post, PostKey
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import assert_never
 
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.post import Post
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

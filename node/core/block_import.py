@@ -15,9 +15,9 @@ from fedchain.chain.exceptions import (
     UnknownParent,
 )
 from fedchain.chain.knowledge import EMPTY_ROOT, missing_contents
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
-from fedchain.chain.transaction import Post
 from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fedchain.chain.exceptions import Invalid, LimitReached, Refused
 from fedchain.chain.knowledge import PART_SIZE_MAX, Part
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.downloads import Request

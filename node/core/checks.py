@@ -16,9 +16,9 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.far_final import validate_far_final
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Part, Rules, check_post, recompute
+from fedchain.chain.post import Post
 from fedchain.chain.signatures import Signed, count_valid, signatures_of
 from fedchain.chain.state import State, phase_rule
-from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_block, judge_final, judge_joined, judge_stored
 from fedchain.chain.validation import (
     validate_certificate,

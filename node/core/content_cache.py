@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import PART_SIZE_MAX, ContentLookup
-from fedchain.chain.transaction import Post, PostKey
+from fedchain.chain.post import Post, PostKey
 from fedchain.chain.validation import PHASES_AHEAD
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

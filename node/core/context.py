@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT
+from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State
 from fedchain.chain.storage.store import Storage
-from fedchain.chain.transaction import Post, PostKey
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import Message

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from fedchain.chain.exceptions import Refused
+from fedchain.chain.post import Post
 from fedchain.chain.signatures import Signed
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 
 

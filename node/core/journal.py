@@ -11,7 +11,7 @@ from typing import Any
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.chain.vote import NIL, Slot, Vote, VoteKind
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.node.core.agreement import Lock

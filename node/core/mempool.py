@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fedchain.chain.evidence import Evidence, evidence_of, excludes
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 

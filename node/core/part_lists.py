@@ -6,7 +6,7 @@ from typing import Protocol
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import PublicKey
 from fedchain.node.core.checks import Checks

@@ -14,8 +14,8 @@ from fedchain.chain.exceptions import (
     OutOfWindow,
     Refused,
 )
+from fedchain.chain.post import Post
 from fedchain.chain.storage.store import Content
-from fedchain.chain.transaction import Post
 from fedchain.chain.validation import validate_content, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

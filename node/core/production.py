@@ -7,9 +7,9 @@ from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_bloc
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
+from fedchain.chain.post import Post, sign_post
 from fedchain.chain.state import State, expected_contributors, may_close_empty, phase_rule, posts_required
 from fedchain.chain.storage.store import Content
-from fedchain.chain.transaction import Post, sign_post
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.block_import import BlockImport, recompute_job

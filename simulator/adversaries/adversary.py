@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
-from fedchain.chain.transaction import Post, sign_post
+from fedchain.chain.post import Post, sign_post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fedchain.chain.block import Block, sign_block
 from fedchain.chain.certificate import certify
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.keys import SIGNATURE_SIZE
 from fedchain.network.messages import (

@@ -8,8 +8,8 @@ from typing import ClassVar
 from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, posts_required
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage

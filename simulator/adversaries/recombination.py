@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 from fedchain.chain.block import Block, evidence_root, sign_block, transactions_root
 from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.evidence import Evidence, Statement
+from fedchain.chain.post import sign_post
 from fedchain.chain.proof_of_work import search_nonce
-from fedchain.chain.transaction import sign_post
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.bitmaps import to_bitmap

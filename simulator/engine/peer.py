@@ -17,10 +17,10 @@ from fedchain.chain.block import Header
 from fedchain.chain.difficulty import target_from_bits
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import NONCE_MAX
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Content, Final, Storage
-from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost

@@ -9,8 +9,8 @@ from collections.abc import Hashable
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, missing_contents
+from fedchain.chain.post import Post
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Post
 from fedchain.chain.validation import validate_content
 from fedchain.crypto.keys import PublicKey, Signature
 from fedchain.node.core.checks import CHECKED_MAX, KNOWLEDGE_MAX, KNOWLEDGE_SIZE_MAX, Checks

@@ -2,8 +2,8 @@
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
+from fedchain.chain.post import Post
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.content_cache import Intern

@@ -18,9 +18,9 @@ from typing import Any
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
-from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application

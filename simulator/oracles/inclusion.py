@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, posts_required
-from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, Message, PostMessage

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from fedchain.chain.post import Post, PostKey
 from fedchain.chain.storage.store import Candidate
-from fedchain.chain.transaction import Post, PostKey
 from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

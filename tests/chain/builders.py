@@ -22,10 +22,10 @@ from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.evidence import Evidence, evidence_of
 from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
 from fedchain.chain.knowledge import Rules
+from fedchain.chain.post import Post, sign_post
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, apply_block, genesis_state, phase_rule, votes_required
 from fedchain.chain.storage.store import Final
-from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey

@@ -9,8 +9,8 @@ from fedchain.chain.evidence import Evidence, excludes
 from fedchain.chain.exceptions import Equivocation, MissingPayload, OutOfWindow
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, check_post, recompute
+from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State, genesis_state
-from fedchain.chain.transaction import Post, PostKey
 from fedchain.chain.transition import judge_block, judge_final
 from fedchain.chain.validation import (
     validate_evidence,

@@ -20,8 +20,8 @@ from fedchain.chain.difficulty import work_from_bits
 from fedchain.chain.encoding import INTEGER_MAX, decode, encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import AlreadyKnown, ChainError, Invalid, InvalidEncoding, Unready
+from fedchain.chain.post import Post
 from fedchain.chain.state import STATE_SIZE_MAX, State, decode_state
-from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
 from fedchain.chain.validation import validate_evidence, validate_post, validate_vote, validate_window
 from fedchain.chain.vote import Vote

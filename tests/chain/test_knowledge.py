@@ -7,8 +7,8 @@ import pytest
 
 from fedchain.chain.exceptions import InvalidBlock, InvalidPayload, MissingPayload
 from fedchain.chain.knowledge import EMPTY_ROOT, check_post, missing_contents, recompute
+from fedchain.chain.post import Post
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post

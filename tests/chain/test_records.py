@@ -18,7 +18,7 @@ from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.encoding import INTEGER_MAX, decode, encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Post, sign_post
+from fedchain.chain.post import Post, sign_post
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys, payload, post

@@ -10,10 +10,10 @@ import pytest
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.post import Post
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore, Record, Storage
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from tests.chain.builders import ChainBuilder, genesis, payload, post

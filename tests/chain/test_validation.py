@@ -22,9 +22,9 @@ from fedchain.chain.exceptions import (
     UnknownParent,
 )
 from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import State, votes_required
-from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_block
 from fedchain.chain.validation import CLOCK_MS_MAX, validate_payload, validate_post, validate_window
 from fedchain.chain.vote import VoteKind

@@ -16,8 +16,8 @@ from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.merkle import MerkleProof, is_in_tree
+from fedchain.chain.post import Post
 from fedchain.chain.state import decode_state, genesis_state
-from fedchain.chain.transaction import Post
 from fedchain.chain.transition import judge_final, judge_joined
 from fedchain.chain.vectors import plain, vectors
 from fedchain.chain.vote import Vote

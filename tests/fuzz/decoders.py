@@ -17,8 +17,8 @@ from fedchain.chain.encoding import decode, encode
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis, PhaseRule
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state, genesis_state
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import CryptoError, InvalidAddress

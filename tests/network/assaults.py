@@ -27,7 +27,7 @@ from multiaddr import Multiaddr
 from fedchain.chain.block import BLOCK_VERSION, Block, Header, evidence_root, transactions_root
 from fedchain.chain.certificate import certificate_root
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.transaction import Post, sign_post
+from fedchain.chain.post import Post, sign_post
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey

@@ -10,9 +10,9 @@ from fedchain.chain.block import Block
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
+from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.storage.store import Candidate, MemoryStore
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import encode
+from fedchain.chain.post import Post, PostKey
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.transaction import Post, PostKey
 from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey

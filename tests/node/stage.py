@@ -7,9 +7,9 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
+from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import votes_required
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.bitmaps import to_bitmap

@@ -10,7 +10,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey

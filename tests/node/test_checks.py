@@ -6,8 +6,8 @@ import pytest
 
 from fedchain.chain.exceptions import InvalidPayload, Refused
 from fedchain.chain.knowledge import recompute
+from fedchain.chain.post import Post
 from fedchain.chain.state import State
-from fedchain.chain.transaction import Post
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.checks import Checks

@@ -3,7 +3,7 @@
 import pytest
 
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import (

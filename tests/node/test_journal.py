@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedchain.chain.certificate import certify
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.node.core.ballot import Ballots

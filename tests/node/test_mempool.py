@@ -1,6 +1,6 @@
 """The mempool: the first post of a member for a phase counts, from the moment at which it came."""
 
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.node.core.mempool import Mempool
 from tests.chain.builders import genesis, keys, payload, post
 

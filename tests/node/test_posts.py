@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedchain.chain.transaction import Post, sign_post
+from fedchain.chain.post import Post, sign_post
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import (
     CHUNK_SIZE,

@@ -7,7 +7,7 @@ import pytest
 
 from fedchain.chain.exceptions import MethodFailed
 from fedchain.chain.genesis import AggregatorRule
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, GetPosts, PostMessage

@@ -1,6 +1,6 @@
 """A member's duties to a phase where rules meet: after a restart, a conviction, an alarm that was none, a new head."""
 
-from fedchain.chain.transaction import Post
+from fedchain.chain.post import Post
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Contribute, Effect, Mine

@@ -16,8 +16,8 @@ from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidPayload, StoreError
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post, sign_post
 from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore, Record
-from fedchain.chain.transaction import Post, sign_post
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from fedchain.chain.post import sign_post
 from fedchain.chain.storage.store import MemoryStore
-from fedchain.chain.transaction import sign_post
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.effects import Publish

@@ -19,9 +19,9 @@ from random import Random
 from struct import unpack_from
 
 from fedchain.chain.exceptions import NotFound
+from fedchain.chain.post import Post
 from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
-from fedchain.chain.transaction import Post
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, genesis

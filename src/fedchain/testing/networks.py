@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
-from fedchain.chain.transaction import sign_post
+from fedchain.chain.post import sign_post
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
