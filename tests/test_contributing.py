@@ -53,6 +53,7 @@ def test_the_example_is_short() -> None:
     assert len(block("python").splitlines()) < 30
 
 
+@pytest.mark.long
 def test_the_example_runs_from_its_folder(folder: Path) -> None:
     simulate(folder, "fedmedian:FedMedian")
 

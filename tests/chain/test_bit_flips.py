@@ -51,6 +51,7 @@ def _flip(data: bytes, bit: int) -> bytes:
     return (int.from_bytes(data, "big") ^ 1 << bit).to_bytes(len(data), "big")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flipped_bit_is_refused_and_changes_nothing(kind: str) -> None:
     scene, rng = Fixture(), Random(kind)

@@ -345,6 +345,7 @@ RECORDS = {
 """A column of each table that holds what was received or computed."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("table", "column"), [*RECORDS.items(), ("finals", "certificate")])
 def test_verify_notices_one_bit_in_any_record_or_content(tmp_path: Path, table: str, column: str) -> None:
     chain = ChainBuilder(GENESIS)

@@ -145,6 +145,7 @@ def _damaged(seed: bytes, number: int) -> bytes:
     return structured if structured is not None else mutate(seed, _donor(), rng)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", range(0, 4_000, 1_000))
 def test_no_damaged_block_passes_or_does_harm(start: int) -> None:
     seed, judged = BLOCK.encode(), 0
@@ -161,6 +162,7 @@ def test_no_damaged_block_passes_or_does_harm(start: int) -> None:
     assert judged > 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", range(0, 2_000, 500))
 def test_no_damaged_body_passes_or_does_harm_when_a_member_mines_it(start: int) -> None:
     """A subset of the posts is valid, and so is a certificate with other voters; nothing else is."""
@@ -198,6 +200,7 @@ def test_no_damaged_certificate_makes_a_block_final(start: int) -> None:
         assert data == seed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", range(0, 2_000, 500))
 def test_no_damaged_state_is_joined(start: int) -> None:
     """Also one that a damaged block names: the block is not final then."""
@@ -253,6 +256,7 @@ JUDGES: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JUDGES)
 def test_no_damaged_statement_passes_or_does_harm(name: str) -> None:
     kind, good = JUDGES[name]

@@ -44,6 +44,7 @@ def invalid(audit: ChainAudit) -> list[int]:
     return [check.height for check in audit.blocks if check.verdict == "invalid"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("height", [1, BLOCKS - 1, BLOCKS])
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
 def test_a_certificate_that_is_kept_beside_a_block(tmp_path: Path, forge: Forge, height: int) -> None:

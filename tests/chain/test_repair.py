@@ -183,6 +183,7 @@ def test_what_the_log_holds_is_kept(tmp_path: Path, chain: ChainBuilder) -> None
     assert (folder / f"{DATABASE}.damaged-1-wal").exists()
 
 
+@pytest.mark.long
 def test_whatever_byte_is_flipped_a_repaired_folder_opens(folder: Path, tmp_path: Path) -> None:
     original, expected = (folder / DATABASE).read_bytes(), held(folder)
     lost, rng = 0, Random(1)

@@ -316,6 +316,7 @@ STEPS = 12
 """Heights of the chain of which random records are appended."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_the_disk_says_what_the_memory_says(tmp_path: Path, seed: int) -> None:
     rng, chain = Random(seed), ChainBuilder(GENESIS)

@@ -483,6 +483,7 @@ def test_a_reader_refuses_a_damaged_head_and_changes_nothing(folder: Path) -> No
     assert (folder / DATABASE).read_bytes() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_rows_are_lost_a_start_ends_with_a_whole_chain(tmp_path: Path, chain: ChainBuilder, seed: int) -> None:
     rng, records = Random(seed), finals_of(chain)
@@ -691,6 +692,7 @@ def read_everything(folder: Path) -> list[object]:
         return [store.head(), *blocks, *store.candidates(), *store.votes(BLOCKS + 1), *store.posts(0)]
 
 
+@pytest.mark.long
 def test_every_flipped_byte_is_noticed_or_harmless(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     path = folder / DATABASE
@@ -776,6 +778,7 @@ with Store.open(Path(sys.argv[1]), GENESIS) as store:
 KILLS = 10
 
 
+@pytest.mark.long
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     folder, acknowledged = tmp_path / "chain", dict[int, bytes]()
     Store.create(folder, GENESIS).close()

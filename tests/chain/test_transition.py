@@ -107,6 +107,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: ",".join(rules))
 def test_whoever_follows_reads_or_joins_knows_the_same(rules: dict[str, Any], seed: int) -> None:

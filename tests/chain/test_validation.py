@@ -294,7 +294,7 @@ def _post_not_signed() -> tuple[Scene, Block, str]:
     scene = Scene()
     stolen = replace(scene.posts[0], payload_size=33)
     signature, sender = stolen.signature.hex()[:16], stolen.sender.hex()[:16]
-    message = f"body: signature: {signature}… is not {sender}…'s over this transaction"
+    message = f"body: signature: {signature}… is not {sender}…'s over this post"
     return scene, scene.with_post(stolen), message
 
 

@@ -67,6 +67,7 @@ def old_file(encryption: KeySerializationEncryption, key: Ed25519PrivateKey | X2
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
 
 
+@pytest.mark.long
 def test_an_encrypted_key_file_is_read_back(path: Path, locked: bytes) -> None:
     assert PrivateKey.load(put(path, locked), SECRET) == KEY
     assert is_encrypted(path)
@@ -101,6 +102,7 @@ def test_other_tools_read_it(path: Path, locked: bytes) -> None:
         assert key.private_bytes_raw() == KEY.seed
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_openssl_reads_it(path: Path, locked: bytes) -> None:
     words = ["openssl", "pkey", "-in", str(put(path, locked)), "-passin", "stdin", "-text", "-noout"]
@@ -127,6 +129,7 @@ def test_older_files_are_read_and_their_weakness_is_named(path: Path) -> None:
     assert PrivateKey.load(path) == KEY
 
 
+@pytest.mark.long
 def test_an_older_file_is_replaced_by_one_that_is_protected(path: Path) -> None:
     put(path, old_file(BestAvailableEncryption(SECRET.encode())))
     put(path.with_name("key.pem.new"), "left by a crash")
@@ -145,6 +148,7 @@ def test_what_a_link_leads_to_is_replaced(path: Path, tmp_path: Path) -> None:
     assert PrivateKey.load(tmp_path / "real.pem") == OTHER
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

@@ -19,6 +19,7 @@ EXECUTIONS = {"node": 150, "payload": 300, "knowledge": 300, "genesis": 400, "sc
 STORED = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_damaged_input_does_no_harm(target: Target) -> None:
     executions = EXECUTIONS.get(target.name.split("-")[0], 2_000)
@@ -57,6 +58,7 @@ def test_the_valid_stories_lead_somewhere() -> None:
     assert heights == ["3", "3", "3", "3", "4", "4", "3", "3"]
 
 
+@pytest.mark.long
 def test_a_node_that_checks_no_signatures_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedchain.node.core.checks.is_valid_signature", lambda *_: True)
     outcome = fuzz(NODE, 2, executions_max=1_500)

@@ -77,6 +77,7 @@ def test_a_machine_s_own_error_while_aggregating_is_itself_and_not_its_own_cause
     assert "Traceback" in "".join(caught.value.__notes__)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "orders"), [("dfpl", 10_000), ("fedavg", 20)])
 def test_posts_in_any_order_of_arrival_give_the_same_bytes(method: str, orders: int) -> None:
     rules, posts = Application(LearningConfig(method=method)), random_posts(method, 5)

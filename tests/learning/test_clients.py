@@ -102,6 +102,7 @@ def test_files_of_somebody_else_are_not_read(building: Building, tmp_path: Path)
     assert clients.get(0).state(Remembered).value is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["scaffold", "moon", "swim", "pfedme", "demlearn", "dfpl"])
 def test_room_for_two_of_six_changes_no_byte_of_learning(method: str, tmp_path: Path) -> None:
     chosen = replace(config(method), clients=6)

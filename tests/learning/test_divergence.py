@@ -21,6 +21,7 @@ from tests.learning.federation import SPLITTING, Federation, config, read_payloa
 EVERY = sorted(METHODS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [method for method in EVERY if method not in SPLITTING - {"fedict"}])
 def test_after_a_divergence_every_method_goes_on_as_if_nothing_had_been(method: str) -> None:
     federation, twin = Federation(with_norm(method)), Federation(with_norm(method))

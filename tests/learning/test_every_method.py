@@ -33,6 +33,7 @@ EQUAL_TO_FEDAVG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_two_rounds_repeat_to_the_byte_whatever_else_the_process_does(method: str) -> None:
     first = Federation(config(method))
@@ -45,6 +46,7 @@ def test_two_rounds_repeat_to_the_byte_whatever_else_the_process_does(method: st
     assert first.knowledge == again.knowledge
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_a_client_goes_on_from_a_checkpoint(method: str) -> None:
     federation = Federation(config(method))
@@ -56,6 +58,7 @@ def test_a_client_goes_on_from_a_checkpoint(method: str) -> None:
     assert other.contribute(1, "update", 3, federation.knowledge) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_clients_may_skip_rounds(method: str) -> None:
     federation = Federation(config(method))
@@ -67,6 +70,7 @@ def test_clients_may_skip_rounds(method: str) -> None:
         assert [client for client in range(CLIENTS) if after[client] != before[client]] == participants
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_evaluating_what_was_received_changes_nothing(method: str) -> None:
     federation = Federation(config(method))
@@ -77,6 +81,7 @@ def test_evaluating_what_was_received_changes_nothing(method: str) -> None:
     assert (received is None) == (method in {"dfpl", "fedph", "fedproto", "solo", *SPLITTING})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", EVERY)
 def test_a_phase_without_posts_keeps_the_knowledge(method: str) -> None:
     federation = Federation(config(method))
@@ -141,6 +146,7 @@ def test_models_with_buffers_are_averaged_whole() -> None:
         np.testing.assert_allclose(value, np.mean([payload[name] for payload in read], axis=0), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method",
     [method for method in EVERY if not load_method(method).needs_pooling and method not in SPLITTING - {"fedict"}],

@@ -44,6 +44,7 @@ def play(
     return history, knowledge
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -77,6 +78,7 @@ def test_the_shared_model_learns_all_classes(method: str) -> None:
     assert learner.evaluate_received(3, 6, knowledge, evaluate_test=True).test_accuracy == final.test_accuracy  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_a_clients_round_depends_neither_on_the_process_nor_on_other_clients(method: str) -> None:
     chosen = config(method)

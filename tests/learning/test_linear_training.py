@@ -41,6 +41,7 @@ def tensors(chosen: LearningConfig, made: Contribution) -> dict[str, np.ndarray[
     return dict(decode(made.payload, rules.method.payload_spec(rules.method.phases[0], rules.info)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "chosen",
     [

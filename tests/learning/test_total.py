@@ -162,6 +162,7 @@ def passing(
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
@@ -228,6 +229,7 @@ def at_the_edge(specs: Sequence[TensorSpec], edge: str, free: int) -> Tensors:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_posts_at_the_edges_of_their_specs_are_aggregated(case: str) -> None:
     """All combinations of two edges, one class or all, after knowledge from posts at an edge."""

@@ -74,6 +74,7 @@ def raw(network: Libp2pNetwork) -> Any:
     return connection_of(network).muxed_conn.wire._socket
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("there", "back"), [(True, True), (True, False), (False, True)], ids=["both ways", "there", "back"]
 )
@@ -113,6 +114,7 @@ async def test_a_link_that_takes_nothing_is_given_up_although_much_waits_to_be_w
         await talk(one, two, 0)
 
 
+@pytest.mark.long
 @on_trio
 async def test_a_slow_link_is_kept() -> None:
     async with linked() as (one, two, link):
@@ -162,6 +164,7 @@ async def test_every_socket_is_watched_by_the_system(direction: str) -> None:
         assert noticed_s < LIMITS.idle_timeout_s
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failure", ["raises", "hangs"])
 @on_trio
 async def test_a_peer_is_forgotten_and_dialled_again_although_its_connection_cannot_be_closed(

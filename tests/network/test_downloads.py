@@ -735,6 +735,7 @@ def test_a_content_arrives_if_one_provider_is_honest_and_only_liars_are_named(
     assert not named & HONEST
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slow", [1, 3, 6])
 def test_a_large_content_does_not_wait_for_slow_providers(slow: int) -> None:
     data = random.Random(2).randbytes(16 * 2**20)

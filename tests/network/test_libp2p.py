@@ -98,6 +98,7 @@ async def test_a_message_is_delivered_once_and_forwarded() -> None:
         assert [len(set(inbox.messages)) for inbox in inboxes] == [1, 20, 21]
 
 
+@pytest.mark.long
 @on_trio
 async def test_a_burst_of_two_hundred_arrives_whole_also_behind_another_peer() -> None:
     async with peer(0) as one, peer(1, one) as two, peer(2, two) as three:

@@ -488,6 +488,7 @@ async def test_gossip_is_offered_again_to_who_did_not_want_it() -> None:
         await until(lambda: wanted, "a gossip stream")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", [b"\x00", b"\x00\x00\x10\x00", framed(POST)[:-1]], ids=["1", "4", "most"])
 @on_trio
 async def test_half_a_frame_is_not_waited_for_long(data: bytes) -> None:
@@ -518,6 +519,7 @@ async def test_a_peer_that_says_nothing_is_gone(opens_a_stream: bool) -> None:
         await until(lambda: not network.peers(), "a disconnection")
 
 
+@pytest.mark.long
 @on_trio
 async def test_a_peer_that_is_there_but_has_nothing_to_say_is_kept() -> None:
     quiet = Limits(redial_min_s=0.1, peers_wanted=0, idle_timeout_s=1.5, keepalive_s=0.05)
@@ -724,6 +726,7 @@ async def test_whoever_ignores_the_window_is_disconnected() -> None:
         await works(network)
 
 
+@pytest.mark.long
 @on_trio
 async def test_a_connection_that_ended_leaves_its_place_to_others() -> None:
     limits = Limits(redial_min_s=0.1, peers_wanted=0, connections_max=4)

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from fedchain.crypto.address import address
 from fedchain.network.messages import GetContent
 from fedchain.testing.networks import gossip
@@ -44,6 +46,7 @@ def process(place: str, listen: str) -> Iterator[tuple["subprocess.Popen[str]", 
             child.kill()
 
 
+@pytest.mark.long
 @on_trio
 async def test_a_killed_process_is_missed_and_heard_again_when_it_is_back() -> None:
     async with peer(0) as network:

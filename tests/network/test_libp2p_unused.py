@@ -41,6 +41,7 @@ def foreign_noise(pair: KeyPair, **options: Any) -> Noise:
     return Noise(KeyPair(foreign, foreign.get_public_key()), **options)
 
 
+@pytest.mark.long
 def test_the_network_is_imported_without_them() -> None:
     # Also where they are installed: the placeholders are found first, and a None in sys.modules cannot be imported.
     code = """
@@ -68,6 +69,7 @@ def test_what_is_installed_is_not_replaced(tmp_path: Path) -> None:
     assert done.stdout.strip() == "the real one"
 
 
+@pytest.mark.long
 def test_what_is_heavy_is_not_loaded_with_the_network_and_can_be_imported_afterwards() -> None:
     code = """
 import sys
@@ -82,6 +84,7 @@ print(aioquic.quic.connection.QuicConnection.__name__)
     assert done.stdout.split("\n") == ["[]", "*/* a ServiceInfo", "QuicConnection", ""]
 
 
+@pytest.mark.long
 def test_what_was_imported_before_stays_what_it_is() -> None:
     code = "import requests, fedchain.network.libp2p.network, sys; print(requests is sys.modules['requests'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -136,6 +136,7 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.integers(0, 16), VALUES)
 @settings(max_examples=600, deadline=None, derandomize=True)
 def test_well_formed_values_are_a_message_or_an_invalid_encoding(kind: int, fields: object) -> None:
@@ -147,6 +148,7 @@ def test_well_formed_values_are_a_message_or_an_invalid_encoding(kind: int, fiel
     assert encode_message(message) == data
 
 
+@pytest.mark.long
 @given(st.sampled_from(sorted(MESSAGES)), st.data())
 @settings(max_examples=600, deadline=None, derandomize=True)
 def test_a_message_with_one_strange_field_raises_nothing_else(name: str, data: st.DataObject) -> None:

@@ -10,6 +10,7 @@ from fedchain.node.core.agreement import Agreement
 from tests.node.exploration import Explorer
 
 
+@pytest.mark.long
 def test_four_members_and_a_traitor_agree_in_every_course_of_two_attempts() -> None:
     found = Explorer(members=4, traitors=1, attempt_max=1).explore()
     assert found.disagreement == ()
@@ -17,6 +18,7 @@ def test_four_members_and_a_traitor_agree_in_every_course_of_two_attempts() -> N
     assert (found.states, found.depth) == (47_838, 17), "the explorer looks at more or fewer courses than it did"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("members", "traitors"), [(3, 0), (5, 1)])
 def test_other_federations_agree_in_every_course_of_one_attempt(members: int, traitors: int) -> None:
     found = Explorer(members, traitors, attempt_max=0).explore()
@@ -25,6 +27,7 @@ def test_other_federations_agree_in_every_course_of_one_attempt(members: int, tr
     assert found.states > 100
 
 
+@pytest.mark.long
 def test_two_traitors_of_four_break_agreement() -> None:
     found = Explorer(members=4, traitors=2, attempt_max=0).explore()
     assert found.disagreement, "the oracle would not notice a disagreement"
@@ -37,6 +40,7 @@ class _Unlocked(Agreement):
         return self._candidates.preferred()
 
 
+@pytest.mark.long
 def test_without_locks_one_traitor_is_enough() -> None:
     with pytest.raises(AssertionError, match="a lock was given up without a newer quorum"):
         Explorer(4, 1, attempt_max=1, kind=_Unlocked).explore()

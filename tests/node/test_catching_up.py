@@ -36,6 +36,7 @@ def is_back(federation: Federation) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("height", [1, JOIN_GAP - 3, JOIN_GAP + 3, 40])
 def test_who_comes_late_is_at_the_head_in_seconds_and_takes_part(height: int) -> None:
     federation = away(height)

@@ -118,6 +118,7 @@ KINDS: dict[str, tuple[Callable[[int, int], bytes], bytes | None]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("are_mute", [False, True], ids=["", "mute"])
 def test_parts_that_are_claimed_and_not_given_cost_some_heights_and_not_all_of_them(kind: str, are_mute: bool) -> None:

@@ -87,6 +87,7 @@ def _forger(crowd: Crowd, liars: Sequence[PublicKey]) -> None:
 # --- where voters are drawn
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_liar_leads_a_node_that_starts_to_a_head_of_its_own(seed: int) -> None:
     """One was enough if it spoke first, and three of twenty among sixteen: its journal never signed anywhere else."""

@@ -229,6 +229,7 @@ def batches_of(path: Path, disk: list[list[Piece]], contents: Sequence[bytes]) -
 SEQUENCES = [[b"one"], [b"", b"1"], [b"one", b"two", b"three"], [b"long" * 9, b"a", b"long" * 9, b"b"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("contents", SEQUENCES)
 def test_a_write_torn_at_any_byte_leaves_the_one_before_or_is_whole(
     path: Path, disk: list[list[Piece]], contents: list[bytes]

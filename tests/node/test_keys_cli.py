@@ -66,6 +66,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "key.pem"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("given", "holds"), [({OLD: "old"}, "old"), ({OLD: "old", NEW: "new"}, "new")])
 def test_an_older_file_is_encrypted_anew(path: Path, given: dict[str, str], holds: str) -> None:
     old_file(path, BestAvailableEncryption(b"old"))

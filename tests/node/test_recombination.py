@@ -13,6 +13,7 @@ AT_ONCE = 150
 """Messages that a victim gets one upon the other, before it hears of the honest ones again."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_no_recombination_passes_for_what_it_is_not(name: str) -> None:
     trial = Trial(name)

@@ -60,6 +60,7 @@ def missing(peer: Peer, first: int = 1) -> set[Hash]:
 # --- a federation
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("liar", ["none", "silent", "lacking", "wrong"])
 def test_a_member_whose_contents_are_gone_gets_them_back_and_goes_on(liar: str) -> None:
     """Whatever one of the others does; it only costs time."""

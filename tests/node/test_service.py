@@ -417,6 +417,7 @@ def test_a_failure_lasts_until_a_contribution_and_a_refusal_is_none() -> None:
     assert activity.training_failures == 1
 
 
+@pytest.mark.long
 @on_trio
 async def test_started_again_it_sends_its_own_post_again_byte_by_byte_and_trains_no_other() -> None:
     first, document = Shell(), genesis(4)

@@ -42,6 +42,7 @@ RETENTION = 3
 """Blocks whose payloads are kept; the late node comes when the first ones are gone."""
 
 
+@pytest.mark.long
 def test_three_peers_close_two_rounds_and_the_explorer_agrees(tmp_path: Path) -> None:
     folder = tmp_path / "net"
     words = ["--peers", "3", "--rounds", "2", "--mining-s", "0.3", "--set", "local_steps=2", "--out", str(folder)]

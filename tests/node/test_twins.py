@@ -367,6 +367,7 @@ def test_old_posts_of_our_own_are_no_second_node_after_a_low_claim() -> None:
 # --- whole federations
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", MEMORIES)
 @pytest.mark.parametrize("members", [2, 4])
 def test_a_node_that_lost_a_part_of_its_memory_is_never_accused(members: int, kind: str) -> None:
@@ -398,6 +399,7 @@ def test_a_machine_that_was_copied_while_its_node_was_stopped_convicts_nobody(me
     assert outcome.stopped_after <= 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_machine_that_comes_back_alone_is_not_stopped_by_what_it_said_before(seed: int) -> None:
     outcome = restored(4, seed)

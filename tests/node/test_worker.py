@@ -141,6 +141,7 @@ def fail_as_a_full_disk(descriptor: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.long
 @on_trio
 async def test_training_that_fails_is_reported_and_the_next_is_done(tmp_path: Path) -> None:
     async with training(write_genesis(tmp_path / "genesis"), tmp_path) as worker:
@@ -238,6 +239,7 @@ async def test_data_that_cannot_be_read_is_named_before_anything_is_asked(tmp_pa
             await worker.prepare()
 
 
+@pytest.mark.long
 @on_trio
 async def test_the_miner_finds_a_nonce_for_the_newest_header_also_after_a_kill() -> None:
     found: list[Header] = []

@@ -75,6 +75,7 @@ def test_liars_among_a_divided_federation_do_not_divide_its_chain(behaviour: str
     assert len(outcome.rows) == 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "behaviour",
     [

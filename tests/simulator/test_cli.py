@@ -153,6 +153,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_run_leaves_its_files(run_folder: Path) -> None:
     names = {path.name for path in run_folder.iterdir()}
     assert names >= {"scenario.toml", "metrics.jsonl", "result.json", "curves.png", "classes.png", "timeline.png"}
@@ -221,6 +222,7 @@ def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_end_the_run_and_its_processes(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "fedchain", "simulate", "--rounds", "100000", "--out", str(tmp_path / "run")]
@@ -247,6 +249,7 @@ scenario = { rounds = 100000, peers = 3, workers = 1, proof_function = "sha256d"
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize(
     ("number", "code"),
@@ -272,6 +275,7 @@ def test_an_experiment_that_is_ended_or_killed_leaves_no_process(
     assert not list((tmp_path / "results").iterdir())
 
 
+@pytest.mark.long
 def test_a_run_that_fails_ends_the_experiment_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "endless.toml").write_text(
         ENDLESS.replace("[0, 1, 2]", "[0]").replace("peers = 3", "peers = 3, max_virtual_s = 1")

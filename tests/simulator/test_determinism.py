@@ -80,6 +80,7 @@ QUIRKS: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quirk", QUIRKS)
 def test_sorting_what_arrives_at_once_changes_no_event(quirk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A storm is as many arrivals in a millisecond as it takes; here every one, and none."""

@@ -69,6 +69,7 @@ def test_what_the_dealer_draws_is_private() -> None:
     assert not {*shares} & {*others}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shares_checks", [False, True])
 def test_a_proof_is_verified_once_by_each_node(shares_checks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     verified = Counter[tuple[Hash, ShareProof]]()

@@ -152,6 +152,7 @@ def test_the_table_ends_with_how_far_each_falls_below_its_own_number_in_the_refe
     assert "worst drop" not in to_markdown(replace(experiment, reference=""), entries)
 
 
+@pytest.mark.long
 def test_an_experiment_runs_what_is_missing_and_nothing_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -356,6 +357,7 @@ def test_seeds_beyond_those_that_are_listed_go_on_counting() -> None:
     assert first_seeds((3, 0), 5) == (3, 0, 1, 2, 4)
 
 
+@pytest.mark.long
 def test_an_interrupted_experiment_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = replace(_load(tmp_path), seeds=(0,), plots=("lines", "boxes", "curves", "map"))
     keep = parallel.write_result
@@ -426,6 +428,7 @@ def test_the_points_of_fedph_s_figure_8_are_what_the_paper_would_call_totals_ove
         assert epsilon_of(whole, 1e-5) == pytest.approx(total, rel=1e-3)
 
 
+@pytest.mark.long
 def test_fedph_s_comparison_runs_on_other_images_in_five_weathers() -> None:
     experiment = load_experiment(find_experiment("fedph-table1"))
     small = {"dataset": "digits", "rounds": 1, "train_examples": 600}
@@ -469,6 +472,7 @@ def test_the_command_lists_the_experiments_and_refuses_what_is_none() -> None:
 TABLES = [path for path in experiment_files().values() if "kind" not in read_toml(path, ScenarioError)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_the_experiments_that_ship_are_sound(path: Path) -> None:
     experiment = load_experiment(path)

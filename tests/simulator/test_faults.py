@@ -96,6 +96,7 @@ class Watched:
             self.simulation.loop.call_later(0.25, self._wait_for_agreement)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seed",
     [

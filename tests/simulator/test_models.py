@@ -90,6 +90,7 @@ def export(out: Path, *arguments: object) -> Path:
     return out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["dfpl", "net", "net/node-1"])
 def test_a_member_s_model_is_taken_by_plain_pytorch_and_is_as_good_as_measured(
     runs: Runs, tmp_path: Path, source: str
@@ -175,6 +176,7 @@ BARE = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "message"),
     [

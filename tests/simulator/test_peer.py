@@ -39,6 +39,7 @@ def test_every_post_is_counted_when_nothing_goes_wrong() -> None:
         assert posts_counted(peer.node.knowledge() or b"") == 12
 
 
+@pytest.mark.long
 def test_mining_takes_as_long_as_asked_however_few_the_attempts() -> None:
     """With fewer attempts than peers, whole attempts would have most peers find their blocks at one moment."""
     outcome = run_trivial(trivial_scenario(peers=16, rounds=30, mining_s=4.0, mining_attempts=4, seed=3))
@@ -90,6 +91,7 @@ def test_a_peer_that_was_away_for_longer_than_payloads_are_kept_comes_back() -> 
     assert outcome.rows[-1].posts == 5
 
 
+@pytest.mark.long
 def test_a_node_that_stops_is_freed_at_once() -> None:
     """Its payloads go with it: waiting for the collector of cycles, thousands of sleepers filled the memory."""
     scenario = trivial_scenario(
@@ -162,6 +164,7 @@ def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monk
     assert traced[1] - traced[0] < posted / 4
 
 
+@pytest.mark.long
 def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:
     scenario = trivial_scenario(
         peers=60, rounds=40, contributors_per_round=4, committee_size=3, idle_sleep=True, retention_blocks=2
@@ -202,6 +205,7 @@ def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need(seed: int) 
     assert len(outcome.rows) == 20
 
 
+@pytest.mark.long
 def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -222,6 +226,7 @@ def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_fr
     assert min(holders) == 4, "f + 1 of a committee of ten"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared", [False, True])
 def test_where_checks_are_shared_who_wakes_has_followed_the_chain(
     monkeypatch: pytest.MonkeyPatch, shared: bool

@@ -52,6 +52,7 @@ def received(outcome: Outcome) -> float:
     return found
 
 
+@pytest.mark.long
 def test_the_mean_falls_where_a_trimmed_mean_holds() -> None:
     robust = {"aggregation_rule": "trimmed_mean", "byzantine": 2}
     undisturbed = received(play(scenario("follower")))
@@ -62,6 +63,7 @@ def test_the_mean_falls_where_a_trimmed_mean_holds() -> None:
     assert held > undisturbed - 0.05
 
 
+@pytest.mark.long
 def test_counts_that_members_state_carry_no_weight_unless_genesis_says_so() -> None:
     stated = received(play(scenario("count-inflater")))
     equal = received(play(scenario("count-inflater", hyperparameters={"weighting": "clients"})))

@@ -87,6 +87,7 @@ def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, 
     assert got == whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["prototypes, restarted", "liars", "asleep"])
 def test_a_run_goes_on_from_snapshots_to_the_same(kind: str, restored: list[int], tmp_path: Path) -> None:
     """Its stored chain, too, which was ahead of the snapshot, is that of the run left alone."""

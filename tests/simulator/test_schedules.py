@@ -18,6 +18,7 @@ def schedule(number: int) -> Schedule:
     return Schedule(number, SIZES[number // len(names) % len(SIZES)], names[number % len(names)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "first",
     [pytest.param(first, marks=[pytest.mark.long] if first >= QUICK else []) for first in range(0, PLAYED, AT_ONCE)],
@@ -29,6 +30,7 @@ def test_no_promise_is_broken(first: int) -> None:
         assert played.healed_s is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("peers", [4, 7, 10])
 def test_no_promise_is_broken_where_disks_are_lost(peers: int) -> None:
     for seed in range(LOSSES_PLAYED):
@@ -36,6 +38,7 @@ def test_no_promise_is_broken_where_disks_are_lost(peers: int) -> None:
         assert played.violations == [], played.schedule.command
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("behaviour", "seeds"), [("yes-voter", range(1, 41)), ("recombiner", range(40))])
 def test_two_liars_among_four_can_break_agreement_and_the_checker_sees_it(behaviour: str, seeds: range) -> None:
     """Otherwise the other tests would pass with a checker that is blind."""

@@ -52,6 +52,7 @@ def test_short_safe_primes_are_not_looked_for() -> None:
         safe_prime(63, random_source(""))
 
 
+@pytest.mark.long
 def test_the_default_length_is_the_default() -> None:
     key, shares = full_key()
     assert (key.key_bits, key.s, key.threshold, key.members, len(shares)) == (2048, 1, 3, 5, 5)
@@ -214,6 +215,7 @@ def test_a_dealing_is_for_different_members_with_keys() -> None:
         seal_shares(key, shares, [*SENDERS[:4], bytes(32)])
 
 
+@pytest.mark.long
 def test_a_dealing_of_the_default_length_is_opened_by_its_members() -> None:
     members = [PrivateKey(bytes([member]) * 32) for member in range(3)]
     dealing = deal_sealed([member.public_key for member in members], 2, random_source("sealed"))

@@ -10,6 +10,7 @@ from fedchain.crypto.threshold import Decryption, Encryptor, FixedPoint, Packing
 from tests.crypto.threshold.dealt import SENDERS, random_source, small_key
 
 
+@pytest.mark.long
 @given(st.data(), st.integers(20, 700), st.integers(1, 2**40), st.integers(1, 9), st.integers(0, 40))
 def test_sums_of_packed_numbers_are_sums(data: st.DataObject, bits: int, magnitude: int, summands: int, N: int) -> None:
     if (summands * magnitude).bit_length() + 1 > bits - 1:

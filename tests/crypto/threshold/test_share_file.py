@@ -34,6 +34,7 @@ def test_a_share_lies_beside_the_key_and_is_its_owners(path: Path, tmp_path: Pat
     assert read(path) == SHARES[0]
 
 
+@pytest.mark.long
 def test_an_encrypted_share_shows_nothing_and_needs_its_passphrase(path: Path) -> None:
     write_share_file(path, KEY, SHARES[0], SENDERS[0], "pass phrase with ü")
     assert path.read_bytes().startswith(b"-----BEGIN ENCRYPTED PRIVATE KEY-----")

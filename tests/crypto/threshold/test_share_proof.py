@@ -87,11 +87,13 @@ def refusals(dealt: Dealt, count: int) -> int:
     return found
 
 
+@pytest.mark.long
 def test_forged_shares_are_refused_and_blamed() -> None:
     """``python -m tests.soak forgeries`` makes more of them."""
     assert refusals(small_key(), 1_000) == 1_000
 
 
+@pytest.mark.long
 def test_forged_shares_of_the_default_length_are_refused_and_blamed() -> None:
     assert refusals(full_key(), 20) == 20
 

@@ -108,6 +108,7 @@ except WrongArithmetic as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_a_process_that_computes_otherwise_does_not_begin_to_judge(case: str) -> None:
     script = JUDGE.format(change=OTHERWISE[case])

@@ -73,6 +73,7 @@ def federations(draw: st.DrawFn) -> tuple[NDArray[np.float32], int]:
     return x.astype(np.float32), liars
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ORACLES)
 @pytest.mark.parametrize("mixing", [False, True])
 @settings(max_examples=60, deadline=None)
@@ -93,6 +94,7 @@ def has_near_ties(x: Matrix, f: int) -> bool:
     return bool((np.diff(ordered) <= 1e-9 * ordered[1:]).any())
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(case=federations())
 def test_nothing_nearby_is_a_better_geometric_median(case: tuple[Any, int]) -> None:
@@ -217,6 +219,7 @@ def test_clipping_without_a_norm_takes_the_median_one() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.long
 def test_memory_is_the_posts_and_little_more() -> None:
     """Ten posts of 1.2 MB; what is allocated on the way is the result and a few blocks of all posts."""
     posted = [{"w": np.full(300_000, value, np.float32)} for value in range(10)]

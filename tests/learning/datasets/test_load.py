@@ -31,6 +31,7 @@ def test_the_digits_are_the_library_s_with_or_without_it(monkeypatch: pytest.Mon
     assert np.array_equal(labels, known_labels)
 
 
+@pytest.mark.long
 def test_who_trains_on_digits_without_noise_loads_no_large_library() -> None:
     code = """
 import sys
@@ -152,6 +153,7 @@ def test_an_unknown_data_set_is_refused() -> None:
         load_dataset("mnits")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_the_official_files_hold_what_the_catalogue_says(name: str) -> None:
     try:

@@ -83,6 +83,7 @@ def test_long_gradients_are_clipped_before_they_are_summed(monkeypatch: pytest.M
     assert (float(total.abs().sum()), float(value)) == (0.0, 0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [name for name in COVERED if name != "swim"])  # whose loss is no mean over examples
 def test_without_clipping_and_with_next_to_no_noise_it_is_sgd(method: str) -> None:
     """Batch by batch: the mean of the examples' gradients is the gradient of the mean, also with correction terms."""

@@ -103,6 +103,7 @@ def epsilon_counted(method: PrototypeMethod) -> float:
     return client.ledger.epsilon(DELTA)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [DFPL, FEDPH], ids=["dfpl", "fedph"])
 def test_noise_on_prototypes_alone_is_no_epsilon_and_is_not_called_one(method: PrototypeMethod) -> None:
     """One example turns the encoder, which turns all embeddings, and the noise was meant for one of them."""
@@ -114,6 +115,7 @@ def test_noise_on_prototypes_alone_is_no_epsilon_and_is_not_called_one(method: P
     assert not method.states_epsilon
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "gradient_noise"), [(DFPL, 0.5), (FEDPH, 4.0)], ids=["dfpl", "fedph"])
 def test_with_dp_sgd_what_is_stated_is_more_than_the_pair_needs(method: PrototypeMethod, gradient_noise: float) -> None:
     private = replace(method, local_epochs=1, batch_size=EXAMPLES, gradient_noise=gradient_noise)

@@ -116,6 +116,7 @@ def pages_of(place: Place) -> list[tuple[str, bool]]:
     return [(f"/{path}", is_coloured) for path, is_coloured in (("", False), ("compare", True), *below)]
 
 
+@pytest.mark.long
 def test_every_page_reads_well_for_everybody_at_every_width(place: Place, context: BrowserContext) -> None:
     page, asked, said = context.new_page(), set[str](), list[str]()
     page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
@@ -165,6 +166,7 @@ def test_a_name_that_is_a_script_is_text(place: Place, context: BrowserContext) 
     assert page.locator("script").count() == 1
 
 
+@pytest.mark.long
 def test_a_false_aggregate_turns_red_with_both_hashes(place: Place, context: BrowserContext) -> None:
     false = place.lie.blocks[place.lie.tip]
     page, other = context.new_page(), context.new_page()
@@ -258,6 +260,7 @@ def test_a_chain_that_disappears_is_live_no_more_until_it_is_back(place: Place, 
     expect(page.locator("#glance")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_a_small_telephone_shows_tab_figures_and_bars_whole(place: Place, context: BrowserContext) -> None:
     page = context.new_page()
     page.set_viewport_size({"width": 360, "height": 800})
