@@ -3,14 +3,17 @@
 import logging
 import os
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from collections.abc import Sequence, Set
+from typing import Any, Protocol, assert_never
 
 import fedchain
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import phase_rule
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
+from fedchain.node.activity import Activity
+from fedchain.node.core.node import Node
 from fedchain.node.core.notices import (
     ClockOff,
     Contradicted,
@@ -30,10 +33,6 @@ from fedchain.node.core.observations import CLOCK_OFF_MS
 from fedchain.node.status import FINISHED
 from fedchain.wording import counted
 
-if TYPE_CHECKING:
-    from fedchain.node.core.node import Node
-    from fedchain.node.service import Service
-
 log = logging.getLogger("fedchain.node")
 
 NAMED_MAX = 8
@@ -50,7 +49,34 @@ class Links(Protocol):
         """The program version that a peer told."""
 
 
-def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
+class Reported(Protocol):
+    """The part of a service that a report reads."""
+
+    @property
+    def node(self) -> Node:
+        """The state machine."""
+
+    @property
+    def activity(self) -> Activity:
+        """What the service does beside it."""
+
+    @property
+    def genesis(self) -> Genesis:
+        """What the federation agreed on."""
+
+    @property
+    def me(self) -> PublicKey:
+        """This peer."""
+
+    @property
+    def peers(self) -> Set[PublicKey]:
+        """The peers that are connected."""
+
+    def method_failure(self) -> str:
+        """Why the learning method's own code failed for the open height; empty if it did not."""
+
+
+def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
     """Everything that a person needs to know; plain values."""
     node, activity, genesis = service.node, service.activity, service.genesis
     head, observed = node.head, node.observations
@@ -109,7 +135,7 @@ def report(service: "Service", links: Links | None = None) -> dict[str, Any]:
     }
 
 
-def _not_counted(service: "Service") -> str:
+def _not_counted(service: Reported) -> str:
     """Why the last block that asked for a post of ours has none; empty when it has one."""
     lost, failure = service.node.observations.not_counted, service.activity.failure
     if lost is None:
@@ -118,7 +144,7 @@ def _not_counted(service: "Service") -> str:
     return failure if failure.startswith(here) else f"{here}{lost.reason}"
 
 
-def open_height(node: "Node") -> dict[str, Any]:
+def open_height(node: Node) -> dict[str, Any]:
     """What came for the next block so far: posts, candidates, and the votes of the attempt that goes on."""
     agreement = node.voting.agreement
     votes = {
@@ -145,7 +171,7 @@ def open_height(node: "Node") -> dict[str, Any]:
     }
 
 
-def waiting_for(service: "Service", missing: list[str]) -> str:
+def waiting_for(service: Reported, missing: list[str]) -> str:
     """What the federation, or this peer, waits for; one line."""
     node, activity = service.node, service.activity
     head = node.head
@@ -231,7 +257,7 @@ def _named(members: Sequence[PublicKey]) -> str:
     return ", ".join(address(member) for member in members[:NAMED_MAX]) + more or "nobody"
 
 
-def _links(service: "Service", links: Links) -> dict[str, dict[str, Any]]:
+def _links(service: Reported, links: Links) -> dict[str, dict[str, Any]]:
     """When each connected peer was heard last, and what it runs."""
     silence = {peer: links.silence_s(peer) for peer in sorted(service.peers)}
     return {

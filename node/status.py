@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import anyio
 from anyio.abc import SocketStream
@@ -21,9 +21,6 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError
 from fedchain.node.layout import SOCKET
-
-if TYPE_CHECKING:
-    from fedchain.node.service import Service
 
 log = logging.getLogger("fedchain.node")
 
@@ -41,8 +38,15 @@ SOCKET_PATH_MAX = 107
 """Bytes that the system takes as the path of a local socket."""
 
 
+class Reporting(Protocol):
+    """A running node that says how it is."""
+
+    def status(self) -> dict[str, Any]:
+        """Everything that a person needs to know; plain values."""
+
+
 class Doorkeeper(Protocol):
-    """Who keeps the bans of a running node."""
+    """What keeps the bans of a running node."""
 
     def bans(self) -> tuple[Ban, ...]:
         """The bans that hold now."""
@@ -51,7 +55,7 @@ class Doorkeeper(Protocol):
         """Lift a ban; whether there was one."""
 
 
-async def answer_status(folder: Path, service: "Service", doorkeeper: Doorkeeper | None = None) -> None:
+async def answer_status(folder: Path, service: Reporting, doorkeeper: Doorkeeper | None = None) -> None:
     """Answer every question on the socket in ``folder`` until cancelled; raises NodeConfigError."""
     path = _socket_path(folder)
     new = path.with_name(NEW_SOCKET)
@@ -74,7 +78,7 @@ async def answer_status(folder: Path, service: "Service", doorkeeper: Doorkeeper
             path.unlink(missing_ok=True)
 
 
-def answer_request(request: bytes, service: "Service", doorkeeper: Doorkeeper | None) -> dict[str, Any]:
+def answer_request(request: bytes, service: Reporting, doorkeeper: Doorkeeper | None) -> dict[str, Any]:
     """The answer to one question; whoever asks is the operator, and still no question ends the node."""
     try:
         asked = json.loads(request)

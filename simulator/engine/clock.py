@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedchain.simulator.scenario import Clock
+from fedchain.simulator.disturbances import Clock
 
 
 class DeadlockError(RuntimeError):

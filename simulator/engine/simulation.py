@@ -37,6 +37,7 @@ from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined
 from fedchain.node.timeline import SeenBlock
 from fedchain.simulator.adversaries.adversary import Coalition
 from fedchain.simulator.adversaries.registry import build_adversary
+from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
@@ -53,7 +54,7 @@ from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.engine.witness import Witness
-from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 TRACE_LINES_MAX = 4_096
 """Lines of the trace that are hashed together, at most; a round's end ends such a stretch, too."""

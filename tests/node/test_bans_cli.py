@@ -5,7 +5,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -19,7 +19,6 @@ from fedchain.network.bans import Ban, read_bans, write_bans
 from fedchain.network.data_folder import BAN_FILE
 from fedchain.node.bans_cli import bans, unban
 from fedchain.node.layout import CHAIN_FOLDER, SOCKET
-from fedchain.node.service import Service
 from fedchain.node.status import answer_status
 from tests.chain.builders import keys
 from tests.node.shell import on_trio
@@ -81,7 +80,7 @@ def beside(folder: Path, keeper: Keeper | None, visit: Callable[[], None]) -> No
     @on_trio
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer_status, folder, cast(Service, Talker()), keeper)
+            tasks.start_soon(answer_status, folder, Talker(), keeper)
             while not (folder / SOCKET).exists():
                 await anyio.sleep(0.005)
             await to_thread.run_sync(visit)

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -16,7 +16,6 @@ from fedchain.chain.storage.sqlite import DATABASE, Store
 from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.node.folders import find_nodes, find_runs
 from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE, SOCKET
-from fedchain.node.service import Service
 from fedchain.node.status import answer_status
 from tests.chain.builders import UPDATE, ChainBuilder, genesis
 from tests.node.shell import on_trio, until
@@ -168,7 +167,7 @@ def test_nodes_that_run_have_stopped_or_cannot_be_read(tmp_path: Path) -> None:
     @on_trio
     async def ask() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer_status, running, cast(Service, Running()))
+            tasks.start_soon(answer_status, running, Running())
             await until(lambda: (running / SOCKET).exists(), "a socket")
             rows.extend(await to_thread.run_sync(find_nodes, tmp_path))
             tasks.cancel_scope.cancel()

@@ -4,7 +4,7 @@ import json
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -14,7 +14,6 @@ from fedchain.chain.vote import NIL
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import status_lines
 from fedchain.node.layout import SOCKET
-from fedchain.node.service import Service
 from fedchain.node.status import REQUEST_SIZE_MAX, answer_status, ask_status
 from tests.node.shell import on_trio
 
@@ -36,7 +35,7 @@ async def answered(folder: Path) -> dict[str, Any]:
 @on_trio
 async def test_clients_that_hang_up_change_nothing(tmp_path: Path) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(answer_status, tmp_path, cast(Service, Talker()))
+        tasks.start_soon(answer_status, tmp_path, Talker())
         await answered(tmp_path)
         for _ in range(5):
             with socket.socket(socket.AF_UNIX) as client:
@@ -117,7 +116,7 @@ def test_any_other_question_is_answered_with_an_error_and_ends_nothing(tmp_path:
     @on_trio
     async def visit() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer_status, tmp_path, cast(Service, Talker()))
+            tasks.start_soon(answer_status, tmp_path, Talker())
             await answered(tmp_path)
             async with await anyio.connect_unix(tmp_path / SOCKET) as client:
                 answer = b""
@@ -138,7 +137,7 @@ async def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 200)
     folder.mkdir()
     with pytest.raises(NodeConfigError, match="is too long a path"):
-        await answer_status(folder, cast(Service, Talker()))
+        await answer_status(folder, Talker())
 
 
 def test_a_long_path_is_taken_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +148,7 @@ def test_a_long_path_is_taken_from_where_one_stands(tmp_path: Path, monkeypatch:
     @on_trio
     async def ask() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer_status, folder, cast(Service, Talker()))
+            tasks.start_soon(answer_status, folder, Talker())
             await answered(folder)
             tasks.cancel_scope.cancel()
 

@@ -18,9 +18,10 @@ from fedchain.node.core.journal import Journal
 from fedchain.node.core.node import STATUS_PEERS
 from fedchain.node.core.twins import LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
+from fedchain.simulator.disturbances import Clock, Fault, Traitors
 from fedchain.simulator.engine.network import Conditions
 from fedchain.simulator.engine.simulation import Simulation
-from fedchain.simulator.scenario import Clock, Fault, Scenario, Traitors
+from fedchain.simulator.scenario import Scenario
 from tests.simulator.trivial import trivial_simulation
 
 SIZES = (4, 5, 7, 10, 13)

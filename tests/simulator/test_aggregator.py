@@ -10,12 +10,13 @@ from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.round import Tensors
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome, Simulation, found_federation, simulation_keys
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.leakage.federation import Federation as WithoutChain
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.run import load_learner, simulated_dealing
-from fedchain.simulator.scenario import Fault, Scenario, ScenarioError, Traitors, load_scenario
+from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario
 from tests.learning.federation import Federation
 from tests.simulator.trivial import trivial_scenario, trivial_simulation
 

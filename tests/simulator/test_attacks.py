@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from fedchain.node.core.notices import ClockOff
+from fedchain.simulator.disturbances import Clock, Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome, Simulation
-from fedchain.simulator.scenario import Clock, Fault, Scenario, Traitors
+from fedchain.simulator.scenario import Scenario
 from tests.simulator.trivial import trivial_scenario, trivial_simulation
 
 

@@ -15,10 +15,11 @@ from fedchain.learning.payload.bulk import PartRef
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.round import Tensors
 from fedchain.node.task import rules_of
+from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.run import load_learner, simulate
-from fedchain.simulator.scenario import Fault, Scenario, ScenarioError
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 SCENARIO = Scenario(
     peers=4,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine import network
 from fedchain.simulator.engine.network import Parcel, SimulatedNetwork
-from fedchain.simulator.scenario import Fault, Traitors
 from tests.simulator.trivial import run_trivial, trivial_scenario
 
 _RUN = """

@@ -17,9 +17,10 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.events import Contributed, Event, MessageReceived
 from fedchain.node.core.jobs import Job, Result, VerifySignatures
 from fedchain.simulator.adversaries.posters import InvalidPoster
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.run import _deal, load_learner, simulate, simulated_dealing
-from fedchain.simulator.scenario import Fault, Scenario, ScenarioError, Traitors
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 SETTINGS: dict[str, Any] = {
     "encryption": "threshold",

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.simulation import Outcome, Simulation
-from fedchain.simulator.scenario import Fault, Scenario
+from fedchain.simulator.scenario import Scenario
 from tests.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 50

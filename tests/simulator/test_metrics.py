@@ -10,9 +10,9 @@ from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, PartRef
+from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from fedchain.simulator.engine.training_pool import Job
-from fedchain.simulator.scenario import Traitors
 from tests.simulator.trivial import (
     Done,
     TrivialCompute,

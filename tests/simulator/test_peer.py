@@ -13,11 +13,12 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.learner import Contribution
 from fedchain.node.core.node import Node
+from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Job
-from fedchain.simulator.scenario import Fault, ScenarioError
+from fedchain.simulator.scenario import ScenarioError
 from tests.simulator.trivial import (
     Done,
     TrivialCompute,

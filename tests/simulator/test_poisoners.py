@@ -13,9 +13,10 @@ from fedchain.learning.payload.codec import decode
 from fedchain.learning.round import Tensors
 from fedchain.simulator.adversaries import poisoners
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, _put_together, _take_apart
+from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.run import load_learner, simulate
-from fedchain.simulator.scenario import Scenario, ScenarioError, Traitors
+from fedchain.simulator.scenario import Scenario, ScenarioError
 
 PEERS, LIARS, ROUNDS = 7, (2, 5), 3
 

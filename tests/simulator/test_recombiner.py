@@ -18,8 +18,8 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.simulator.adversaries.recombiners import Recombiner
+from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.network import Parcel
-from fedchain.simulator.scenario import Traitors
 from tests.simulator.trivial import trivial_scenario, trivial_simulation
 
 TRAITORS = (5, 6)

@@ -10,14 +10,8 @@ import tomli_w
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import LearningError
 from fedchain.simulator.adversaries.registry import BEHAVIOURS, find_behaviour, validate_parameters
-from fedchain.simulator.scenario import (
-    Fault,
-    Scenario,
-    ScenarioError,
-    field_help,
-    load_scenario,
-    scenario_from_dict,
-)
+from fedchain.simulator.disturbances import Fault
+from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario, scenario_from_dict
 
 FAULTS = (Fault(at_s=3.5, kind="crash", peers=(0, 2)), Fault(at_s=9.0, kind="slow", peers=(1,), factor=2.5))
 

@@ -1,8 +1,8 @@
 """What a run tells of its blocks before they were final."""
 
 from fedchain.crypto.address import address
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome
-from fedchain.simulator.scenario import Fault, Traitors
 from tests.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation
 
 
