@@ -16,8 +16,8 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from tests.chain.builders import ChainBuilder, genesis
 from tests.chain.test_explorer import write as write_chain
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 KEY = PrivateKey(bytes(range(32)))
 MEMBER = address(KEY.public_key)
 

@@ -10,8 +10,9 @@ import pytest
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.registry import METHODS, build_method, load_method, locate_method
 from fedchain.testing import check_method
+from tests.support.paths import ROOT
 
-TEXT = (Path(__file__).resolve().parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:

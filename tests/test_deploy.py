@@ -27,10 +27,10 @@ from fedchain.node.passphrase import CREDENTIAL
 from tests.chain.builders import genesis
 from tests.node.shell import on_trio, until
 from tests.node.test_service import Shell, serving
+from tests.support.paths import DOCS, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
-OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+OPERATING = (DOCS / "operating.md").read_text(encoding="utf-8")
 UNIT = DEPLOY / "systemd" / "fedchain@.service"
 INSTALLED = "/opt/fedchain/bin/fedchain"
 

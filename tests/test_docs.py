@@ -15,12 +15,12 @@ from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED, Limits
 from fedchain.network.messages import Message
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
+from tests.support.paths import DOCS, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
-PROTOCOL = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md")))
+PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
+ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
+DECISIONS = sorted((DOCS / "decisions").glob("0*.md"))
 
 CODE_PATH = re.compile(r"`((?:chain|crypto|learning|network|node|simulator|tests|src|experiments)/[\w/.-]*\w/?)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -145,7 +145,7 @@ def test_the_quorum_table_is_computed() -> None:
 
 
 def test_the_short_quorum_table_is_computed() -> None:
-    page = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    page = (DOCS / "how-it-works.md").read_text(encoding="utf-8")
     text = page.split("| members | liars")[1].split("\n\n")[0]
     rows = [[int(cell) for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
     byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
@@ -160,11 +160,11 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 def test_quorums_in_words_are_computed() -> None:
     byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
-    guide = (ROOT / "docs" / "guides" / "network.md").read_text(encoding="utf-8")
+    guide = (DOCS / "guides" / "network.md").read_text(encoding="utf-8")
     quorums = ", ".join(f"{NUMBERS[byzantine.quorum(n)]} of {NUMBERS[n]}" for n in (3, 6, 10))
     assert f"of them up: {quorums}." in guide
     assert f"more than half, {NUMBERS[crash.quorum(10)]} of ten," in guide
-    operating = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    operating = (DOCS / "operating.md").read_text(encoding="utf-8")
     liars = [NUMBERS[byzantine.faulty(n)] for n in (3, 4)]
     assert f"three members bear {liars[0]} liar, four bear {liars[1]}; of both one may be down." in operating
     assert [n - byzantine.quorum(n) for n in (3, 4)] == [1, 1]
@@ -200,7 +200,7 @@ def test_decisions_are_numbered_without_gaps() -> None:
 
 
 def test_guards_that_are_named_exist() -> None:
-    text = (ROOT / "docs" / "decisions" / "0010-libp2p-with-guards.md").read_text(encoding="utf-8")
+    text = (DOCS / "decisions" / "0010-libp2p-with-guards.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "network" / "libp2p").glob("*.py"))
     guards = set(re.findall(r"`([A-Z][a-z]\w+)(?:\.\w+)?`", text))
     assert len(guards) > 10
@@ -209,13 +209,13 @@ def test_guards_that_are_named_exist() -> None:
 
 
 def test_every_behaviour_of_adversaries_is_described() -> None:
-    text = (ROOT / "docs" / "guides" / "simulate.md").read_text(encoding="utf-8")
+    text = (DOCS / "guides" / "simulate.md").read_text(encoding="utf-8")
     section = text.split("| behaviour | |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(BEHAVIOURS)
 
 
 def test_every_experiment_has_its_line_of_results_and_no_other_has() -> None:
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = (DOCS / "results.md").read_text(encoding="utf-8")
     table = text.split("| experiment | state |")[1].split("\n\n")[0]
     named = [name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z0-9-]+)`", row.split("|")[1])]
     files = (ROOT / "experiments").glob("*.toml")
@@ -223,7 +223,7 @@ def test_every_experiment_has_its_line_of_results_and_no_other_has() -> None:
 
 
 def test_what_is_said_of_robust_rules_is_what_their_tables_show() -> None:
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").split("## Robust rules")[1].split("\n## ")[0]
+    text = (DOCS / "results.md").read_text(encoding="utf-8").split("## Robust rules")[1].split("\n## ")[0]
     digits, fashion = (
         {row[1].strip(): row[2:-1] for row in (line.split("|") for line in table.splitlines()) if len(row) == 12}
         for table in text.split("| variant |")[1:]
@@ -249,7 +249,7 @@ def test_what_is_said_of_robust_rules_is_what_their_tables_show() -> None:
 
 
 def test_the_readme_shows_the_python_that_runs_in_a_notebook_too() -> None:
-    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    page = (DOCS / "python.md").read_text(encoding="utf-8")
     first = re.findall(r"```python\n.*?```", page, re.DOTALL)[0]
     assert first in (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -259,7 +259,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_messages_that_are_explained_are_those_of_the_code() -> None:
-    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     rows = [row.split("|")[1] for row in text.splitlines() if row.startswith("| `")]
     messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
     assert len(messages) > 12

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import fedchain
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
 
 
 @pytest.mark.long

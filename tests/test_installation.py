@@ -13,8 +13,7 @@ import pytest
 from fedchain.__main__ import COMMANDS
 from fedchain.network.libp2p.unused import UNUSED
 from fedchain.node.preflight import LIBP2P_VERSION
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
 
 NEVER_IMPORTED = {"exceptiongroup", "grpcio", "lru-dict", "mypy-protobuf", "rpcudp", "types-requests"}
 """What libp2p asks for and does not import on the way to what is used of it, or needs on older Pythons alone."""

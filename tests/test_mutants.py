@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import BUGS, ROOT, Bug, is_plantable, plant, read_bugs
+from tests.mutants.__main__ import BUGS, Bug, is_plantable, plant, read_bugs
+from tests.support.paths import ROOT
 
 LISTS = sorted(BUGS.glob("*.toml"))
 ENTRY = '[[bug]]\nname = "1"\nfile = "value.py"\nbug = "it is another one"\nold = "1"\nnew = "2"\n'

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
+
 FOLDERS = ("chain", "crypto", "experiments", "learning", "network", "node", "simulator")
 PRODUCT = sorted(path for folder in (*FOLDERS, "src/fedchain") for path in (ROOT / folder).glob("**/*.py"))
 METHODS = sorted(path for path in (ROOT / "learning" / "methods").glob("*.py") if path.name != "__init__.py")

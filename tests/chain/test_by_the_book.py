@@ -1,17 +1,15 @@
 """The published vectors against the protocol written anew: the page says enough, and the program does what it says."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
 from tests.chain import by_the_book as book
+from tests.support.paths import DOCS
 
-PUBLISHED: dict[str, Any] = json.loads(
-    (Path(__file__).resolve().parents[2] / "docs" / "vectors.json").read_text(encoding="utf-8")
-)
+PUBLISHED: dict[str, Any] = json.loads((DOCS / "vectors.json").read_text(encoding="utf-8"))
 SMALL = PUBLISHED["genesis"][0]
 CHAIN_ID = bytes.fromhex(SMALL["hash"])
 

@@ -3,14 +3,14 @@
 import re
 from fractions import Fraction
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
 from fedchain.chain.committee import captured_share
 from fedchain.chain.genesis import FaultModel
+from tests.support.paths import DOCS
 
-PROTOCOL = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
 
 ROW = re.compile(r"^\| (\d[\d ]*) \| (\d[\d ]*) \| (\d+) \| (\d+) \| ([^|]+) \|$", re.MULTILINE)
 """members | liars | committee | f | probability for one height."""

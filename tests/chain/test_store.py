@@ -31,6 +31,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, genesis
+from tests.support.paths import ROOT
 
 GENESIS = genesis(3)
 OWN = GENESIS.members[0]
@@ -782,7 +783,7 @@ KILLS = 10
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     folder, acknowledged = tmp_path / "chain", dict[int, bytes]()
     Store.create(folder, GENESIS).close()
-    root = Path(__file__).parents[2]
+    root = ROOT
     for kill in range(KILLS):
         command = [sys.executable, "-c", CHILD, str(folder)]
         child = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +21,9 @@ from fedchain.chain.transition import judge_final, judge_joined
 from fedchain.chain.vectors import plain, vectors
 from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import is_valid_signature
+from tests.support.paths import DOCS
 
-PUBLISHED: dict[str, Any] = json.loads(
-    (Path(__file__).resolve().parents[2] / "docs" / "vectors.json").read_text(encoding="utf-8")
-)
+PUBLISHED: dict[str, Any] = json.loads((DOCS / "vectors.json").read_text(encoding="utf-8"))
 
 RECORDS: dict[str, Callable[[Any], Any]] = {
     "transactions": Post.from_record,

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.support.paths import ROOT
+
 BUGS = Path(__file__).parent / "bugs"
 TIMEOUT_S = 120
 """A bug may keep a test from ever ending, which is noticed, too."""

@@ -1,17 +1,15 @@
 """The published messages are what the code writes, and read back they have the same bytes."""
 
 import json
-from pathlib import Path
 from typing import Any, get_args
 
 from fedchain.chain.vectors import plain
 from fedchain.network.bitmaps import from_bitmap
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.vectors import vectors
+from tests.support.paths import DOCS
 
-PUBLISHED: dict[str, Any] = json.loads(
-    (Path(__file__).resolve().parents[2] / "docs" / "vectors.json").read_text(encoding="utf-8")
-)
+PUBLISHED: dict[str, Any] = json.loads((DOCS / "vectors.json").read_text(encoding="utf-8"))
 
 
 def test_the_published_vectors_are_computed_here() -> None:

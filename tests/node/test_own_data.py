@@ -21,8 +21,9 @@ from fedchain.node.run import read_genesis
 from fedchain.node.task import learning_from_genesis, learning_to_genesis
 from tests.chain.builders import keys
 from tests.node.test_node_cli import done, refused, start
+from tests.support.paths import DOCS
 
-TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "own-data.md"
+TUTORIAL = DOCS / "tutorials" / "own-data.md"
 MEMBERS = [word for key in keys(2) for word in ("--member", address(key.public_key))]
 
 

@@ -27,8 +27,7 @@ from fedchain.node.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OW
 from fedchain.node.status import answer_status
 from tests.chain.builders import genesis
 from tests.node.shell import on_trio, until
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.support.paths import ROOT
 
 
 @pytest.fixture

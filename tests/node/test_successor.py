@@ -12,13 +12,12 @@ from torch import nn
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.learner import Learner
 from fedchain.learning.task.custom import describe_task
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import DOCS
 
 
 def guide_s_function() -> Any:
     """The function in the guide's section on successors."""
-    section = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8").split("## A successor federation")[1]
+    section = (DOCS / "operating.md").read_text(encoding="utf-8").split("## A successor federation")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, "operating.md", "exec"), names)

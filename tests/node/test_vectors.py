@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -13,8 +12,9 @@ from fedchain.chain.vectors import plain
 from fedchain.network.libp2p.bounds import message_id
 from fedchain.node.core.journal import Journal
 from fedchain.node.vectors import print_vectors
+from tests.support.paths import DOCS
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "vectors.json").read_text(encoding="utf-8")
+TEXT = (DOCS / "vectors.json").read_text(encoding="utf-8")
 
 PUBLISHED: dict[str, Any] = json.loads(TEXT)
 

@@ -53,8 +53,7 @@ from tests.node.shell import (
     workers_of,
     write_genesis,
 )
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.support.paths import ROOT
 
 HEADER = ChainBuilder(genesis(2)).extend().header
 HARD_BITS = bits_from_attempts(2**60)

@@ -9,8 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.pages.blocks import PAGES, ROOT
+from tests.pages.blocks import PAGES
 from tests.pages.walk import Difference, arithmetic, walk
+from tests.support.paths import ROOT
 
 
 def main() -> int:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
+from tests.support.paths import DOCS, ROOT
+
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md")))
 """All pages, the README first."""
 
 _COMMENT = re.compile(r"<!-- (file|slow|not run)(?:: (.*?))? -->")

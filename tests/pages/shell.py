@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 _MARK = "--- the command is over ---"
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages.blocks import PAGES, ROOT, Block, blocks_of
+from tests.pages.blocks import PAGES, Block, blocks_of
 from tests.pages.walk import command_faults, commands_in, faults, is_as_stated, walk
+from tests.support.paths import ROOT
 
 RUN = [
     page

@@ -15,8 +15,9 @@ from typing import Any
 import typer
 
 from fedchain.__main__ import app
-from tests.pages.blocks import ROOT, Block, blocks_of
+from tests.pages.blocks import Block, blocks_of
 from tests.pages.shell import Shell
+from tests.support.paths import ROOT
 
 LANGUAGES = {"console", "python", "toml", "text", "indented", "{toctree}", "{eval-rst}", "{include}", "{glossary}"}
 """What a block may be; ``text`` is drawings and formulas. Indented ones are not run."""

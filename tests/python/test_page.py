@@ -11,7 +11,9 @@ import nbclient
 import nbformat
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+from tests.support.paths import DOCS
+
+PAGE = DOCS / "python.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 

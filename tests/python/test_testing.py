@@ -12,8 +12,8 @@ import torch
 from fedchain import testing
 from fedchain.learning.exceptions import ConfigurationError
 from tests.python.tasks import Bag, Forgetful, Sound, load
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
 
 

@@ -16,8 +16,9 @@ from fedchain.simulator.reproduction import reproduce as reproduction
 from fedchain.simulator.reproduction.compare import build_comparison
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.scenario import Scenario
+from tests.support.paths import DOCS
 
-GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "guides" / "experiments.md"
+GUIDE = DOCS / "guides" / "experiments.md"
 
 Keep = Callable[[int, dict[str, Any]], str]
 
