@@ -17,15 +17,14 @@ LearningError
     └── ReleaseRefused        it does not let out what would tell too much of its examples
 """
 
-import difflib
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from fedchain.wording import printable
+from fedchain.wording import nearest_name, printable
 
 TEXT_SIZE_MAX = 300
 """Characters that are shown of what a user's own code says of its error."""
@@ -127,12 +126,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigurationErr
     meant = nearest_name(name, names)
     hint = f"did you mean '{meant}'?" if meant else f"choose one of: {', '.join(names) or '(there is none)'}"
     return ConfigurationError(f"unknown {kind} '{name}'; {hint}")
-
-
-def nearest_name(word: str, names: Sequence[str]) -> str | None:
-    """The one name that begins with ``word``, or else the name that looks most like it; None if none does."""
-    longer = [name for name in names if word and name.startswith(word)]
-    return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(word, names, n=1, cutoff=0.5)), None)
 
 
 def one_line(error: BaseException, file: str | None = "") -> str:

@@ -19,9 +19,9 @@ from fedchain.chain.exceptions import ChainError, NotFound
 from fedchain.chain.genesis import AggregatorRule, Genesis
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.config import NodeConfig, NodeConfigError
-from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.preflight import (
     LIBP2P_VERSION,
     check_chain,

@@ -1,14 +1,11 @@
 """What the operator of a node chooses, from flags or a TOML file. What peers agree on is in the genesis document."""
 
-import ast
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fedchain.node.tables import build, read_toml
+from fedchain.files.tables import build, read_toml
 
 RECENT_MIB_MAX = 2**20
 """More mebibytes than this are taken for bytes."""
@@ -93,15 +90,3 @@ def _validate(config: NodeConfig) -> None:
     for name in ("wait_for", "stop_patience"):
         if getattr(config, name) < 0:
             raise NodeConfigError(f"{name} is {getattr(config, name)}, it must be at least 0")
-
-
-def field_texts(kind: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass that has one."""
-    (definition,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(definition, ast.ClassDef)
-    texts: dict[str, str] = {}
-    for statement, following in pairwise(definition.body):
-        match statement, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                texts[name] = inspect.cleandoc(text)
-    return texts

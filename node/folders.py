@@ -14,8 +14,7 @@ from fedchain.chain.exceptions import ChainError, InvalidGenesis
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import modified_s
 from fedchain.chain.storage.sqlite import Store
-from fedchain.network.data_folder import ADDRESS_FILE
-from fedchain.node.layout import (
+from fedchain.files.layout import (
     CHAIN_FOLDER,
     GENESIS_FILE,
     METRICS_FILE,
@@ -26,6 +25,7 @@ from fedchain.node.layout import (
     node_folders,
     read_metrics,
 )
+from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.node.status import FINISHED, ask_status
 
 DEPTH_MAX = 4

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from fedchain.files.field_texts import field_texts
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import BUFFER_PREFIX, PREFIX
 from fedchain.learning.registry import METHODS, build_method, installed_methods, load_method, locate_method
-from fedchain.node.config import field_texts
 
 _LAYER, _NORM = "layer", "norm"
 

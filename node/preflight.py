@@ -9,9 +9,9 @@ import resource
 import socket
 from pathlib import Path
 
+from fedchain.files.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, SOCKET, TIMELINE_FILE, TRAINING_FILE
 from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
-from fedchain.node.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, SOCKET, TIMELINE_FILE, TRAINING_FILE
 
 LIBP2P_VERSION = "0.8.1"
 """The version of which ``network/libp2p/`` replaces parts."""

@@ -25,6 +25,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.files.layout import CHAIN_FOLDER, TIMELINE_FILE
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
@@ -34,7 +35,6 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.dealing import ShareMissing, read_share
 from fedchain.node.ending import Departure, Ending
 from fedchain.node.journal_file import JournalError, JournalFile, journal_path
-from fedchain.node.layout import CHAIN_FOLDER, TIMELINE_FILE
 from fedchain.node.member_numbers import number_members
 from fedchain.node.metrics import answer_metrics
 from fedchain.node.preflight import secure_folder

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.node.config import NodeConfig, field_texts
+from fedchain.files.field_texts import field_texts
+from fedchain.node.config import NodeConfig
 
 GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -18,9 +18,9 @@ from anyio.abc import SocketStream
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.layout import SOCKET
 from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError
-from fedchain.node.layout import SOCKET
 
 log = logging.getLogger("fedchain.node")
 

@@ -19,6 +19,7 @@ from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import GENESIS_FILE, KEY_FILE, LOG_FILE, node_folder
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.registry import MODULES_VARIABLE
@@ -26,7 +27,6 @@ from fedchain.node.aggregator import count_members
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import percent
 from fedchain.node.dealing import deal_keys, install_share
-from fedchain.node.layout import GENESIS_FILE, KEY_FILE, LOG_FILE, node_folder
 from fedchain.node.status import ask_status
 from fedchain.node.task import found_federation, milliseconds
 from fedchain.terminal import Console, Fitted

@@ -7,10 +7,10 @@ from typing import Any
 
 import typer
 
+from fedchain.files.tables import read_toml
 from fedchain.node.command import RUNS_FOLDER, clear_errors
 from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
 from fedchain.node.learning_options import optional
-from fedchain.node.tables import read_toml
 from fedchain.simulator.cli import scenario_options, under_headings
 from fedchain.simulator.scenario import ScenarioError
 

@@ -10,7 +10,7 @@ import tomli_w
 from numpy.typing import NDArray
 
 import fedchain
-from fedchain.node.layout import (
+from fedchain.files.layout import (
     CHAIN_FOLDER,
     METRICS_FILE,
     MODELS_FOLDER,

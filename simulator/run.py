@@ -14,6 +14,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
+from fedchain.files.layout import RECORD_FOLDER
 from fedchain.learning.aggregation.threshold import SHARE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
@@ -23,7 +24,6 @@ from fedchain.learning.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.node.command import free_folder
 from fedchain.node.dealing import deal_keys, share_bytes
-from fedchain.node.layout import RECORD_FOLDER
 from fedchain.node.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner
 from fedchain.simulator.adversaries.posters import PoisonPoster

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedchain.files.field_texts import field_texts
+from fedchain.files.tables import build, nearest, read_toml
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.registry import FILE_SUFFIX, agreed_name
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
-from fedchain.node.config import field_texts
-from fedchain.node.tables import build, nearest, read_toml
 from fedchain.simulator.adversaries.registry import BEHAVIOURS, validate_parameters
 from fedchain.simulator.disturbances import FAULT_KINDS, Clock, Fault, Traitors
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from fedchain.node.tables import nearest
+from fedchain.files.tables import nearest
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError
 

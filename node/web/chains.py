@@ -20,8 +20,8 @@ from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
+from fedchain.files.layout import SCENARIO_FILE, SOCKET
 from fedchain.node.config import NodeConfigError
-from fedchain.node.layout import SCENARIO_FILE, SOCKET
 from fedchain.node.status import ask_status
 from fedchain.node.web.measured import MeasuredFile
 from fedchain.node.web.places import Place, distinct_titles, slugs

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedchain.node.layout import LOG_FILE, METRICS_FILE, read_metrics
+from fedchain.files.layout import LOG_FILE, METRICS_FILE, read_metrics
 from fedchain.node.web.seen import SeenFile
 
 LOG_SIZE_MAX = 4 * 2**20

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedchain.node.layout import TIMELINE_FILE
+from fedchain.files.layout import TIMELINE_FILE
 from fedchain.node.timeline import CANDIDATES_MAX, SIZE_MAX, SeenBlock, SeenCandidate, TrainingResult
 
 BLOCKS_AT_ONCE = 1_024

@@ -33,9 +33,9 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import NONCE_MAX, search_nonce
 from fedchain.chain.signatures import count_valid
 from fedchain.crypto.durable import write_file
+from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
 from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
-from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
 from fedchain.node.workers.training_file import KeptTraining, read_training

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedchain.files.tables import build, read_toml
 from fedchain.learning.convergence.theory import Budget
-from fedchain.node.tables import build, read_toml
 from fedchain.simulator.planning.search import CRITERIA, Trial, best_trial, draw_trials, search
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 from fedchain.terminal import Console

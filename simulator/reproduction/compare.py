@@ -8,9 +8,9 @@ from typing import Any
 
 import tomli_w
 
+from fedchain.files.field_texts import field_texts
+from fedchain.files.tables import nearest
 from fedchain.learning.registry import agreed_name, hyperparameter_names, load_method
-from fedchain.node.config import field_texts
-from fedchain.node.tables import nearest
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import METRICS, Cell, Column, Experiment, Variant
 from fedchain.simulator.reproduction.table import PERCENT, scale_of

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from fedchain.files.tables import build, nearest, read_toml
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.partition.split import class_range
-from fedchain.node.tables import build, nearest, read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 

@@ -3,7 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 
-from fedchain.node.tables import nearest, read_toml
+from fedchain.files.tables import nearest, read_toml
 from fedchain.simulator.scenario import ScenarioError
 
 

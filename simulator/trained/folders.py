@@ -15,15 +15,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import find_member
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.learning.application import Application
-from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
-from fedchain.learning.model_file import ModelState, state_of_checkpoint, state_of_knowledge, write_model
-from fedchain.learning.model_origin import Origin, validate_shared, write_origin
-from fedchain.learning.registry import use_current_folder
-from fedchain.learning.task.choice import validate_choice
-from fedchain.node.layout import (
+from fedchain.files.layout import (
     CHAIN_FOLDER,
     GENESIS_FILE,
     MODELS_FOLDER,
@@ -32,6 +24,14 @@ from fedchain.node.layout import (
     node_folders,
     read_metrics,
 )
+from fedchain.learning.application import Application
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.learner import Learner
+from fedchain.learning.model_file import ModelState, state_of_checkpoint, state_of_knowledge, write_model
+from fedchain.learning.model_origin import Origin, validate_shared, write_origin
+from fedchain.learning.registry import use_current_folder
+from fedchain.learning.task.choice import validate_choice
 from fedchain.node.task import learning_from_genesis, use_method_file
 from fedchain.node.workers.frames import PipeBroken
 from fedchain.node.workers.training_file import read_training

@@ -21,6 +21,8 @@ from torch import nn
 
 from fedchain.awaiting import wait, wait_in_loop
 from fedchain.chains import Chain
+from fedchain.files.layout import CHAIN_FOLDER, MODELS_FOLDER
+from fedchain.files.tables import read_toml
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
@@ -38,8 +40,6 @@ from fedchain.learning.registry import (
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
-from fedchain.node.layout import CHAIN_FOLDER, MODELS_FOLDER
-from fedchain.node.tables import read_toml
 from fedchain.node.task import learning_from_genesis
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, result_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedchain.node.tables import build, nearest
+from fedchain.files.tables import build, nearest
 
 
 class TableError(Exception):

@@ -11,7 +11,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.layout import CHAIN_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.testnet import LocalNode
 from tests.node.shell import workers_of
 

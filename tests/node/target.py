@@ -13,9 +13,9 @@ from typing import Any
 
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import GENESIS_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.network.data_folder import BAN_FILE
-from fedchain.node.layout import GENESIS_FILE
 from fedchain.node.status import ask_status
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.shell import wait_until

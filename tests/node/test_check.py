@@ -20,10 +20,10 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.check import GREETING, Finding, Outcome, check_node, expected_size_bytes, is_clock_synchronized
 from fedchain.node.config import NodeConfig
 from fedchain.node.journal_file import JournalFile, journal_path
-from fedchain.node.layout import CHAIN_FOLDER
 from tests.chain.builders import CREATED_MS, ChainBuilder, keys
 from tests.chain.test_explorer import write as write_chain
 from tests.node.shell import DIGITS, write_genesis

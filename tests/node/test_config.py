@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedchain.node.config import NodeConfig, NodeConfigError, field_texts, load_config
+from fedchain.files.field_texts import field_texts
+from fedchain.node.config import NodeConfig, NodeConfigError, load_config
 from fedchain.node.start_options import GROUPS
 
 NEEDED = {"genesis": "g", "key": "k", "data": "d"}

@@ -10,12 +10,12 @@ from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
 from fedchain.learning.secrets import Secrets
 from fedchain.node.dealing import read_share
-from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.run import read_genesis
 from fedchain.node.secrets_file import open_secrets, secrets_path
 from fedchain.node.task import learning_from_genesis

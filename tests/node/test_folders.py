@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import DATABASE, Store
+from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, SOCKET
 from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.node.folders import find_nodes, find_runs
-from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE, SOCKET
 from fedchain.node.status import answer_status
 from tests.chain.builders import UPDATE, ChainBuilder, genesis
 from tests.node.shell import on_trio, until

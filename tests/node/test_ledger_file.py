@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
+from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
 from fedchain.learning.local_sgd import NO_EPSILON
 from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry
 from fedchain.learning.privacy.releases import Release
 from fedchain.node.journal_file import JournalFile, journal_path
-from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.ledger_file import ledger_path, open_ledger
 from fedchain.node.secrets_file import open_secrets, secrets_path
 from fedchain.node.workers.process import Trainer

@@ -14,7 +14,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from fedchain.node.layout import CHAIN_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.learning_options import LEARNING_OPTIONS
 from fedchain.node.task import learning_from_genesis
 from tests.chain.builders import keys

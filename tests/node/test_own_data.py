@@ -12,11 +12,11 @@ from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN
 from fedchain.learning.learner import Learner
 from fedchain.learning.task.custom import load_task
-from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
 from fedchain.node.task import learning_from_genesis, learning_to_genesis
 from tests.chain.builders import keys

@@ -19,10 +19,10 @@ from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.hashing import sha256
+from fedchain.files.layout import CHAIN_FOLDER, SOCKET, TRAINING_FILE
 from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
 from fedchain.network.limits import Limits
 from fedchain.node.config import NodeConfig, NodeConfigError
-from fedchain.node.layout import CHAIN_FOLDER, SOCKET, TRAINING_FILE
 from fedchain.node.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
 from fedchain.node.status import answer_status
 from tests.chain.builders import genesis

@@ -11,9 +11,9 @@ import pytest
 from anyio import to_thread
 
 from fedchain.chain.vote import NIL
+from fedchain.files.layout import SOCKET
 from fedchain.node.config import NodeConfigError
 from fedchain.node.console import status_lines
-from fedchain.node.layout import SOCKET
 from fedchain.node.status import REQUEST_SIZE_MAX, answer_status, ask_status
 from tests.node.shell import on_trio
 

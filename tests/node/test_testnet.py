@@ -21,10 +21,10 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
-from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.run import read_genesis
 from fedchain.node.status import ask_status
 from fedchain.node.task import learning_from_genesis

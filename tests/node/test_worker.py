@@ -22,13 +22,13 @@ from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.signatures import signatures_of
+from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.knowledge import write_knowledge
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.payload.codec import pieces
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.json_log import JsonFormatter
-from fedchain.node.layout import TRAINING_FILE
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.workers import supervisor
 from fedchain.node.workers.frames import read_frame, write_frame

@@ -12,10 +12,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
+from fedchain.files.tables import read_toml
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.privacy.gaussian import compose, epsilon_of
 from fedchain.learning.registry import build_method
-from fedchain.node.tables import read_toml
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.experiment import Experiment, first_seeds, key_of, load_experiment

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from fedchain.__main__ import app
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
+from fedchain.files.layout import GENESIS_FILE, MODELS_FOLDER, TRAINING_FILE, read_metrics
 from fedchain.learning.learner import Learner
 from fedchain.learning.model_file import write_model
-from fedchain.node.layout import GENESIS_FILE, MODELS_FOLDER, TRAINING_FILE, read_metrics
 from fedchain.node.workers.process import Trainer
 from fedchain.simulator.run import load_learner, run_scenario
 from fedchain.simulator.scenario import Scenario

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from fedchain.__main__ import app
 from fedchain.chain.storage.sqlite import Store
+from fedchain.files.layout import RECORD_FOLDER
 from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, TrainingDiverged
 from fedchain.learning.learner import Contribution
-from fedchain.node.layout import RECORD_FOLDER
 from fedchain.simulator.engine import snapshot
 from fedchain.simulator.engine.answers import Answer, Batch, Question, read_answer, write_answer
 from fedchain.simulator.engine.handover import LARGE_SIZE

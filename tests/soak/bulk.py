@@ -14,12 +14,12 @@ import numpy as np
 
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.storage.sqlite import Store
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.payload.bulk import AGGREGATOR
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.round import Round, Tensors
-from fedchain.node.layout import CHAIN_FOLDER
 from fedchain.node.testnet import LocalNode, found_testnet, free_ports, stop_all
 from tests.learning.relay import WIDTH, Relay
 from tests.node.processes import height, kill, log_of

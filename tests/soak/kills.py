@@ -16,7 +16,7 @@ from random import Random
 import trio
 
 from fedchain.crypto.keys import PrivateKey
-from fedchain.node.layout import GENESIS_FILE
+from fedchain.files.layout import GENESIS_FILE
 from fedchain.node.run import read_genesis
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import Promises, height, kill, log_of

@@ -29,12 +29,12 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.network.messages import GetFinal, GetPayloads, decode_message, encode_message
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, Event, PeerConnected, Tick
 from fedchain.node.core.jobs import Verified, VerifySignatures
-from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.task import found_federation
 from fedchain.node.testnet import LocalNode, free_ports, stop_all
 from fedchain.node.workers.frames import read_frame, write_frame

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.chain.storage.sqlite import Store
+from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.releases import Release, total_epsilon
-from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.ledger_file import open_ledger
 from fedchain.node.run import read_genesis
 from fedchain.node.secrets_file import secrets_path

@@ -26,9 +26,9 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.node.config import NodeConfigError
-from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.status import ask
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import kill

@@ -14,8 +14,8 @@ from typing import Any
 import trio
 
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import GENESIS_FILE
 from fedchain.learning.config import LearningConfig
-from fedchain.node.layout import GENESIS_FILE
 from fedchain.node.run import read_genesis
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import look

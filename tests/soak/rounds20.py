@@ -22,7 +22,7 @@ from itertools import pairwise
 from fedchain.chain.block import Block
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import public_key_from_address
-from fedchain.node.layout import CHAIN_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import log_of, look
 from tests.node.shell import DIGITS

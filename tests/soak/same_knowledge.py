@@ -15,11 +15,11 @@ from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
 from fedchain.node.aggregator import choose_aggregator
-from fedchain.node.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.node.run import read_genesis
 from fedchain.node.task import learning_from_genesis
 from fedchain.node.testnet import LocalNode, found_testnet, stop_all

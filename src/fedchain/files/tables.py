@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from fedchain.learning.exceptions import nearest_name
+from fedchain.wording import nearest_name
 
 Table = TypeVar("Table")
 

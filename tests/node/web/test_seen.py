@@ -12,7 +12,7 @@ from fedchain.chain.explorer.columns import Columns, Line
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
-from fedchain.node.layout import SCENARIO_FILE, TIMELINE_FILE
+from fedchain.files.layout import SCENARIO_FILE, TIMELINE_FILE
 from fedchain.node.timeline import SeenBlock, SeenCandidate, TimelineFile, TrainingResult
 from fedchain.node.web.app import Site
 from fedchain.node.web.chains import open_chains
