@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.command import free_folder
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
@@ -22,7 +23,6 @@ from fedchain.learning.exceptions import LearningError, NothingToPost
 from fedchain.learning.learner import Learner
 from fedchain.learning.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
-from fedchain.node.command import free_folder
 from fedchain.node.dealing import deal_keys, share_bytes
 from fedchain.node.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner

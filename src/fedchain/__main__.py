@@ -1,7 +1,7 @@
 """The command table. A command's own module is imported when that command is asked for, and no other's."""
 
 if __name__ == "__main__":
-    from fedchain.entry import end_when_interrupted
+    from fedchain.cli.entry import end_when_interrupted
 
     end_when_interrupted()  # before the other imports, which take a while
 
@@ -18,66 +18,66 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import fedchain
-from fedchain.entry import EXIT_INTERRUPTED
+from fedchain.cli.entry import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fedchain.chain.explorer.cli import RulesOf
     from fedchain.chain.genesis import Genesis
+    from fedchain.cli.explorer import RulesOf
     from fedchain.learning.application import Application
 
 
 def _simulate() -> Callable[..., None]:
-    from fedchain.simulator.cli import simulate_command
+    from fedchain.cli.simulate import simulate_command
 
     return simulate_command()
 
 
 def _reproduce() -> Callable[..., None]:
-    from fedchain.simulator.cli import reproduce
+    from fedchain.cli.simulate import reproduce
 
     return reproduce
 
 
 def _data() -> Callable[..., None]:
-    from fedchain.node.data_cli import data
+    from fedchain.cli.data import data
 
     return data
 
 
 def _runs() -> Callable[..., None]:
-    from fedchain.node.folders_cli import runs
+    from fedchain.cli.folders import runs
 
     return runs
 
 
 def _compare() -> Callable[..., None]:
-    from fedchain.simulator.compare_cli import compare_command
+    from fedchain.cli.compare import compare_command
 
     return compare_command()
 
 
 def _methods() -> Callable[..., None]:
-    from fedchain.node.methods_cli import methods
+    from fedchain.cli.methods import methods
 
     return methods
 
 
 def _plan() -> Callable[..., None]:
-    from fedchain.simulator.cli import plan
+    from fedchain.cli.simulate import plan
 
     return plan
 
 
 def _attack() -> typer.Typer:
-    from fedchain.simulator.attack_cli import attack_app
+    from fedchain.cli.attack import attack_app
 
     return attack_app
 
 
 def _model() -> typer.Typer:
-    from fedchain.simulator.model_cli import model_app
+    from fedchain.cli.model import model_app
 
     return model_app
 
@@ -87,25 +87,25 @@ def _vectors() -> Callable[..., None]:
 
 
 def _node() -> typer.Typer:
-    from fedchain.node.cli import node_app
+    from fedchain.cli.node import node_app
 
     return node_app
 
 
 def _keys() -> typer.Typer:
-    from fedchain.node.keys_cli import keys_app
+    from fedchain.cli.keys import keys_app
 
     return keys_app
 
 
 def _genesis() -> typer.Typer:
-    from fedchain.node.genesis_cli import genesis_app
+    from fedchain.cli.genesis import genesis_app
 
     return genesis_app
 
 
 def _explorer() -> typer.Typer:
-    from fedchain.chain.explorer.cli import explorer_app
+    from fedchain.cli.explorer import explorer_app
 
     return explorer_app(rules_with, serve_web, report_web)
 
@@ -185,12 +185,12 @@ class CommandTable(TyperGroup):
         if isinstance(command, typer.Typer):
             table.add_typer(command, name=cmd_name)
         else:
-            from fedchain.node.command import GroupedCommand
+            from fedchain.cli.command import GroupedCommand
 
             table.command(cmd_name, cls=GroupedCommand)(command)
         built = typer.main.get_group(table).commands[cmd_name]
         if ctx.resilient_parsing:  # nothing is run: the shell asks how a word goes on
-            from fedchain.completion import offer_names
+            from fedchain.cli.completion import offer_names
 
             offer_names(built)
         return built

@@ -21,8 +21,8 @@ from fedchain.chain.storage.rows import CANDIDATES, FINALS, POSTS, STATES, VOTES
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from tests.chain.builders import ChainBuilder, genesis
-from tests.chain.test_cli import explore
 from tests.chain.test_explorer import write
+from tests.cli.test_explorer import explore
 
 pytestmark = pytest.mark.long
 

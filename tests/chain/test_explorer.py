@@ -13,13 +13,13 @@ from fedchain.chain.exceptions import InvalidPayload, MethodFailed, NotFound, St
 from fedchain.chain.explorer import ahead, history
 from fedchain.chain.explorer.audit import ChainAudit
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.explorer.tables import render
 from fedchain.chain.explorer.views import Conviction, Voter, is_proven
 from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
 from fedchain.chain.signatures import Signed
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final
+from fedchain.cli.explorer_tables import render
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import Hash, sha256

@@ -15,7 +15,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Content
 from tests.chain.builders import ChainBuilder, SumRules, double_vote, genesis, keys
 from tests.chain.forgeries import FORGED, Forge
-from tests.chain.test_cli import explore
+from tests.cli.test_explorer import explore
 
 BLOCKS = 4
 

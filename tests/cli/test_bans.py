@@ -13,12 +13,12 @@ import typer
 from anyio import to_thread
 from typer.testing import CliRunner, Result
 
+from fedchain.cli.bans import bans, unban
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import CHAIN_FOLDER, SOCKET
 from fedchain.network.bans import Ban, read_bans, write_bans
 from fedchain.network.data_folder import BAN_FILE
-from fedchain.node.bans_cli import bans, unban
 from fedchain.node.status import answer_status
 from tests.chain.builders import keys
 from tests.node.shell import on_trio

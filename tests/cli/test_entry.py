@@ -30,7 +30,7 @@ def test_the_explorer_imports_the_chain_and_nothing_else(tmp_path: Path) -> None
     with Store.create(tmp_path / "chain", chain.genesis) as store:
         write_chain(store, chain)
     modules = imported_by("explorer", "status", tmp_path, "--json")
-    assert "fedchain.chain.explorer.cli" in modules
+    assert "fedchain.cli.explorer" in modules
     assert not {"numpy", "pydantic", "rich.console", "torch", "trio"} & modules
     strangers = ("fedchain.learning", "fedchain.network", "fedchain.node", "fedchain.simulator")
     assert sorted(name for name in modules if name.startswith(strangers)) == []

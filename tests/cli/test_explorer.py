@@ -12,14 +12,14 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.explorer import block_views
-from fedchain.chain.explorer.cli import explorer_app
 from fedchain.chain.explorer.history import Entry
-from fedchain.chain.explorer.tables import MATRIX_SIZE_MAX
 from fedchain.chain.explorer.views import BlockView
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
+from fedchain.cli.explorer import explorer_app
+from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from tests.chain.builders import ChainBuilder, double_vote, genesis
@@ -487,9 +487,9 @@ def test_a_damaged_head_is_one_line_with_what_to_do(run_folder: Path) -> None:
 
 
 def test_importing_the_commands_is_cheap() -> None:
-    code = "import sys, fedchain.chain.explorer.cli; print(*sys.modules)"
+    code = "import sys, fedchain.cli.explorer; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "fedchain.chain.explorer.cli" in loaded
+    assert "fedchain.cli.explorer" in loaded
     assert not {"numpy", "torch", "rich.table", "rich.console"} & set(loaded)
 
 

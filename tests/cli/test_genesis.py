@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from fedchain.__main__ import app
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
+from fedchain.cli.consensus_options import SETTINGS
 from fedchain.crypto.address import address
-from fedchain.node.consensus_options import SETTINGS
 from fedchain.node.genesis_text import GROUPS, NAMES, ZERO_TEXTS, genesis_lines
 from tests.chain.builders import GLOBAL, UPDATE, genesis, keys
 

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import (
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.vote import NIL, VoteKind, sign_vote
+from fedchain.cli.keys import keys_app, load_key
 from fedchain.crypto.address import address
 from fedchain.crypto.key_file import weakness
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.core.journal import Journal
 from fedchain.node.journal_file import JournalFile, journal_path
-from fedchain.node.keys_cli import keys_app, load_key
 from fedchain.node.secrets_file import open_secrets, secrets_path
 from tests.chain.builders import genesis
 

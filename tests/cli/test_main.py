@@ -91,7 +91,7 @@ def test_help_and_completion_of_names_import_no_command() -> None:
         command = [sys.executable, "-c", code, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | environment)
         assert "explorer" in done.stdout
-        assert done.stderr.split() == ["fedchain.__main__", "fedchain.entry"]
+        assert done.stderr.split() == ["fedchain.__main__", "fedchain.cli.entry"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_pipe_that_is_closed_after_a_line_is_no_error() -> None:
     assert (done.stdout[:7], done.stderr) == ("cifar10", "")
 
 
-@pytest.mark.parametrize("code", ["from fedchain.entry import main; main()", ""])
+@pytest.mark.parametrize("code", ["from fedchain.cli.entry import main; main()", ""])
 def test_ctrl_c_ends_a_command_that_is_still_imported_with_one_line(code: str, tmp_path: Path) -> None:
     """It comes in the middle of the first library that the command imports."""
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

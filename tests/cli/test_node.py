@@ -12,10 +12,10 @@ from typer.testing import CliRunner, Result
 from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.learning_options import LEARNING_OPTIONS
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.node.learning_options import LEARNING_OPTIONS
 from fedchain.node.task import learning_from_genesis
 from tests.chain.builders import keys
 from tests.node.shell import DIGITS, write_genesis

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.__main__ import app
-from fedchain.simulator.cli import PANELS
+from fedchain.cli.simulate import PANELS
 from fedchain.simulator.scenario import Scenario
 
 QUICK = ("--peers", "4", "--rounds", "2", "--mining-attempts", "8")

@@ -20,10 +20,10 @@ from fedchain.node.task import found_federation, learning_from_genesis, rules_of
 from fedchain.node.testnet import name_aggregator
 from fedchain.node.workers.process import Trainer
 from tests.chain.builders import CREATED_MS, EASY_BITS, GLOBAL, UPDATE, genesis, keys, payload, post
+from tests.cli.test_node import done, refused
 from tests.node.driver import check_promises
 from tests.node.stage import Stage, blamed, published
 from tests.node.stage import refused as refusals
-from tests.node.test_node_cli import done, refused
 
 TALLY, FEDAVG = LearningConfig(method="tests.learning.tally:Tally", clients=3), LearningConfig(method="fedavg")
 MEMBERS = [address(key.public_key) for key in keys(4)]

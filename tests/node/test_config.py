@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from fedchain.cli.start_options import GROUPS
 from fedchain.files.field_texts import field_texts
 from fedchain.node.config import NodeConfig, NodeConfigError, load_config
-from fedchain.node.start_options import GROUPS
 
 NEEDED = {"genesis": "g", "key": "k", "data": "d"}
 

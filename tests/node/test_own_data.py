@@ -20,7 +20,7 @@ from fedchain.learning.task.custom import load_task
 from fedchain.node.run import read_genesis
 from fedchain.node.task import learning_from_genesis, learning_to_genesis
 from tests.chain.builders import keys
-from tests.node.test_node_cli import done, refused, start
+from tests.cli.test_node import done, refused, start
 from tests.support.paths import DOCS
 
 TUTORIAL = DOCS / "tutorials" / "own-data.md"

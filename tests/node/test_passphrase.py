@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.cli.keys import unlock_key
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfigError
-from fedchain.node.keys_cli import unlock_key
 from fedchain.node.passphrase import PASSPHRASE_SIZE_MAX, passphrase_from_file, passphrase_from_systemd
 from tests.chain.builders import keys
 

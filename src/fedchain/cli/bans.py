@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.node.command import clear_errors
+from fedchain.cli.command import clear_errors
 
 Folder = Annotated[Path, typer.Argument(help="Data folder of the node.")]
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.node.command import EXIT_BAD_INPUT, clear_errors
-from fedchain.node.keys_cli import unlock_key
-from fedchain.node.start_options import with_node_options
+from fedchain.cli.command import EXIT_BAD_INPUT, clear_errors
+from fedchain.cli.keys import unlock_key
+from fedchain.cli.start_options import with_node_options
 
 TIMEOUT_HELP = "Seconds that one bootstrap peer may take to answer."
 

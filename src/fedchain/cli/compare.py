@@ -7,11 +7,11 @@ from typing import Any
 
 import typer
 
+from fedchain.cli.command import RUNS_FOLDER, clear_errors
+from fedchain.cli.data import DOWNLOAD_HELP, download_files
+from fedchain.cli.learning_options import optional
+from fedchain.cli.simulate import scenario_options, under_headings
 from fedchain.files.tables import read_toml
-from fedchain.node.command import RUNS_FOLDER, clear_errors
-from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
-from fedchain.node.learning_options import optional
-from fedchain.simulator.cli import scenario_options, under_headings
 from fedchain.simulator.scenario import ScenarioError
 
 EXPERIMENT_FILE = "experiment.toml"

@@ -287,7 +287,7 @@ def _show(answer: Any, as_json: bool, genesis: Genesis) -> None:
         typer.echo(json.dumps(plain(answer, numbers_of(genesis)), indent=2))
         return
     # Only those who read tables wait for rich.
-    from fedchain.chain.explorer.tables import render
+    from fedchain.cli.explorer_tables import render
     from fedchain.terminal import Console
 
     # What is printed came from others: none of it is markup.

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.node.command import RUNS_FOLDER, clear_errors
+from fedchain.cli.command import RUNS_FOLDER, clear_errors
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

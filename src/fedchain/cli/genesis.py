@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.cli.command import GroupedCommand, clear_errors
+from fedchain.cli.consensus_options import with_consensus_options
+from fedchain.cli.learning_options import with_learning_options
 from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
-from fedchain.node.command import GroupedCommand, clear_errors
-from fedchain.node.consensus_options import with_consensus_options
-from fedchain.node.learning_options import with_learning_options
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
 
@@ -47,12 +47,12 @@ def new_genesis(
         from dataclasses import replace
 
         from fedchain.chain.genesis import AggregatorRule
+        from fedchain.cli.consensus_options import consensus_fields
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
         from fedchain.learning.config import LearningConfig
         from fedchain.learning.registry import build_method, importable_name, is_file_path, use_current_folder
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.consensus_options import consensus_fields
         from fedchain.node.dealing import deal_keys, dealing_path
         from fedchain.node.task import found_federation, with_shapes
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.cli.command import ENCRYPTION_HELP, METHOD_HELP, TASK_HELP, with_parameters
 from fedchain.files.field_texts import field_texts
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.node.command import ENCRYPTION_HELP, METHOD_HELP, TASK_HELP, with_parameters
 
 OTHERWISE = frozenset(
     {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes", "task"}

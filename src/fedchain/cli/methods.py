@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedchain.node.command import clear_errors
+from fedchain.cli.command import clear_errors
 
 if TYPE_CHECKING:
     from fedchain.node.method_card import MethodCard

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedchain.node.command import EXIT_DIFFERENT, clear_errors
+from fedchain.cli.command import EXIT_DIFFERENT, clear_errors
 from fedchain.simulator.scenario import ScenarioError
 
 if TYPE_CHECKING:

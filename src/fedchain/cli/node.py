@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.cli.bans import bans, unban
+from fedchain.cli.check import check
+from fedchain.cli.command import EXIT_DIFFERENT, GroupedCommand, clear_errors, free_folder
+from fedchain.cli.consensus_options import ROUND_INTERVAL_HELP
+from fedchain.cli.folders import list_nodes
+from fedchain.cli.keys import unlock_key
+from fedchain.cli.learning_options import with_learning_options
+from fedchain.cli.privacy import privacy
+from fedchain.cli.start_options import with_node_options
 from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
-from fedchain.node.bans_cli import bans, unban
-from fedchain.node.check_cli import check
-from fedchain.node.command import EXIT_DIFFERENT, GroupedCommand, clear_errors, free_folder
-from fedchain.node.consensus_options import ROUND_INTERVAL_HELP
-from fedchain.node.folders_cli import list_nodes
-from fedchain.node.keys_cli import unlock_key
-from fedchain.node.learning_options import with_learning_options
-from fedchain.node.privacy_cli import privacy
-from fedchain.node.start_options import with_node_options
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
 

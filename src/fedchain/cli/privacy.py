@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.cli.command import clear_errors
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.command import clear_errors
 
 
 def privacy(
@@ -98,8 +98,8 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
 
 def owner_of(key: Path, chain_id: Hash) -> PublicKey:
     """Say whose a key file is. Where a node has used it, the journal beside it says so without the passphrase."""
+    from fedchain.cli.keys import load_key
     from fedchain.node.journal_file import journal_path, read_identity
-    from fedchain.node.keys_cli import load_key
 
     journal = journal_path(key, chain_id)
     return read_identity(journal)[1] if journal.exists() else load_key(key).public_key

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from fedchain.cli.command import ENCRYPTION_HELP, EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
+from fedchain.cli.data import DOWNLOAD_HELP, download_files
+from fedchain.cli.learning_options import help_text, optional
 from fedchain.files.tables import read_toml
-from fedchain.node.command import ENCRYPTION_HELP, EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
-from fedchain.node.data_cli import DOWNLOAD_HELP, download_files
-from fedchain.node.learning_options import help_text, optional
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
 KEEP_MODELS_HELP = "Keep every member's final model in the run folder, for fedchain model."
