@@ -245,7 +245,6 @@ attack inversion --images 0
 attack inversion --informed
 attack inversion --method nonsense
 attack nonsense
-vectors more
 node nonsense
 node start {0}/none.toml
 node start {0}/broken.toml

@@ -19,9 +19,9 @@ from fedchain.chain.merkle import MerkleProof, is_in_tree
 from fedchain.chain.state import decode_state, genesis_state
 from fedchain.chain.transaction import Transaction
 from fedchain.chain.transition import judge_final, judge_joined
-from fedchain.chain.vectors import plain, vectors
 from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import is_valid_signature
+from tests.vectors.chain import plain, vectors
 
 PUBLISHED: dict[str, Any] = json.loads(
     (Path(__file__).resolve().parents[2] / "docs" / "vectors.json").read_text(encoding="utf-8")

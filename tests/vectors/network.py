@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedchain.chain.certificate import Certificate, certify
-from fedchain.chain.vector_chain import KEYS, VectorChain, vector_chain
-from fedchain.chain.vectors import plain
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.network.bitmaps import to_bitmap
@@ -33,6 +31,8 @@ from fedchain.network.messages import (
     encode_message,
 )
 from fedchain.network.session import sign_session
+from tests.vectors.chain import plain
+from tests.vectors.small_chain import KEYS, VectorChain, vector_chain
 
 INLINE = b"payload of member 1 in round 1"
 """The payload of the first member's first post."""

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-from fedchain.chain.vectors import plain
 from fedchain.network.bitmaps import from_bitmap
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
-from fedchain.network.vectors import vectors
+from tests.vectors.chain import plain
+from tests.vectors.network import vectors
 
 PUBLISHED: dict[str, Any] = json.loads(
     (Path(__file__).resolve().parents[2] / "docs" / "vectors.json").read_text(encoding="utf-8")
