@@ -5,7 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -117,7 +117,7 @@ def run_scenario(
         console.print(f"stopped after {counted(closed, 'round')}; what was measured so far is in {folder.path}")
         if record is not None and not isinstance(error, LearningError | ScenarioError):  # those would come again
             there = shlex.quote(str(folder.path))
-            told = "".join(f" --track {shlex.quote(wanted)}" for wanted in record.trackers())
+            told = "".join(f" --track {shlex.quote(wanted)}" for wanted in track)
             console.print(f"go on: fedchain simulate --resume --out {there}{told}", soft_wrap=True)
             console.print(f"see what is there: fedchain simulate --draw --out {there}", soft_wrap=True)
         raise
@@ -148,7 +148,7 @@ def run_in_folder(
         record: of this run, open; it is closed when the run is interrupted, and deleted when nothing is left to do.
         on_round: told about each round when it is closed; of a run that goes on, from the first again.
         keep_models: whether the members' final models are written, as they are where a run began with that.
-        track: trackers, as :func:`open_tracker` reads them; a run that goes on has those of before if there are none.
+        track: trackers, as :func:`open_tracker` reads them; of a run that goes on, they hear of all rounds again.
         watch: a context that is open while the simulation runs.
         writing: a context that is open while results and pictures are written; None: nobody wants to know.
         stop: set by another thread, it ends the run with Interrupted.
@@ -158,27 +158,25 @@ def run_in_folder(
     def on_closed(row: RoundMetrics) -> None:
         rows.append(row)
         folder.write_rows(rows)
-        for tracker in trackers:
-            tracker.on_round(row)
+        for tell in trackers:
+            tell(row)
         on_round(row)
 
     is_resumed = record is not None and record.resumptions > 0
     try:
-        if record is not None and track:
-            record.keep_trackers(track)
-        told = track if record is None else record.trackers()
-        trackers.extend(open_tracker(wanted, scenario, folder.path, is_resumed=is_resumed) for wanted in told)
-        if keep_models:
-            folder.models.mkdir(exist_ok=True)
-        models = folder.models if folder.models.exists() else None
-        outcome = simulate(scenario, learner, on_closed, folder.chain, watch, models, stop, record)
+        with ExitStack() as opened:
+            for wanted in track:
+                tracker = open_tracker(wanted, scenario, folder.path, is_resumed=is_resumed)
+                trackers.append(opened.enter_context(tracker))
+            if keep_models:
+                folder.models.mkdir(exist_ok=True)
+            models = folder.models if folder.models.exists() else None
+            outcome = simulate(scenario, learner, on_closed, folder.chain, watch, models, stop, record)
     except NothingToPost:
         if record is not None:
             record.delete()  # it would end there again
         raise
     finally:
-        for tracker in trackers:
-            tracker.close()
         if record is not None:
             record.close()
     with writing or nullcontext():

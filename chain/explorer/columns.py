@@ -7,11 +7,12 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from fedchain.chain.block import Header
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record
 from fedchain.chain.explorer.block_views import phase_name
-from fedchain.chain.explorer.history import post_hash
 from fedchain.chain.explorer.views import BlockSummary, Counts
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
@@ -197,10 +198,10 @@ class Columns:
         header, posts, carried = _read_block(found[0])
         held = Certificate.from_record(decode(found[1], len(found[1])))
         certificate = held
-        block_hash = sha256(encode(header))
+        block_hash = header.hash
         if following is not None:
             next_header, _, next_carried = _read_block(following)
-            if next_carried is not None and next_header[1] == block_hash:
+            if next_carried is not None and next_header.parent_hash == block_hash:
                 certificate = next_carried
         before_ms = self._time_before(store, height, carried)
         time_ms = certificate.clock_ms if before_ms is None else max(before_ms + 1, certificate.clock_ms)
@@ -209,10 +210,10 @@ class Columns:
             Line(
                 hash=block_hash,
                 height=height,
-                round=header[3],
-                phase=header[4],
-                miner=self._keys.setdefault(header[11], header[11]),
-                knowledge_root=header[9],
+                round=header.round,
+                phase=header.phase,
+                miner=self._keys.setdefault(header.miner, header.miner),
+                knowledge_root=header.knowledge_root,
                 time_ms=time_ms,
                 mining_ms=certificate.mining_ms,
                 attempt=certificate.attempt,
@@ -224,7 +225,7 @@ class Columns:
             )
         )
         for post in posts:
-            self._post_keys += post_hash(post)[:KEY_SIZE]
+            self._post_keys += sha256(encode(post))[:KEY_SIZE]
             self._post_heights.append(height)
 
     def _time_before(self, store: Store, height: int, carried: Certificate | None) -> int | None:
@@ -247,7 +248,8 @@ def _round_of(line: Line) -> int:
     return line.round
 
 
-def _read_block(data: bytes) -> tuple[list, list, Certificate | None]:  # type: ignore[type-arg]
-    """Canonical fields of the header and of the posts, and the certificate that the block carries."""
+def _read_block(data: bytes) -> tuple[Header, list[list[Any]], Certificate | None]:
+    """The header, the canonical fields of the posts, and the certificate that the block carries."""
     header, _, posts, carried, _ = expect_record(decode(data, len(data)), "block", (list, bytes, list, list, list))
-    return header, posts, Certificate.from_record(carried[0]) if carried else None
+    fields = [expect_record(post, "transaction", (int, int, bytes, bytes, int, bytes)) for post in posts]
+    return Header.from_record(header), fields, Certificate.from_record(carried[0]) if carried else None

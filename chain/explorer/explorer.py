@@ -1,11 +1,11 @@
 """The chain explorer: questions about a stored chain, answered from its records alone.
 
-It prints nothing and changes nothing. Members are named by their address and hashes are raw bytes. What needs the
-whole chain walks over it, and no answer holds more of it than it shows.
+It prints nothing and changes nothing. Members are named by their address and hashes are raw bytes. What is counted over
+the whole chain stands in its :class:`Columns`, which are read when they are first asked for; whoever has read them
+already hands them in. Nothing else holds more of the chain than it shows.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -22,7 +22,8 @@ from fedchain.chain.explorer.block_views import (
     view_conviction,
     view_post,
 )
-from fedchain.chain.explorer.history import Entry, follow, post_hash, skim, walk
+from fedchain.chain.explorer.columns import Columns
+from fedchain.chain.explorer.history import Entry, follow, walk
 from fedchain.chain.explorer.names import (
     PREFIX_SIZE_MIN,
     begins_with,
@@ -39,7 +40,6 @@ from fedchain.chain.explorer.views import (
     BlockView,
     ChainStatus,
     Conviction,
-    Counts,
     KnowledgeView,
     MemberSummary,
     PartsView,
@@ -192,43 +192,25 @@ class Explorer:
             return view_candidate(self._store, found, self._state)
         return view_block(self._store, self._entry(found))
 
-    def transaction(self, name: str, heights: Iterable[int] | None = None) -> TransactionView:
-        """A counted post by its hash or the beginning of it, looked for in all blocks or at ``heights``.
-
-        Raises NotFound.
-        """
-        transaction, place = self._find_transaction(name, heights)
-        post = view_post(self._store, transaction)
+    def transaction(self, name: str, columns: Columns | None = None) -> TransactionView:
+        """A counted post by its hash or the beginning of it. Raises NotFound."""
+        found, place = self._find_transaction(name, columns)
+        post = view_post(self._store, found)
         if isinstance(place, Block):
             return TransactionView(post, summarize_candidate(self.genesis, place), False)
         return TransactionView(post, summarize(self.genesis, self._entry(place)), True)
 
-    def peer(self, name: str) -> PeerView:
+    def peer(self, name: str, columns: Columns | None = None) -> PeerView:
         """A member by its number, its address or the end of it.
 
         Raises:
             NotFound: no member, or several.
             InvalidAddress: not an address at all.
         """
-        member = find_member(name, self.genesis.members)
-        posts, mined, offsets = list[Post](), 0, list[int]()
-        for block in skim(self._store, self.held):
-            posts += (Post.from_record(fields) for fields in block.posts if fields[2] == member)
-            mined += block.header.miner == member
-            if member in block.clocks_ms:
-                offsets.append(block.clocks_ms[member] - _median(block.clocks_ms.values()))
-        counts = Counts(
-            posts=len(posts),
-            payload_bytes=sum(post.payload_size for post in posts),
-            last_round=max((post.round for post in posts), default=None),
-            blocks_mined=mined,
-            votes=len(offsets),
-            clock_offset_ms=_median(offsets) if offsets else None,
-        )
-        return self.peer_of(member, counts)
+        return self._peer(find_member(name, self.genesis.members), columns)
 
-    def peer_of(self, member: PublicKey, counts: Counts) -> PeerView:
-        """The same for who has counted already."""
+    def _peer(self, member: PublicKey, columns: Columns | None) -> PeerView:
+        counts = (self._columns if columns is None else columns).count(member)
         state = self._state
         crimes = (crime for crime in self._convictions if crime.member == address(member))
         return PeerView(
@@ -247,39 +229,12 @@ class Explorer:
             conviction=next(crimes, None),
         )
 
-    def members(self) -> tuple[MemberSummary, ...]:
+    def members(self, columns: Columns | None = None) -> tuple[MemberSummary, ...]:
         """All members by their numbers, and what they did."""
-        members, last_rounds = self.genesis.members, dict[PublicKey, int]()
-        posts, sizes, mined = Counter[PublicKey](), Counter[PublicKey](), Counter[PublicKey]()
-        offsets: dict[PublicKey, list[int]] = {}
-        for block in skim(self._store, self.held):
-            mined[block.header.miner] += 1
-            for fields in block.posts:
-                post = Post.from_record(fields)
-                posts[post.sender] += 1
-                sizes[post.sender] += post.payload_size
-                last_rounds[post.sender] = max(post.round, last_rounds.get(post.sender, 0))
-            median = _median(block.clocks_ms.values())
-            for voter, clock_ms in block.clocks_ms.items():
-                offsets.setdefault(voter, []).append(clock_ms - median)
-        return tuple(
-            self.member_of(
-                member,
-                Counts(
-                    posts=posts[member],
-                    payload_bytes=sizes[member],
-                    last_round=last_rounds.get(member),
-                    blocks_mined=mined[member],
-                    votes=len(offsets.get(member, ())),
-                    clock_offset_ms=_median(offsets[member]) if member in offsets else None,
-                ),
-            )
-            for member in members
-        )
+        return tuple(self._member(member, columns) for member in self.genesis.members)
 
-    def member_of(self, member: PublicKey, counts: Counts) -> MemberSummary:
-        """A member in a list, for who has counted already."""
-        view = self.peer_of(member, counts)
+    def _member(self, member: PublicKey, columns: Columns | None) -> MemberSummary:
+        view = self._peer(member, columns)
         return MemberSummary(
             number=view.number,
             address=view.address,
@@ -370,9 +325,9 @@ class Explorer:
         """The final blocks in full, oldest first."""
         return (view_block(self._store, entry) for entry in walk(self._store, self._base, self._state.height))
 
-    def proof(self, name: str, heights: Iterable[int] | None = None) -> TransactionProof:
+    def proof(self, name: str, columns: Columns | None = None) -> TransactionProof:
         """Prove that a final block counts a post, named as in :meth:`transaction`. Raises NotFound."""
-        post, place = self._find_transaction(name, heights)
+        post, place = self._find_transaction(name, columns)
         block = place if isinstance(place, Block) else self._block(place)
         leaves = [item.hash for item in block.transactions]
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
@@ -429,17 +384,22 @@ class Explorer:
                 heights |= {crime.hash: height for crime in found[0].evidence}
         return tuple(view_conviction(self.genesis, crime, heights.get(crime.hash)) for crime in self._state.convicted)
 
-    def _find_transaction(self, name: str, heights: Iterable[int] | None) -> tuple[Post, int | Block]:
+    @cached_property
+    def _columns(self) -> Columns:
+        columns = Columns(self.genesis)
+        columns.read(self._store, self._base, self._state.height)
+        return columns
+
+    def _find_transaction(self, name: str, columns: Columns | None) -> tuple[Post, int | Block]:
         """A post, and the height of the final block or the candidate that counts it."""
         prefix = read_prefix(name, "transaction")
         found: dict[Hash, tuple[Post, int | Block]] = {}
         for candidate in self.candidates():
             found |= {post.hash: (post, candidate) for post in candidate.transactions if begins_with(post.hash, prefix)}
-        for block in skim(self._store, self.held if heights is None else heights):
-            for fields in block.posts:
-                if begins_with(post_hash(fields), prefix):
-                    post = Post.from_record(fields)
-                    found[post.hash] = post, block.header.height
+        if range_of(prefix) is not None:
+            for height in (self._columns if columns is None else columns).heights_of_post(prefix):
+                posts = self._block(height).transactions
+                found |= {post.hash: (post, height) for post in posts if begins_with(post.hash, prefix)}
         return found[find_hash(name, found, "transaction")]
 
     def _knowledge(self, round_number: int | None) -> tuple[Header, bytes]:
@@ -492,8 +452,3 @@ class Explorer:
 
 def _damaged(height: int) -> NotFound:
     return NotFound(f"the block at height {height} is damaged and not held any more")
-
-
-def _median(values: Iterable[int]) -> int:
-    ordered = sorted(values)
-    return ordered[(len(ordered) - 1) // 2]

@@ -80,8 +80,7 @@ def _genesis(chain: Chain, reading: Reading, request: Request) -> Any:
 
 
 def _members(chain: Chain, reading: Reading, request: Request) -> Any:
-    columns, explorer = reading.columns, reading.explorer
-    return [explorer.member_of(member, columns.count(member)) for member in chain.genesis.members]
+    return reading.explorer.members(reading.columns)
 
 
 def _member(chain: Chain, reading: Reading, request: Request) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fedchain.chain.exceptions import ChainError, NotFound
-from fedchain.chain.explorer.columns import Line
+from fedchain.chain.explorer.columns import Columns, Line
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.names import PREFIX_SIZE_MIN, find_member, range_of, read_number
 from fedchain.chain.explorer.plain import plain
@@ -222,7 +222,7 @@ def transaction(chain: Chain, reading: Reading, name: str) -> Context:
 def proof(chain: Chain, reading: Reading, name: str) -> Context:
     """The proof that a block counts a post. Raises NotFound."""
     found = find_proof(reading, name)
-    tx = reading.explorer.transaction(found.merkle.leaf.hex(), [found.header.height])
+    tx = reading.explorer.transaction(found.merkle.leaf.hex(), _whole(reading))
     return {"proof": found, "holds": is_proven(found), "tx": tx}
 
 
@@ -306,17 +306,17 @@ def timed_blocks(chain: Chain, reading: Reading, first: int, last: int) -> tuple
 
 def peer(reading: Reading, key: PublicKey) -> PeerView:
     """What one member did, as ``explorer peer`` says it, counted from lines that are in memory."""
-    return reading.explorer.peer_of(key, reading.columns.count(key))
+    return reading.explorer.peer(address(key), reading.columns)
 
 
 def find_transaction(reading: Reading, name: str) -> TransactionView:
     """A post by its hash or the beginning of it. Raises NotFound."""
-    return reading.explorer.transaction(name, _heights_of(reading, name))
+    return reading.explorer.transaction(name, _whole(reading))
 
 
 def find_proof(reading: Reading, name: str) -> TransactionProof:
     """The proof of a post by its hash or the beginning of it. Raises NotFound."""
-    return reading.explorer.proof(name, _heights_of(reading, name))
+    return reading.explorer.proof(name, _whole(reading))
 
 
 def recompute(chain: Chain, height: int) -> Recomputation:
@@ -445,13 +445,9 @@ def number_in(question: Question, name: str, default: int) -> int:
     return default if number is None else number
 
 
-def _heights_of(reading: Reading, name: str) -> list[int] | None:
-    """Where a post may be; None where not all blocks were read yet: then all are looked at."""
-    prefix = name.lower().rstrip("….")
-    if not reading.is_complete:
-        return None
-    is_prefix = len(prefix) >= PREFIX_SIZE_MIN and range_of(prefix) is not None
-    return reading.columns.heights_of_post(prefix) if is_prefix else []
+def _whole(reading: Reading) -> Columns | None:
+    """The lines of all blocks; None where not all were read yet."""
+    return reading.columns if reading.is_complete else None
 
 
 def _measured_by(chain: Chain, member_address: str) -> dict[int, Measured]:

@@ -86,7 +86,8 @@ def prototype_map(rounds: Sequence[dict[int, NDArray[np.float32]]]) -> tuple[Dot
 def place_names(dots: Points, names: Sequence[str]) -> Points:
     """Middles of the names: each beside its dot, where it covers least of other names and of dots. (n, 2)
 
-    Names are placed one after the other, those with most dots around them first.
+    Names are placed one after the other, those with most dots around them first. A legend would tell no classes apart
+    that share one of the eight styles, and most data sets have ten.
     """
     sizes = np.array([[LETTER_WIDTH * len(name) + 4, LETTER_HEIGHT] for name in names])
     crowds = (np.linalg.norm(dots[:, None] - dots[None], axis=2) < DISTANCES[3]).sum(axis=1)

@@ -6,7 +6,6 @@ place by letting everything else happen again. What is in the folder::
     record.log          frames, appended one after the other: size (4), check (8), content as MessagePack
     contents/abcd…      payloads and parts that are too large for a frame, under the hexadecimal of their SHA-256
     states/3-17         client 3 as it was after its 17th answer; of each client the newest
-    trackers.json       who is told of the rounds, if anybody is
     snapshot            the simulation as it was once, in :mod:`fedchain.simulator.engine.snapshot`'s own form
 
 A frame that was being written when its process was killed is cut off, and what it said is computed again. A process
@@ -15,12 +14,11 @@ that is killed leaves everything that it wrote; after a failure of power, the ro
 
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -29,7 +27,7 @@ from typing import Any, BinaryIO, Self
 import msgpack
 
 from fedchain.chain.block import Header
-from fedchain.crypto.durable import sync_folder, write_file
+from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.simulator.engine.answers import Answer, Batch, Content, read_answer, write_answer
 from fedchain.simulator.engine.handover import LARGE_SIZE
@@ -37,7 +35,7 @@ from fedchain.simulator.engine.measurement import Span
 from fedchain.simulator.engine.sealing import Seal
 from fedchain.simulator.scenario import ScenarioError
 
-LOG, CONTENTS, STATES, SNAPSHOT, TRACKERS = "record.log", "contents", "states", "snapshot", "trackers.json"
+LOG, CONTENTS, STATES, SNAPSHOT = "record.log", "contents", "states", "snapshot"
 
 FORMAT = 2
 """Changes with the meaning of frames."""
@@ -118,18 +116,6 @@ class Record:
     def snapshot_path(self) -> Path:
         """Where the newest snapshot is, if there is one."""
         return self._folder / SNAPSHOT
-
-    # who is told
-
-    def trackers(self) -> list[str]:
-        """The trackers that were kept last, as :func:`fedchain.simulator.tracking.open_tracker` reads them."""
-        with suppress(FileNotFoundError):
-            return [str(wanted) for wanted in json.loads((self._folder / TRACKERS).read_bytes())]
-        return []
-
-    def keep_trackers(self, wanted: Sequence[str]) -> None:
-        """Tell these, and no others, of the rounds when the run goes on."""
-        write_file(self._folder / TRACKERS, json.dumps(list(wanted)).encode())
 
     # what was contributed
 

@@ -1,7 +1,8 @@
 """Checks of a run that is repeated: what one peer has found to be good is good for all.
 
 Each peer goes on to remember for itself what it has looked at, since what it does follows from that. Only the computing
-is saved.
+is saved. Peers that shared one memory would leave the same trace in fewer events: who finds an aggregate there asks for
+none, and the results of a run that went on would not be those of the run that was left alone.
 """
 
 from collections import OrderedDict

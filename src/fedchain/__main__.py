@@ -82,10 +82,6 @@ def _model() -> typer.Typer:
     return model_app
 
 
-def _vectors() -> Callable[..., None]:
-    return vectors
-
-
 def _node() -> typer.Typer:
     from fedchain.cli.node import node_app
 
@@ -121,7 +117,6 @@ COMMANDS: Mapping[str, Callable[[], typer.Typer | Callable[..., None]]] = Mappin
         "data": _data,
         "plan": _plan,
         "attack": _attack,
-        "vectors": _vectors,
         "node": _node,
         "keys": _keys,
         "genesis": _genesis,
@@ -141,7 +136,6 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "data": "Show the data sets, and fetch them.",
         "plan": "Divide a time budget between training and mining.",
         "attack": "Try what others could read in what members post.",
-        "vectors": "Print test vectors for a peer in another language.",
         "node": "Run peers on a real network.",
         "keys": "Make and show key files.",
         "genesis": "Found a federation.",
@@ -315,13 +309,6 @@ def report_web(folders: "Sequence[Path]", rules: "RulesOf", path: "Path") -> Non
     from fedchain.node.web.report import write_report
 
     write_report(folders, rules, path)
-
-
-def vectors() -> None:
-    """Print bytes and hashes of one of everything, for whoever writes a peer in another language."""
-    from fedchain.node.vectors import print_vectors
-
-    print_vectors()
 
 
 def main() -> None:

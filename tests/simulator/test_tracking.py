@@ -71,7 +71,7 @@ def test_tensorboard_shows_what_the_run_wrote(is_python: bool, tmp_path: Path) -
     assert (2, "taa_received") in shown
 
 
-def test_a_run_that_goes_on_tells_its_trackers_all_rounds_and_hides_those_of_before(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_tells_trackers_all_rounds_and_hides_those_of_before(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     quick: dict[str, Any] = {"peers": 2, "rounds": 2, "mining_attempts": 4, "workers": 1, "out": folder}
 
@@ -81,7 +81,7 @@ def test_a_run_that_goes_on_tells_its_trackers_all_rounds_and_hides_those_of_bef
     with pytest.raises(KeyboardInterrupt):
         fedchain.simulate("solo", **quick, track=["tensorboard"], on_round=interrupt)
     assert {event.step for event in events(folder / "tensorboard") if event.HasField("summary")} == {0, 1}
-    result = CliRunner().invoke(app, ["simulate", "--resume", "--out", str(folder)])
+    result = CliRunner().invoke(app, ["simulate", "--resume", "--track", "tensorboard", "--out", str(folder)])
     assert result.exit_code == 0, result.output
     begun = [event for event in events(folder / "tensorboard") if event.HasField("session_log")]
     assert [(event.session_log.status, event.step) for event in begun] == [(SessionLog.START, 0)], "and all before goes"
@@ -139,14 +139,14 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
 
 def play(tracker: Tracker) -> None:
     first = RoundMetrics(round=1, height=1, virtual_s=2.0, taa=0.5)
-    tracker.on_round(first)
+    tracker(first)
     first.taa_received, first.voting_s = 0.25, 1.5
-    tracker.on_round(RoundMetrics(round=2, height=2, virtual_s=4.0, taa=0.75))
-    tracker.close()
+    tracker(RoundMetrics(round=2, height=2, virtual_s=4.0, taa=0.75))
 
 
 def test_mlflow_is_told_settings_and_rounds(clients: list[Client], tmp_path: Path) -> None:
-    play(open_tracker("mlflow", Scenario(hyperparameters={"local_steps": 3}), tmp_path))
+    with open_tracker("mlflow", Scenario(hyperparameters={"local_steps": 3}), tmp_path) as tracker:
+        play(tracker)
     (client,) = clients
     assert client.tracking_uri == f"sqlite:///{tmp_path / 'mlflow.db'}"
     assert client.parameters["hyperparameters.local_steps"] == "3"
@@ -161,9 +161,9 @@ def test_mlflow_is_told_settings_and_rounds(clients: list[Client], tmp_path: Pat
 def test_a_server_that_goes_ends_no_simulation(
     clients: list[Client], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracker = open_tracker("mlflow=http://127.0.0.1:5000", Scenario(), tmp_path)
-    clients[0].is_gone = True
-    play(tracker)
+    with open_tracker("mlflow=http://127.0.0.1:5000", Scenario(), tmp_path) as tracker:
+        clients[0].is_gone = True
+        play(tracker)
     assert [record.getMessage() for record in caplog.records] == ["MLflow is not told any more: gone"]
 
 
@@ -177,8 +177,8 @@ def test_a_server_that_goes_ends_no_simulation(
     ],
 )
 def test_what_cannot_be_opened_is_one_line(clients: list[Client], tmp_path: Path, wanted: str, message: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        open_tracker(wanted, Scenario(), tmp_path)
+    with pytest.raises(ScenarioError) as caught, open_tracker(wanted, Scenario(), tmp_path):
+        pass
     assert str(caught.value) == message
 
 

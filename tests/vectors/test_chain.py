@@ -18,10 +18,10 @@ from fedchain.chain.merkle import MerkleProof, is_in_tree
 from fedchain.chain.post import Post
 from fedchain.chain.state import decode_state, genesis_state
 from fedchain.chain.transition import judge_final, judge_joined
-from fedchain.chain.vectors import plain, vectors
 from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.paths import DOCS
+from tests.vectors.chain import plain, vectors
 
 PUBLISHED: dict[str, Any] = json.loads((DOCS / "vectors.json").read_text(encoding="utf-8"))
 

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedchain.chain.certificate import Certificate, certify
-from fedchain.chain.vector_chain import KEYS, VectorChain, vector_chain
-from fedchain.chain.vectors import plain
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.network.bitmaps import to_bitmap
@@ -33,9 +31,14 @@ from fedchain.network.messages import (
     encode_message,
 )
 from fedchain.network.session import sign_session
+from tests.vectors.chain import plain
+from tests.vectors.small_chain import KEYS, VectorChain, vector_chain
 
 INLINE = b"payload of member 1 in round 1"
 """The payload of the first member's first post."""
+
+PUBLISHED_AS = {PostMessage: {"post": "transaction"}}
+"""Fields that the published file names otherwise than the code: implementers read the file by its names."""
 
 
 def vectors() -> dict[str, Any]:
@@ -80,6 +83,12 @@ def messages() -> Iterator[Message]:
     yield SessionMessage(answer)
 
 
+def fields_of(message: Message) -> dict[str, Any]:
+    """The message's fields in plain values, by their published names."""
+    names = PUBLISHED_AS.get(type(message), {})
+    return {names.get(name, name): value for name, value in plain(message).items()}
+
+
 def _prevotes(chain: VectorChain) -> Certificate:
     """Prevotes of a quorum for the second block."""
     block_hash = chain.steps[1].block.hash
@@ -88,8 +97,8 @@ def _prevotes(chain: VectorChain) -> Certificate:
 
 def _message(message: Message) -> dict[str, Any]:
     head = {"name": type(message).__name__, "type": message.KIND, "is_gossip": isinstance(message, GossipMessage)}
-    form: dict[str, Any] = plain(head | {"fields": message, "bytes": encode_message(message)})
-    return form
+    encoded = plain({"bytes": encode_message(message)})
+    return head | {"fields": fields_of(message)} | encoded
 
 
 def _bitmap(places: Any, size: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """All test vectors: those of chain and network, and a node's own: journal, deadlines, timeouts, ids of gossip.
 
-``docs/vectors.json`` is what ``fedchain vectors`` prints. The journal's form, deadlines and timeouts are
+``docs/vectors.json`` is what ``python -m tests.vectors`` prints. The journal's form, deadlines and timeouts are
 a node's own business: no other peer notices if a program does them differently.
 """
 
@@ -11,13 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fedchain.chain import vectors as chain_vectors
 from fedchain.chain.certificate import certify
 from fedchain.chain.genesis import GENESIS_VERSION, Genesis
 from fedchain.chain.post import sign_post
 from fedchain.chain.state import genesis_state
-from fedchain.chain.vector_chain import KEYS, precommit, small_genesis, vector_chain
-from fedchain.chain.vectors import plain
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import PublicKey
@@ -27,12 +24,15 @@ from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.secrets import Secrets
-from fedchain.network import vectors as network_vectors
 from fedchain.network.libp2p.bounds import message_id
 from fedchain.network.messages import GossipMessage, encode_message
 from fedchain.node.core.agreement import Agreement
 from fedchain.node.core.deadlines import deadline_ms, patience_ms
 from fedchain.node.core.journal import Journal
+from tests.vectors import chain as chain_vectors
+from tests.vectors import network as network_vectors
+from tests.vectors.chain import plain
+from tests.vectors.small_chain import KEYS, precommit, small_genesis, vector_chain
 
 DELAYS_MS = (
     (),
@@ -114,11 +114,6 @@ def _encrypted_round() -> dict[str, Any]:
         "holders": known["holders"].tolist(),
         "prototypes": known["prototypes"].tolist(),
     }
-
-
-def print_vectors() -> None:
-    """Print bytes and hashes of one of everything, as JSON, for whoever writes a peer in another language."""
-    print(to_json(vectors()))
 
 
 def to_json(values: dict[str, Any]) -> str:

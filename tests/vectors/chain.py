@@ -19,11 +19,11 @@ from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
 from fedchain.chain.state import State, draw
-from fedchain.chain.vector_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.vectors import signature_cases
+from tests.vectors.small_chain import KEYS, VectorChain, full_genesis, small_genesis, vector_chain
 
 INTEGER_EXACT_MAX = 2**53
 """What every reader of JSON reads exactly."""
