@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate
+from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.exceptions import LimitReached, MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.state import State, decode_state, genesis_state
@@ -142,6 +142,22 @@ class Ledger:
                 return settled.block, settled.certificate
         return self._storage.final(height) if 0 < height <= self.head.height else None
 
+    def proven(self, height: int) -> Iterator[tuple[Block, Certificate]]:
+        """Final blocks from a height on, each with what proves it to others; ends where one of the two is not held.
+
+        The certificates of the window were judged. Below it, the one that the block above carries is the proof, since
+        its header names it: what a store keeps beside a block is looked at by nobody once there is a block above.
+        """
+        judged = {settled.block.hash: settled.certificate for settled in self._window}
+        found = self.final(height)
+        while found is not None:
+            block, above = found[0], self.final(height + 1)
+            proof = judged.get(block.hash) or (None if above is None else _parent_proof(above[0]))
+            if proof is None:
+                return
+            yield block, proof
+            height, found = height + 1, above
+
     def to_replace(self, block: Block, wanted: Collection[Hash]) -> Hash | None:
         """The block that has to go for ``block``: of a miner that has enough of them, the worst.
 
@@ -181,6 +197,11 @@ class Ledger:
 def _state_before(genesis: Genesis, data: bytes) -> State:
     """A state as it is stored. Kept: in a simulation many peers wake at one block."""
     return decode_state(genesis, data)
+
+
+def _parent_proof(block: Block) -> Certificate | None:
+    """The certificate that a block carries, if it is the one that the header names."""
+    return block.certificate if certificate_root(block.certificate) == block.header.certificate_root else None
 
 
 def preference(block: Block) -> tuple[int, Hash]:

@@ -7,13 +7,13 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.storage.store import Candidate, Final, MemoryStore
 from fedchain.chain.vote import NIL, Vote
-from fedchain.network.messages import VoteMessage
+from fedchain.network.messages import FinalMessage, GetFinal, VoteMessage
 from fedchain.node.core.effects import Publish, Tell
 from fedchain.node.core.notices import NotBelieved
 from tests.chain.builders import ChainBuilder, genesis, keys, payload, post
 from tests.chain.forgeries import FORGED, Forge
 from tests.node.driver import Federation, check_agreement, check_promises
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage
+from tests.node.stage import PRECOMMIT, PREVOTE, Stage, sent
 
 VICTIM = 0
 
@@ -80,6 +80,43 @@ def test_a_polka_that_was_stored_as_a_decision_stops_nobody(is_needed: bool, ahe
     check_agreement(federation)
     for peer in federation.running:
         check_promises(peer)
+
+
+BLOCKS = 12
+"""So many that some lie below those that are kept in memory."""
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_a_wrong_certificate_below_the_head_of_a_store_is_handed_out_to_nobody(forge: Forge) -> None:
+    """What proves each block is handed out in its place, so that a peer far behind can follow."""
+    at = Stage(genesis(4))
+    blocks = at.accept(BLOCKS)
+    at.victim.store = MemoryStore()
+    kept = [at.chain.certificate(blocks[0]), *(forge(at.chain, block) for block in blocks[1:-1])]
+    kept.append(at.certificate(blocks[-1]))
+    at.victim.store.append([at.chain.final(block, item) for block, item in zip(blocks, kept, strict=True)])
+    at.restart()
+    assert not not_believed(at)
+    newcomer = Stage(at.genesis, 1)
+    for first in range(1, BLOCKS + 1):
+        answers = sent(at.receive(GetFinal(first, BLOCKS)), FinalMessage)
+        assert [answer.block for answer in answers] == blocks[first - 1 :]
+        newcomer.receive(answers[0])
+        assert newcomer.node.head.block_hash == blocks[first - 1].hash
+
+
+def test_a_certificate_in_a_store_that_its_header_does_not_name_is_handed_out_to_nobody() -> None:
+    """The body of a block was exchanged on the disk: those below it prove nothing."""
+    at = Stage(genesis(4))
+    blocks = at.accept(BLOCKS)
+    at.victim.store = MemoryStore()
+    altered = replace(blocks[4], certificate=at.certificate(blocks[3], PREVOTE))
+    records = [at.chain.final(block, at.certificate(block)) for block in (*blocks[:4], *blocks[5:])]
+    at.victim.store.append([*records[:4], at.chain.final(blocks[4], at.certificate(blocks[4])), *records[4:]])
+    at.victim.store._finals[5] = replace(at.victim.store._finals[5], block=altered)
+    at.restart()
+    answers = sent(at.receive(GetFinal(1, BLOCKS)), FinalMessage)
+    assert [answer.block for answer in answers] == blocks[:3]
 
 
 # --- own statements
