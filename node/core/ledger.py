@@ -11,11 +11,9 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.exceptions import LimitReached, MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, decode_state, genesis_state
+from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
-from fedchain.node.core.checks import Checks
-from fedchain.node.core.notices import NotBelieved
 
 WINDOW = 8
 """Final blocks below the head that are kept in memory, with their contents and the states before them."""
@@ -82,33 +80,19 @@ class Ledger:
 
     Args:
         genesis: the founding document.
-        storage: where final blocks are.
-        checks: judge what it says is the head.
+        storage: where final blocks are. Its head was judged when it was opened.
     """
 
-    def __init__(self, genesis: Genesis, storage: Storage, checks: Checks) -> None:
+    def __init__(self, genesis: Genesis, storage: Storage) -> None:
         self.genesis = genesis
-        self.dropped: list[NotBelieved] = []
-        """Heads of the store that are not final."""
         self.head: State = genesis_state(genesis)
         self.certificate: Certificate | None = None
         self.entries: dict[Hash, Entry] = {}
         self._window: list[Settled] = []
         self._storage = storage
-        self._restore(checks)
-
-    def _restore(self, checks: Checks) -> None:
-        """Stand on the highest block of the store that is final by what is stored: the disk is believed nothing."""
-        while (stored := self._storage.head()) is not None:
-            try:
-                before = _state_before(self.genesis, stored.state)
-                after = checks.stored(before, stored.block, stored.certificate)
-            except Refused as error:
-                self.dropped.append(NotBelieved(f"the head at height {stored.block.header.height}", str(error)))
-                self._storage.drop_head()
-            else:
-                self.advance(stored.block, stored.certificate, before, after)
-                return
+        if (stored := storage.head()) is not None:
+            before = _state_before(genesis, stored.state)
+            self.advance(stored.block, stored.certificate, before, apply_block(genesis, before, stored.block))
 
     @property
     def settled(self) -> Settled | None:

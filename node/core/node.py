@@ -146,7 +146,7 @@ class Node:
             key=key,
             checks=checks,
             storage=storage,
-            ledger=Ledger(genesis, storage, checks),
+            ledger=Ledger(genesis, storage),
             contents=contents,
             journal=journal or Journal(),
             now=Moment(0, 0),
@@ -154,8 +154,6 @@ class Node:
             catch_up=CatchUp(genesis.members, genesis.fault_model.faulty(len(genesis.members))),
         )
         contents.extra = context.ledger.state
-        for refused in context.ledger.dropped:
-            context.tell(refused)
         for statement in own_statements(context):  # it may be newer than the journal
             context.journal = context.journal.adopt(statement)
         self._has_adopted = context.journal != (journal or Journal())
