@@ -128,7 +128,7 @@ class Download:
             if len(self._sources) >= self._places(now_ms):
                 break
             parts = self._copy_for(provider)
-            if parts is not None and self._load.has_room(provider, parts):
+            if parts is not None and self._load.may_owe_more(provider) and self._load.has_room(provider, parts):
                 if parts is not self._shared:
                     self._forget_asked(provider)
                 self._sources[provider] = Source(parts, now_ms)
@@ -287,12 +287,19 @@ class Download:
         if 0 < self.paused_until_ms <= now_ms or not len(self.providers):
             self.paused_until_ms = 0
             self._find_other(peers)
+        if self._lacks_sources(now_ms):
+            self._find_other(peers)
         is_contested = self._size is None or self._is_apart or self.providers.doubters
         if is_contested and len(self._sources) < self._places(now_ms) and not self._waiting(now_ms):
             self._find_other(peers)
         for provider, source in list(self._sources.items()):
             if source.owed:
                 self._review_source(provider, source, now_ms, peers)
+
+    def _lacks_sources(self, now_ms: int) -> bool:
+        """Whether all that are known have their hands full for too long: one liar may be named for everything."""
+        has_begun = self._begun_ms is not None and now_ms - self._begun_ms >= STALL_MS
+        return has_begun and not self._sources and not self.paused_until_ms
 
     def _review_source(self, provider: PublicKey, source: Source, now_ms: int, peers: Sequence[PublicKey]) -> None:
         # A provider whose own copy is put aside has to begin again: where all are slow, one must have time to finish.

@@ -206,7 +206,7 @@ def log_notice(notice: Notice) -> None:
     """One line for what the operator was told."""
     match notice:
         case NotBelieved(what, reason):
-            log.error("the store is not believed: %s: %s; going on without it", what, reason)
+            log.error("what is stored is not believed: %s: %s; going on without it", what, reason)
         case NotCounted(height, round_number, reason):
             log.warning("our post was not counted height=%d round=%d: %s", height, round_number, reason)
         case Convicted(height, evidence):

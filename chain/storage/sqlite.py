@@ -186,14 +186,6 @@ class Store:
         with disk_errors(self.folder):
             return head_height(self._reader)
 
-    def drop_head(self) -> None:
-        """See :class:`Storage`."""
-        with disk_errors(self.folder):
-            with transaction(self._writer):
-                height = head_height(self._writer)
-                self._writer.execute("DELETE FROM finals WHERE height >= ?", (height,))
-            self._recover()
-
     def base(self) -> int:
         """See :class:`Storage`."""
         base = self._base

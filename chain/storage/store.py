@@ -64,12 +64,9 @@ class Storage(Protocol):
         """
 
     def head(self) -> Final | None:
-        """The highest final block, with the state before it; None at the start."""
+        """The highest final block, with the state before it; None at the start.
 
-    def drop_head(self) -> None:
-        """The head turned out not to be final: step back to the one below it, or to none where no state leads there.
-
-        Raises StoreError.
+        What is on a disk was judged as a block from the network is when it was opened (``judge_stored``).
         """
 
     def base(self) -> int:
@@ -164,11 +161,6 @@ class MemoryStore:
     def head(self) -> Final | None:
         """See :class:`Storage`."""
         return self._finals.get(self._head)
-
-    def drop_head(self) -> None:
-        """See :class:`Storage`: the only state that is kept here is the head's."""
-        self._finals.clear()
-        self._head, self._base = 0, 1
 
     def base(self) -> int:
         """See :class:`Storage`."""

@@ -4,6 +4,7 @@ All of it is a function of what the node holds; nothing here changes anything.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import assert_never
 
 from fedchain.chain.certificate import Certificate
@@ -169,13 +170,9 @@ class Answers:
     def _finals(self, height: int, count: int) -> Iterator[FinalMessage]:
         """Final blocks from ``height`` on, bounded in number and in bytes."""
         size = 0
-        for place in range(height, height + count):
-            found = self._context.ledger.final(place)
-            if found is None:
-                return
-            block, certificate = found
+        for block, certificate in islice(self._context.ledger.proven(height), count):
             size += _final_size(len(block.transactions), len(certificate.votes))
-            if place > height and size > FINALS_SIZE_MAX:
+            if block.header.height > height and size > FINALS_SIZE_MAX:
                 return
             yield FinalMessage(block, certificate)
 

@@ -19,7 +19,7 @@ from fedchain.chain.knowledge import Part, Rules, check_post, recompute
 from fedchain.chain.post import Post
 from fedchain.chain.signatures import Signed, count_valid, signatures_of
 from fedchain.chain.state import State, phase_rule
-from fedchain.chain.transition import judge_block, judge_final, judge_joined, judge_stored
+from fedchain.chain.transition import judge_block, judge_final, judge_joined
 from fedchain.chain.validation import (
     validate_certificate,
     validate_evidence,
@@ -153,10 +153,6 @@ class Checks:
         """The state after a final block, for who holds no older one; raises as ``judge_joined``."""
         check = self._is_valid_signature
         return judge_joined(self._genesis, data, block, certificate, check, is_confirmed=is_confirmed)
-
-    def stored(self, state: State, block: Block, certificate: Certificate) -> State:
-        """The state after the head that a store holds; raises as ``judge_stored``."""
-        return judge_stored(self._genesis, state, block, certificate, self._is_valid_signature)
 
     def is_slow(self, job: CheckPost | KeepPart | Recompute) -> bool:
         """Whether a job takes long however few bytes it looks at, since posts of its phase do."""

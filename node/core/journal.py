@@ -147,7 +147,7 @@ class Journal:
 def is_behind(old: bytes, new: bytes) -> bool:
     """Whether the journal ``new`` would go back behind ``old``: it allows something that ``old`` forbids."""
     before, after = Journal.decode(old), Journal.decode(new)
-    if after.slot < before.slot or after.posted < before.posted:
+    if after.slot < before.slot:
         return True
     if not (all(map(after.vouches_for, before.votes)) and all(map(after.vouches_for, before.posts))):
         return True

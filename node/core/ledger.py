@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate
+from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.exceptions import LimitReached, MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State, decode_state, genesis_state
+from fedchain.chain.state import State, apply_block, decode_state, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import Hash
-from fedchain.node.core.checks import Checks
-from fedchain.node.core.notices import NotBelieved
 
 WINDOW = 8
 """Final blocks below the head that are kept in memory, with their contents and the states before them."""
@@ -82,33 +80,19 @@ class Ledger:
 
     Args:
         genesis: the founding document.
-        storage: where final blocks are.
-        checks: judge what it says is the head.
+        storage: where final blocks are. Its head was judged when it was opened.
     """
 
-    def __init__(self, genesis: Genesis, storage: Storage, checks: Checks) -> None:
+    def __init__(self, genesis: Genesis, storage: Storage) -> None:
         self.genesis = genesis
-        self.dropped: list[NotBelieved] = []
-        """Heads of the store that are not final."""
         self.head: State = genesis_state(genesis)
         self.certificate: Certificate | None = None
         self.entries: dict[Hash, Entry] = {}
         self._window: list[Settled] = []
         self._storage = storage
-        self._restore(checks)
-
-    def _restore(self, checks: Checks) -> None:
-        """Stand on the highest block of the store that is final by what is stored: the disk is believed nothing."""
-        while (stored := self._storage.head()) is not None:
-            try:
-                before = _state_before(self.genesis, stored.state)
-                after = checks.stored(before, stored.block, stored.certificate)
-            except Refused as error:
-                self.dropped.append(NotBelieved(f"the head at height {stored.block.header.height}", str(error)))
-                self._storage.drop_head()
-            else:
-                self.advance(stored.block, stored.certificate, before, after)
-                return
+        if (stored := storage.head()) is not None:
+            before = _state_before(genesis, stored.state)
+            self.advance(stored.block, stored.certificate, before, apply_block(genesis, before, stored.block))
 
     @property
     def settled(self) -> Settled | None:
@@ -141,6 +125,22 @@ class Ledger:
             if settled.block.header.height == height:
                 return settled.block, settled.certificate
         return self._storage.final(height) if 0 < height <= self.head.height else None
+
+    def proven(self, height: int) -> Iterator[tuple[Block, Certificate]]:
+        """Final blocks from a height on, each with what proves it to others; ends where one of the two is not held.
+
+        The certificates of the window were judged. Below it, the one that the block above carries is the proof, since
+        its header names it: what a store keeps beside a block is looked at by nobody once there is a block above.
+        """
+        judged = {settled.block.hash: settled.certificate for settled in self._window}
+        found = self.final(height)
+        while found is not None:
+            block, above = found[0], self.final(height + 1)
+            proof = judged.get(block.hash) or (None if above is None else _parent_proof(above[0]))
+            if proof is None:
+                return
+            yield block, proof
+            height, found = height + 1, above
 
     def to_replace(self, block: Block, wanted: Collection[Hash]) -> Hash | None:
         """The block that has to go for ``block``: of a miner that has enough of them, the worst.
@@ -181,6 +181,11 @@ class Ledger:
 def _state_before(genesis: Genesis, data: bytes) -> State:
     """A state as it is stored. Kept: in a simulation many peers wake at one block."""
     return decode_state(genesis, data)
+
+
+def _parent_proof(block: Block) -> Certificate | None:
+    """The certificate that a block carries, if it is the one that the header names."""
+    return block.certificate if certificate_root(block.certificate) == block.header.certificate_root else None
 
 
 def preference(block: Block) -> tuple[int, Hash]:

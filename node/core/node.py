@@ -146,7 +146,7 @@ class Node:
             key=key,
             checks=checks,
             storage=storage,
-            ledger=Ledger(genesis, storage, checks),
+            ledger=Ledger(genesis, storage),
             contents=contents,
             journal=journal or Journal(),
             now=Moment(0, 0),
@@ -154,17 +154,15 @@ class Node:
             catch_up=CatchUp(genesis.members, genesis.fault_model.faulty(len(genesis.members))),
         )
         contents.extra = context.ledger.state
-        for refused in context.ledger.dropped:
-            context.tell(refused)
         for statement in own_statements(context):  # it may be newer than the journal
             context.journal = context.journal.adopt(statement)
-        self._not_believed = tuple(context.effects)  # told at the first event
         self._has_adopted = context.journal != (journal or Journal())
         self._crimes = Crimes(context)
         self._bulk = BulkParts(context, held_parts)
         self._blocks = BlockImport(context, self._crimes, self._bulk)
         self._posts = Posts(context, self._crimes, self._bulk)
         self._voting = Voting(context, self._crimes, self._blocks)
+        self._not_believed = tuple(context.effects)  # told at the first event
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
         self._gathering = Gathering(context, wait_for)
         self._twins = Twins(context, has_listened=has_listened, neighbours=neighbours)

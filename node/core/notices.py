@@ -9,7 +9,7 @@ from fedchain.crypto.keys import PublicKey
 
 @dataclass(frozen=True, slots=True)
 class NotBelieved:
-    """The store holds what would be refused if it came from the network: this node goes on without it."""
+    """Store or journal hold what would be refused if it came from the network: this node goes on without it."""
 
     what: str
     reason: str

@@ -1,4 +1,4 @@
-"""Recollection: what a node takes from its store when it starts, each thing judged as if it came from the network.
+"""Recollection: what a node takes from its store and journal, each thing judged as if it came from the network.
 
 A disk forgets, a bug writes what is wrong, and anybody that can write to a folder can put anything into it that has
 the right checksums. The node leaves out things that it refuses, and tells the operator.
@@ -7,8 +7,9 @@ the right checksums. The node leaves out things that it refuses, and tells the o
 from collections.abc import Iterator
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Statement
-from fedchain.chain.exceptions import Refused
+from fedchain.chain.exceptions import InvalidCertificate, Refused
 from fedchain.chain.state import State
 from fedchain.chain.vote import Vote
 from fedchain.node.core.context import Context
@@ -27,6 +28,23 @@ def own_statements(context: Context) -> Iterator[Statement]:
             context.tell(NotBelieved(_describe(statement), "our key did not sign it"))
         else:
             yield statement
+
+
+def lock_proof(context: Context) -> Certificate | None:
+    """The prevotes that allowed the journal's lock at the open height; None where it has none, or others."""
+    journal, head = context.journal, context.head
+    proof = journal.proof
+    if proof is None:
+        return None
+    try:
+        context.checks.polka(head.electors, proof, head.height + 1)
+        if journal.lock != (proof.attempt, proof.block_hash):
+            found = f"attempt {proof.attempt}, block {proof.block_hash.hex()[:16]}… found"
+            raise InvalidCertificate("proof of a lock", f"{found}, the lock is another one")
+    except Refused as error:
+        context.tell(NotBelieved(f"the journal's proof of a lock at height {journal.height}", str(error)))
+        return None
+    return proof
 
 
 def open_candidates(context: Context) -> Iterator[tuple[Block, State]]:

@@ -14,6 +14,7 @@ from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Persist, Publish
+from fedchain.node.core.recollection import lock_proof
 from fedchain.node.core.vote_policy import deserves_vote
 
 EARLY_MAX = 4
@@ -142,8 +143,8 @@ class Voting:
         agreement.resume(
             attempt, journal.lock, prevoted=VoteKind.PREVOTE in kinds, precommitted=VoteKind.PRECOMMIT in kinds
         )
-        if journal.proof is not None:
-            agreement.ballots.add_certificate(journal.proof)
+        if (proof := lock_proof(self._context)) is not None:
+            agreement.ballots.add_certificate(proof)
         for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
             with suppress(Refused):  # it is there, too old to matter, or no vote at all
                 self._context.checks.vote(self._context.head.electors, vote)

@@ -36,6 +36,32 @@ class SlowBlocks(Adversary):
     _free_s = 0.0
 
 
+class BackfillSpoiler(Adversary):
+    """Hands out final blocks without their posts under headers that are right, to those that asked and to the others.
+
+    A peer that fetches older blocks links them by the hashes of their headers, and throws these away one by one.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(20, 0, 10_000)}
+
+    def say(self, effect: Effect) -> Sequence[Effect]:
+        """An answer has no posts."""
+        match effect:
+            case Send(peer, FinalMessage(block, certificate)):
+                return (Send(peer, FinalMessage(replace(block, transactions=()), certificate)),)
+            case _:
+                return super().say(effect)
+
+    def act(self) -> None:
+        """So many old blocks in this second that nobody has asked for."""
+        for _ in range(int(self.parameters["per_s"]) if self.height > 1 else 0):
+            found = self.node.ledger.final(self.draw.randrange(1, self.height))
+            if found is not None:
+                block, certificate = found
+                spoiled = FinalMessage(replace(block, transactions=()), certificate)
+                self.send((self.draw.choice(self.coalition.honest),), spoiled)
+
+
 class ContentForger(Adversary):
     """Answers every question for a content with other bytes, as many as there should be."""
 

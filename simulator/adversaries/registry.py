@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fedchain.simulator.adversaries.adversary import Adversary, Coalition
 
 BEHAVIOURS: Mapping[str, str] = {
+    "backfill-spoiler": "providers.BackfillSpoiler",
     "capture-attacker": "miners.CaptureAttacker",
     "catch-up-hog": "flooders.CatchUpHog",
     "censor": "miners.Censor",
@@ -29,6 +30,8 @@ BEHAVIOURS: Mapping[str, str] = {
     "little-is-enough": "poisoners.LittleIsEnough",
     "low-claimer": "providers.LowClaimer",
     "noise-poster": "poisoners.NoisePoster",
+    "part-claimer": "part_liars.PartClaimer",
+    "part-thief": "part_liars.PartThief",
     "payload-withholder": "posters.PayloadWithholder",
     "poison-poster": "posters.PoisonPoster",
     "post-equivocator": "posters.PostEquivocator",

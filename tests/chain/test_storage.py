@@ -62,10 +62,6 @@ class Reopening:
         with Store.open(self.folder, GENESIS) as store:
             return store.head()
 
-    def drop_head(self) -> None:
-        with Store.open(self.folder, GENESIS) as store:
-            store.drop_head()
-
     def base(self) -> int:
         with Store.open(self.folder, GENESIS) as store:
             return store.base()

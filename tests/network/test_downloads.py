@@ -565,6 +565,30 @@ def test_one_provider_owes_a_bounded_number_of_chunks() -> None:
     assert done == 2 * OWED_MAX
 
 
+@pytest.mark.parametrize("are_others_named", [False, True])
+@pytest.mark.parametrize(("contents", "size"), [(20, 100), (1_000, 100), (4_000, 100), (100, 2 * CHUNK_SIZE)])
+def test_a_silent_peer_that_is_named_first_for_everything_costs_seconds(
+    contents: int, size: int, are_others_named: bool
+) -> None:
+    """Of what a provider is too busy for, others are asked, whether or not anybody said that they have it."""
+    downloads = Downloads(2**20)
+    data = {sha256(part): part for part in (b"%08d" % number * (size // 8) for number in range(contents))}
+    asked: list[Request] = []
+    for content_hash, part in data.items():
+        asked += downloads.want(content_hash, len(part), A, 0)
+        asked += downloads.want(content_hash, len(part), B, 0) if are_others_named else []
+    now_ms = 0
+    while len(downloads) and now_ms < 60_000:
+        now_ms += 100
+        arriving, asked = [(peer, question) for peer, question in asked if peer != A], []
+        for peer, question in arriving:
+            part = data[question.content_hash][question.offset :][:CHUNK_SIZE]
+            asked += downloads.on_chunk(peer, Chunk(question.content_hash, question.offset, part), now_ms)[1]
+        if now_ms % 1_000 == 0:
+            asked += downloads.on_tick(now_ms, [A, B, C, D])
+    assert now_ms <= 7_000
+
+
 def test_beginnings_that_nobody_goes_on_with_are_dropped() -> None:
     downloads = Downloads(2**30)
     downloads.want(LONG_HASH, len(LONG), A, 0)

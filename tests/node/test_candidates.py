@@ -53,7 +53,7 @@ def _entries(stage: Stage, blocks: list[Block]) -> list[Entry]:
 
 
 def _keep(stage: Stage, entries: Iterable[Entry], wanted: Collection[bytes] = ()) -> set[bytes]:
-    ledger = Ledger(stage.genesis, MemoryStore(), checks.Checks(stage.genesis, stage.chain.rules))
+    ledger = Ledger(stage.genesis, MemoryStore())
     for entry in entries:
         with suppress(LimitReached):
             ledger.add(entry, ledger.to_replace(entry.block, wanted))

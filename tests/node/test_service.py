@@ -107,9 +107,6 @@ class Shell:
     def head(self) -> Final | None:
         return self.store.head()
 
-    def drop_head(self) -> None:
-        self.store.drop_head()
-
     def base(self) -> int:
         return self.store.base()
 

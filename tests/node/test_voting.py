@@ -5,6 +5,8 @@ from itertools import permutations
 
 import pytest
 
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL, sign_vote
 from fedchain.crypto.hashing import sha256
@@ -19,10 +21,13 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.node.core.ballot import ATTEMPTS_AHEAD
+from fedchain.node.core.effects import Tell
 from fedchain.node.core.journal import Journal
+from fedchain.node.core.notices import NotBelieved
 from fedchain.node.core.twins import LISTENING_MS, SILENT_TIMEOUTS
 from fedchain.node.core.voting import EARLY_MAX
-from tests.chain.builders import genesis
+from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.chain.forgeries import FORGED, Forge
 from tests.node.driver import check_promises
 from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
@@ -103,6 +108,58 @@ def test_a_lock_is_explained_to_others_after_everybody_crashed() -> None:
     (answer,) = sent(stage.receive(GetCertificate(1, 0, block.hash)), CertificateMessage)
     assert answer.certificate.block_hash == block.hash
     assert len(answer.certificate.votes) == 3
+
+
+def _as_prevotes(forged: Certificate) -> Certificate:
+    votes_in_it = tuple(replace(vote, kind=PREVOTE) for vote in forged.votes)
+    return replace(forged, kind=PREVOTE, votes=votes_in_it)
+
+
+def _of_a_rival(chain: ChainBuilder, block: Block) -> Certificate:
+    return chain.certificate(chain.remake(block, key=keys(4)[3]), kind=PREVOTE)
+
+
+def _of_another_attempt(chain: ChainBuilder, block: Block) -> Certificate:
+    return chain.certificate(block, kind=PREVOTE, attempt=1)
+
+
+TRUE = ("prevotes", "prevotes, relabelled")
+"""What is forged as a decision, and is just what a lock needs once it is called prevotes."""
+
+PROOFS = [
+    *(forge for name, forge in FORGED.items() if name != TRUE[0]),
+    *(
+        lambda chain, block, f=forge: _as_prevotes(f(chain, block))
+        for name, forge in FORGED.items()
+        if name not in TRUE
+    ),
+    ChainBuilder.certificate,
+    _of_a_rival,
+    _of_another_attempt,
+]
+
+
+@pytest.mark.parametrize("forge", PROOFS)
+def test_a_wrong_proof_of_a_lock_in_a_journal_moves_nobody(forge: Forge) -> None:
+    """Somebody altered the journal by hand: the lock holds, and what is said to have allowed it counts nothing."""
+    stage = Stage(genesis(4))
+    stage.accept()
+    block = stage.block()
+    stage.candidate(block)
+    stage.vote(block, stage.others[:2])
+    stage.victim.journal = replace(stage.node.journal, proof=forge(stage.chain, block))
+    stage.victim.effects.clear()
+    stage.restart()
+    agreement = stage.node.voting.agreement
+    assert agreement.lock == (0, block.hash)
+    assert (agreement.ballots.newest_polka, agreement.ballots.decision) == (None, None)
+    assert stage.node.head.height == 1
+    (notice,) = [item.notice for item in stage.victim.effects if isinstance(item, Tell)]
+    assert isinstance(notice, NotBelieved)
+    assert notice.what == "the journal's proof of a lock at height 2"
+    assert refused(stage.receive(CertificateMessage(stage.certificate(block, PREVOTE)))) == [], "the true one is taken"
+    assert agreement.ballots.newest_polka is not None
+    check_promises(stage.victim)
 
 
 def test_votes_of_earlier_attempts_are_shown_again_after_a_crash() -> None:

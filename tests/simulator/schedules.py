@@ -41,7 +41,16 @@ ATTEMPTS_IN_CALM = 3
 MIXTURES = 20
 CALM = Conditions(delay_min_ms=5, delay_max_ms=100)
 SIGN_ONCE = frozenset(
-    {"silent", "falls-silent", "crash-loop", "slow-blocks", "slow-provider", "content-forger", "low-claimer"}
+    {
+        "silent",
+        "falls-silent",
+        "crash-loop",
+        "slow-blocks",
+        "slow-provider",
+        "content-forger",
+        "low-claimer",
+        "backfill-spoiler",
+    }
 )
 """Behaviours that break promises, and sign nothing twice."""
 
@@ -92,8 +101,9 @@ class Played:
     totals: dict[str, Any] = field(default_factory=dict)
 
 
-_BEHAVIOURS = sorted(name for name, place in BEHAVIOURS.items() if not place.startswith(("adversary.", "poisoners.")))
-"""Who follows the protocol, or lies only about what it learned, breaks no rule of it."""
+_UNUSED = ("adversary.", "poisoners.", "part_liars.")
+_BEHAVIOURS = sorted(name for name, place in BEHAVIOURS.items() if not place.startswith(_UNUSED))
+"""Who follows the protocol, or lies only about what it learned, breaks no rule of it; and posts list no parts here."""
 
 
 def behaviours() -> list[str]:

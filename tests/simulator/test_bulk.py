@@ -15,7 +15,8 @@ from fedchain.learning.payload.bulk import PartRef
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.round import Tensors
 from fedchain.node.task import rules_of
-from fedchain.simulator.disturbances import Fault
+from fedchain.simulator.adversaries.part_liars import PartThief
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.run import load_learner, simulate
@@ -131,6 +132,28 @@ def test_the_explorer_counts_parts_by_sender_and_reader(tmp_path: Path) -> None:
     answered = [(3, members[0], reader, 1) for reader in ("next aggregator", *members)]
     assert [(row.round, row.sender, row.reader, row.count) for row in parts] == [*shown, *answered]
     assert all(row.size_bytes > 0 for row in parts)
+
+
+def test_a_thief_gets_no_byte_of_a_part_that_others_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    thieves: list[PartThief] = []
+    act = PartThief.act
+
+    def act_and_note(thief: PartThief) -> None:
+        thieves.append(thief)
+        act(thief)
+
+    monkeypatch.setattr(PartThief, "act", act_and_note)
+    run(replace(SCENARIO, rounds=6, adversaries=(Traitors(behaviour="part-thief", peers=(3,)),)))
+    thief = thieves[-1]
+    assert thief.signed >= 6
+    assert thief.stolen == 0
+
+
+def test_rounds_close_although_parts_are_listed_that_nobody_has() -> None:
+    """Who reads them waits for their author for some rounds as for one that is silent, and not after that."""
+    liar = run(replace(SCENARIO, rounds=8, adversaries=(Traitors(behaviour="part-claimer", peers=(3,)),)))
+    silent = run(replace(SCENARIO, rounds=8, adversaries=(Traitors(behaviour="silent", peers=(3,)),)))
+    assert liar.virtual_s <= 1.5 * silent.virtual_s
 
 
 def test_parts_need_everybody_connected_to_all() -> None:

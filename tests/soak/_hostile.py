@@ -36,6 +36,7 @@ from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import TICK_MS, Node
 from fedchain.node.task import rules_of
 from fedchain.simulator.adversaries.adversary import Adversary, Coalition
+from fedchain.simulator.adversaries.part_liars import PartThief
 from fedchain.simulator.adversaries.registry import build_adversary
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.peer import SimulatedPeer
@@ -81,6 +82,11 @@ class HostilePeer:
     @property
     def public_key(self) -> PublicKey:
         return self.key.public_key
+
+    @property
+    def stolen(self) -> int:
+        """Bytes of parts that it may not read."""
+        return self.behaviour.stolen if isinstance(self.behaviour, PartThief) else 0
 
     def clock_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -139,9 +145,9 @@ class HostilePeer:
             self.handle(Contributed(asked.round, asked.phase, payload))
 
     async def run(self) -> None:
-        """Tick until cancelled, and say each time how much was sent, and how far the core follows."""
+        """Tick until cancelled, and say each time how much was sent, how far the core follows, and what was stolen."""
         while True:
-            print(json.dumps([self.sent, self.node.head.height]), flush=True)
+            print(json.dumps([self.sent, self.node.head.height, self.stolen]), flush=True)
             self.handle(Tick())
             self.behaviour.act()
             await trio.sleep(TICK_MS / 1_000)

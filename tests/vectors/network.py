@@ -37,7 +37,7 @@ from tests.vectors.small_chain import KEYS, VectorChain, vector_chain
 INLINE = b"payload of member 1 in round 1"
 """The payload of the first member's first post."""
 
-PUBLISHED_AS = {PostMessage: {"post": "transaction"}}
+PUBLISHED_AS: dict[type[Message], dict[str, str]] = {PostMessage: {"post": "transaction"}}
 """Fields that the published file names otherwise than the code: implementers read the file by its names."""
 
 
@@ -97,8 +97,7 @@ def _prevotes(chain: VectorChain) -> Certificate:
 
 def _message(message: Message) -> dict[str, Any]:
     head = {"name": type(message).__name__, "type": message.KIND, "is_gossip": isinstance(message, GossipMessage)}
-    encoded = plain({"bytes": encode_message(message)})
-    return head | {"fields": fields_of(message)} | encoded
+    return {**head, "fields": fields_of(message), "bytes": encode_message(message).hex()}
 
 
 def _bitmap(places: Any, size: int) -> dict[str, Any]:
