@@ -48,7 +48,7 @@ def append_commands(app: "Sphinx", page: str, source: list[str]) -> None:
         import typer
         from typer.cli import get_docs_for_click
 
-        from fedchain.__main__ import app as table
+        from fedchain.cli.main import app as table
 
         command = typer.main.get_command(table)
         context = typer.Context(command, info_name="fedchain")

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import fedchain
-from fedchain.cli.command import RUNS_FOLDER
 from fedchain.crypto.hashing import sha256
-from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, SCENARIO_FILE
+from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, RUNS_FOLDER, SCENARIO_FILE
 from fedchain.files.tables import read_toml
 from fedchain.learning.registry import is_file_path, load_method
 from fedchain.learning.task.choice import TaskFunction

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
-from fedchain.cli.command import free_folder
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
-from fedchain.files.layout import RECORD_FOLDER
+from fedchain.files.layout import RECORD_FOLDER, free_folder
 from fedchain.learning.aggregation.threshold import SHARE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig

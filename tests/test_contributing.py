@@ -43,7 +43,7 @@ def simulate(folder: Path, method: str) -> None:
     """Run two rounds on the digits in a process of their own, and verify the chain that they leave."""
     few = ("--peers", "3", "--rounds", "2", "--mining-attempts", "8", "--set", "local_steps=2")
     for command in (("simulate", "--method", method, *few, "--out", "run"), ("explorer", "verify", "run")):
-        path = f"import sys; sys.path.insert(0, {str(folder)!r}); from fedchain.__main__ import main; main()"
+        path = f"import sys; sys.path.insert(0, {str(folder)!r}); from fedchain.cli.main import main; main()"
         done = subprocess.run(
             [sys.executable, "-c", path, *command], cwd=folder, capture_output=True, text=True, check=False
         )

@@ -19,8 +19,8 @@ import typer
 import yaml
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
-from fedchain.__main__ import app
 from fedchain.chain.genesis import AggregatorRule
+from fedchain.cli.main import app
 from fedchain.node.config import NodeConfig, load_config
 from fedchain.node.metrics import NodeCollector
 from fedchain.node.passphrase import CREDENTIAL

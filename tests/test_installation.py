@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.__main__ import COMMANDS
+from fedchain.cli.main import COMMANDS
 from fedchain.network.libp2p.unused import UNUSED
 from fedchain.node.preflight import LIBP2P_VERSION
 from tests.support.paths import ROOT
@@ -87,7 +87,7 @@ USED = """
 import sys
 from pathlib import Path
 import fedchain.network.libp2p.network, fedchain.node.run
-from fedchain.__main__ import app
+from fedchain.cli.main import app
 app(["simulate", "--peers", "2", "--rounds", "1", "--out", sys.argv[1]], standalone_mode=False)
 specs = [module.__spec__ for module in list(sys.modules.values()) if getattr(module, "__spec__", None) is not None]
 kept = {spec.origin: spec.cached for spec in specs if spec.cached and spec.origin.startswith(sys.prefix)}

@@ -31,7 +31,7 @@ def main() -> None:
 
 def run_briefly() -> None:
     """Run a federation of two peers whose run, and what libraries keep for this user, go away with their folder."""
-    from fedchain.__main__ import app
+    from fedchain.cli.main import app
 
     with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
         os.environ |= {"XDG_STATE_HOME": folder, "MPLCONFIGDIR": folder}

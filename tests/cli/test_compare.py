@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
+from fedchain.cli.main import app
 from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.simulator.reproduction import reproduce as reproduction
 from fedchain.simulator.reproduction.compare import build_comparison

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fedchain.__main__ import app
+from fedchain.cli.main import app
 from fedchain.learning.datasets import cifar
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.datasets.files import Files

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedchain.__main__ import COMMANDS, app
 from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.main import COMMANDS, app
 from tests.chain.builders import ChainBuilder, genesis
 from tests.chain.test_explorer import write as write_chain
 
@@ -16,7 +16,7 @@ from tests.chain.test_explorer import write as write_chain
 def imported_by(*arguments: object) -> set[str]:
     """The modules of a process that has run a command."""
     code = (
-        "import sys; from fedchain.__main__ import app; "
+        "import sys; from fedchain.cli.main import app; "
         f"app({[str(argument) for argument in arguments]!r}, standalone_mode=False); "
         "print('imported', *sys.modules)"
     )

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fedchain.__main__ import app
 from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import AggregatorRule, FaultModel, Genesis
 from fedchain.cli.consensus_options import SETTINGS
+from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.node.genesis_text import GROUPS, NAMES, ZERO_TEXTS, genesis_lines
 from tests.chain.builders import GLOBAL, UPDATE, genesis, keys

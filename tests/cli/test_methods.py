@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
+from fedchain.cli.main import app
 from fedchain.learning.registry import METHODS, load_method
 from fedchain.node.method_card import card_of
 

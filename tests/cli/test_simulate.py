@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
+from fedchain.cli.main import app
 from fedchain.cli.simulate import PANELS
 from fedchain.simulator.scenario import Scenario
 
@@ -134,7 +134,7 @@ def test_help_shows_every_option_under_a_heading() -> None:
 def test_help_imports_no_torch() -> None:
     code = (
         "import sys; sys.argv = ['fedchain', 'simulate', '--help']\n"
-        "from fedchain.__main__ import main\n"
+        "from fedchain.cli.main import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code\n"
         "assert not {'torch', 'sklearn', 'matplotlib', 'numpy'} & sys.modules.keys()"

@@ -24,7 +24,7 @@ PATIENT = """
 import functools, json, sys
 import fedchain.network.libp2p.network as network
 network.Limits = functools.partial(network.Limits, **json.loads(sys.argv.pop(1)))
-from fedchain.__main__ import main
+from fedchain.cli.main import main
 sys.argv[0] = "fedchain"
 main()
 """

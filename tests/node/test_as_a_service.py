@@ -80,7 +80,7 @@ def test_what_cannot_be_meant_is_one_line_before_anything_starts(
 ) -> None:
     from typer.testing import CliRunner
 
-    from fedchain.__main__ import app
+    from fedchain.cli.main import app
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedchain.crypto.key_file.is_encrypted", lambda path: True)

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import fedchain.node.check as check_module
-from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER

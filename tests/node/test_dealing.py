@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
+from fedchain.cli.main import app
 from fedchain.crypto import secret_file
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import ShareFileError

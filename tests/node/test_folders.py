@@ -10,9 +10,9 @@ import pytest
 from anyio import to_thread
 from typer.testing import CliRunner, Result
 
-from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import DATABASE, Store
+from fedchain.cli.main import app
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, SOCKET
 from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.node.folders import find_nodes, find_runs

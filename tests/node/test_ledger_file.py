@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
 from fedchain.chain.genesis import Genesis
+from fedchain.cli.main import app
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
 from fedchain.learning.local_sgd import NO_EPSILON

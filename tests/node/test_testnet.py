@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Storage
+from fedchain.cli.main import app
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from fedchain.__main__ import app
+from fedchain.cli.main import app
 from tests.pages.blocks import Block, blocks_of
 from tests.pages.shell import Shell
 from tests.support.paths import ROOT

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
+from fedchain.cli.main import app
 from fedchain.files.tables import read_toml
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.privacy.gaussian import compose, epsilon_of

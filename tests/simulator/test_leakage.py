@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.descent import Search

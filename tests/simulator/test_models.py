@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.main import app
 from fedchain.files.layout import GENESIS_FILE, MODELS_FOLDER, TRAINING_FILE, read_metrics
 from fedchain.learning.learner import Learner
 from fedchain.learning.model_file import write_model

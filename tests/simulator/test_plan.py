@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
+from fedchain.cli.main import app
 from fedchain.learning.convergence.theory import Budget, Constants
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.planning.plan import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedchain.cli.command import free_folder
+from fedchain.files.layout import free_folder
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import COLOURS, bar_style, line_style, title_of

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedchain.__main__ import app
 from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.main import app
 from fedchain.files.layout import RECORD_FOLDER
 from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.evaluation import Evaluation

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from fedchain.__main__ import main
+from fedchain.cli.main import main
 from tests.soak._silent import Ears
 
 POLL_S = 0.1

@@ -5,9 +5,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from fedchain.__main__ import main
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Record
+from fedchain.cli.main import main
 
 
 def slow_down(seconds_max: float) -> None:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedchain.cli.command import EXIT_BAD_INPUT
+from fedchain.cli.exit_codes import EXIT_BAD_INPUT
 from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER
 from fedchain.simulator.engine import snapshot
 from fedchain.simulator.run import load_learner, simulate

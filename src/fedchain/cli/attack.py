@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import clear_errors, free_folder
+from fedchain.cli.command import clear_errors
+from fedchain.files.layout import free_folder
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 
 attack_app = typer.Typer(help="Try what others could read in what members post.", no_args_is_help=True)

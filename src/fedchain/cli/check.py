@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import EXIT_BAD_INPUT, clear_errors
+from fedchain.cli.command import clear_errors
+from fedchain.cli.exit_codes import EXIT_BAD_INPUT
 from fedchain.cli.keys import unlock_key
 from fedchain.cli.start_options import with_node_options
 

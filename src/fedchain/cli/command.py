@@ -1,4 +1,4 @@
-"""What all commands share: errors in one line, exit codes, and folders that are named for the user."""
+"""What all commands share: options under headings, and errors in one line."""
 
 import inspect
 import logging
@@ -7,22 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
-EXIT_DIFFERENT = 1
-"""The command ran, and what it looked for does not hold, or it could not go on."""
-
-EXIT_BAD_INPUT = 2
-"""The command could not run; standard error says why in one line."""
-
-EXIT_INTERRUPTED = 130
-"""Ctrl-C, as shells count it."""
-
-RUNS_FOLDER = Path("runs")
+from fedchain.cli.exit_codes import EXIT_BAD_INPUT, EXIT_DIFFERENT, EXIT_INTERRUPTED
 
 METHOD_HELP = (
     "Learning method: a name that `fedchain methods` lists, or FILE.py:Class or module:Class. Nodes import it by the "
@@ -113,12 +103,3 @@ class Complaints:
             logging.getLogger("fedchain.node").error("%s", text)
         else:
             print(f"fedchain: {text}", file=sys.stderr)
-
-
-def free_folder(name: str) -> Path:
-    """The first of ``runs/NAME``, ``runs/NAME-2``, … that does not exist."""
-    path, count = RUNS_FOLDER / name, 1
-    while path.exists():
-        count += 1
-        path = RUNS_FOLDER / f"{name}-{count}"
-    return path

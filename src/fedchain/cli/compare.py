@@ -7,10 +7,11 @@ from typing import Any
 
 import typer
 
-from fedchain.cli.command import RUNS_FOLDER, clear_errors
+from fedchain.cli.command import clear_errors
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.cli.learning_options import optional
 from fedchain.cli.simulate import scenario_options, under_headings
+from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml
 from fedchain.simulator.scenario import ScenarioError
 
@@ -126,3 +127,6 @@ def _compare(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / EXPERIMENT_FILE).write_text(write_experiment(experiment), encoding="utf-8")
     reproduce(experiment, folder, jobs, {})
+
+
+compare = compare_command()

@@ -4,12 +4,14 @@ import os
 import signal
 from types import FrameType
 
-EXIT_INTERRUPTED = 130
-"""Ctrl-C, as shells count it."""
+from fedchain.cli.exit_codes import EXIT_INTERRUPTED
 
 
 def end_when_interrupted() -> None:
-    """Have Ctrl-C end this process with one line, until the command says otherwise. Who is deaf to it stays so."""
+    """Have Ctrl-C end this process with one line, until the command says otherwise.
+
+    A process that ignores Ctrl-C keeps ignoring it.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
@@ -17,7 +19,7 @@ def end_when_interrupted() -> None:
 def main() -> None:
     """Run the ``fedchain`` command."""
     end_when_interrupted()
-    from fedchain.__main__ import main as run
+    from fedchain.cli.main import main as run
 
     run()
 

@@ -294,3 +294,38 @@ def _show(answer: Any, as_json: bool, genesis: Genesis) -> None:
     console = Console()
     for part in render(answer, genesis):
         console.print(part, crop=False)
+
+
+def _rules_with(methods: Sequence[str]) -> RulesOf:
+    """What the explorer needs to know about learning; imports the method, so only when it is asked for.
+
+    Files that are named are imported at once, so that a wrong name is told before anything is shown.
+    """
+
+    def rules_of(genesis: Genesis) -> KnowledgeRules:
+        from fedchain.node.task import rules_with as read_with
+
+        return read_with(())(genesis)
+
+    if methods:
+        from fedchain.node.task import rules_with as read_with
+
+        return read_with(methods)
+    return rules_of
+
+
+def _serve_web(folders: Sequence[Path], rules: RulesOf, host: str, port: int, hosts: Sequence[str]) -> None:
+    """Show chains in a browser; imports a web server, so only when it is asked for."""
+    from fedchain.node.web.serving import serve
+
+    serve(folders, rules, host, port, hosts)
+
+
+def _report_web(folders: Sequence[Path], rules: RulesOf, path: Path) -> None:
+    """Write a chain to an HTML file; imports templates, so only when it is asked for."""
+    from fedchain.node.web.report import write_report
+
+    write_report(folders, rules, path)
+
+
+explorer = explorer_app(_rules_with, _serve_web, _report_web)

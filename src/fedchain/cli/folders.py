@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import RUNS_FOLDER, clear_errors
+from fedchain.cli.command import clear_errors
+from fedchain.files.layout import RUNS_FOLDER
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

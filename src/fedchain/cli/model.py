@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedchain.cli.command import EXIT_DIFFERENT, clear_errors
+from fedchain.cli.command import clear_errors
+from fedchain.cli.exit_codes import EXIT_DIFFERENT
 from fedchain.simulator.scenario import ScenarioError
 
 if TYPE_CHECKING:

@@ -9,13 +9,15 @@ import typer
 
 from fedchain.cli.bans import bans, unban
 from fedchain.cli.check import check
-from fedchain.cli.command import EXIT_DIFFERENT, GroupedCommand, clear_errors, free_folder
+from fedchain.cli.command import GroupedCommand, clear_errors
 from fedchain.cli.consensus_options import ROUND_INTERVAL_HELP
+from fedchain.cli.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.folders import list_nodes
 from fedchain.cli.keys import unlock_key
 from fedchain.cli.learning_options import with_learning_options
 from fedchain.cli.privacy import privacy
 from fedchain.cli.start_options import with_node_options
+from fedchain.files.layout import free_folder
 from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)

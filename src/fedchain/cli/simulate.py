@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fedchain.cli.command import ENCRYPTION_HELP, EXIT_DIFFERENT, RUNS_FOLDER, clear_errors
+from fedchain.cli.command import ENCRYPTION_HELP, clear_errors
 from fedchain.cli.data import DOWNLOAD_HELP, download_files
+from fedchain.cli.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.learning_options import help_text, optional
+from fedchain.files.layout import RUNS_FOLDER
 from fedchain.files.tables import read_toml
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
@@ -287,3 +289,6 @@ def plan(
             out=out,
         )
         run_plan(scenario, options, as_json=as_json)
+
+
+simulate = simulate_command()

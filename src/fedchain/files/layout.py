@@ -6,6 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+RUNS_FOLDER = Path("runs")
+"""Of the current folder: where runs go that are told no other place."""
+
 CHAIN_FOLDER = "chain"
 """Of a node, or of a run, which keeps its first peer's: the store."""
 
@@ -61,3 +64,12 @@ def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(row, dict):
                 yield row
+
+
+def free_folder(name: str) -> Path:
+    """The first of ``runs/NAME``, ``runs/NAME-2``, … that does not exist."""
+    path, count = RUNS_FOLDER / name, 1
+    while path.exists():
+        count += 1
+        path = RUNS_FOLDER / f"{name}-{count}"
+    return path

@@ -1,0 +1,13 @@
+"""What a command's exit code says."""
+
+EXIT_DIFFERENT = 1
+"""The command ran, and what it looked for does not hold, or it could not go on."""
+
+EXIT_BAD_INPUT = 2
+"""The command could not run; standard error says why in one line."""
+
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as shells count it."""
+
+EXIT_CLOSED_PIPE = 141
+"""The reader of the output closed it, as shells count a program that SIGPIPE ended."""

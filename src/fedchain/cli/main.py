@@ -1,0 +1,160 @@
+"""The command table. A command's own module is imported when that command is asked for, and no other's."""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import fedchain
+from fedchain.cli.exit_codes import EXIT_BAD_INPUT, EXIT_CLOSED_PIPE, EXIT_INTERRUPTED
+from fedchain.cli.usage import usage_line
+
+
+class Command(NamedTuple):
+    """A command that is not imported yet."""
+
+    place: str
+    """``module:object``: a function, or a table of commands."""
+
+    summary: str
+    """What ``fedchain --help`` says of it, so that it need not be imported for that."""
+
+    def load(self) -> Any:
+        """Import the command's module; returns the function or the table."""
+        module, name = self.place.split(":")
+        return getattr(importlib.import_module(f"fedchain.cli.{module}"), name)
+
+
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "simulate": Command("simulate:simulate", "Run a federation of many peers on this machine."),
+        "compare": Command("compare:compare", "Run methods side by side; print what each reached."),
+        "reproduce": Command("simulate:reproduce", "Run a paper's experiment; print its table beside theirs."),
+        "runs": Command("folders:runs", "List the runs in a folder."),
+        "model": Command("model:model_app", "Take trained models out of a run or a node; measure them."),
+        "methods": Command("methods:methods", "List the learning methods, or show one."),
+        "data": Command("data:data", "Show the data sets, and fetch them."),
+        "plan": Command("simulate:plan", "Divide a time budget between training and mining."),
+        "attack": Command("attack:attack_app", "Try what others could read in what members post."),
+        "node": Command("node:node_app", "Run peers on a real network."),
+        "keys": Command("keys:keys_app", "Make and show key files."),
+        "genesis": Command("genesis:genesis_app", "Found a federation."),
+        "explorer": Command("explorer:explorer", "Inspect a chain: a run folder's or a node's."),
+    }
+)
+"""The commands by their names, in the order in which help lists them."""
+
+READERS = frozenset({"explorer", "runs"})
+"""Commands that read what strangers may have written: they import no module because it lies in the current folder."""
+
+_PLAIN: Mapping[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+
+class CommandTable(TyperGroup):
+    """The commands by name; each is built when it is asked for."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        # Names and summaries alone: see get_command.
+        self.commands = {
+            name: TyperCommand(name, help=command.summary, rich_markup_mode=None) for name, command in COMMANDS.items()
+        }
+        self._is_listing = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import and build the command; None if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        if self._is_listing:
+            return self.commands[cmd_name]
+        if cmd_name not in READERS:
+            from fedchain.learning.registry import use_current_folder
+
+            use_current_folder()
+        table, command = typer.Typer(add_completion=False, **_PLAIN), COMMANDS[cmd_name].load()
+        if isinstance(command, typer.Typer):
+            table.add_typer(command, name=cmd_name)
+        else:
+            from fedchain.cli.command import GroupedCommand
+
+            table.command(cmd_name, cls=GroupedCommand)(command)
+        built = typer.main.get_group(table).commands[cmd_name]
+        if ctx.resilient_parsing:  # nothing is run: the shell asks how a word goes on
+            from fedchain.cli.completion import offer_names
+
+            offer_names(built)
+        return built
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with their summaries."""
+        with self._listing():
+            super().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete the name of a command."""
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; who reads its output may close it."""
+        try:
+            value = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The interpreter flushes what is left when it ends, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(EXIT_CLOSED_PIPE) from None
+        return value
+
+    def main(self, *arguments: Any, **given: Any) -> Any:
+        """Run a command line, and exit; one that is wrong is answered with one line and exit code 2."""
+        if not given.get("standalone_mode", True):
+            return super().main(*arguments, **given)
+        try:
+            code = super().main(*arguments, **given | {"standalone_mode": False})
+        except typer.TyperException as error:
+            typer.echo(usage_line(error, COMMANDS), err=True)
+            sys.exit(EXIT_BAD_INPUT)
+        except typer.Abort:
+            sys.exit(EXIT_INTERRUPTED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        self._is_listing = True
+        try:
+            yield
+        finally:
+            self._is_listing = False
+
+
+app = typer.Typer(
+    name="fedchain",
+    cls=CommandTable,
+    help="Decentralized federated learning: peers train, mine and verify the global state together.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    **_PLAIN,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(f"fedchain {fedchain.__version__}")
+        raise typer.Exit()
+
+
+def main() -> None:
+    """Run the ``fedchain`` command. A service manager's or a batch system's SIGTERM is taken as Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    app()
