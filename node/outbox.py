@@ -11,7 +11,7 @@ import anyio
 
 from fedchain.chain.storage.store import Record
 from fedchain.node.core.effects import Effect, Persist, WriteJournal
-from fedchain.node.core.journal import Journal
+from fedchain.node.core.voting.journal import Journal
 
 STORE_PAUSE_S = 0.1
 """How long a record that nothing waits for may wait for others, to share the one fsync that storing them costs."""

@@ -29,7 +29,7 @@ from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.activity import Activity
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.content_cache import RECENT_SIZE_MAX
+from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX
 from fedchain.node.core.effects import (
     Blame,
     Compute,
@@ -59,10 +59,10 @@ from fedchain.node.core.events import (
     Tick,
 )
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result, VerifySignatures
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice, Skipped
+from fedchain.node.core.voting.journal import Journal
 from fedchain.node.outbox import EffectQueue
 from fedchain.node.parts import run_part
 from fedchain.node.report import Links, log_notice, report

@@ -36,10 +36,10 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
-from fedchain.node.core.agreement import Agreement
-from fedchain.node.core.ballot import Slot
-from fedchain.node.core.bulk import BulkParts
+from fedchain.node.core.contents.bulk import BulkParts
 from fedchain.node.core.context import Context
+from fedchain.node.core.voting.agreement import Agreement
+from fedchain.node.core.voting.ballot import Slot
 
 RECORD_SIZE = 200
 """Bytes of a post or a vote, about."""

@@ -21,15 +21,15 @@ from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.validation import validate_knowledge
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.core.bulk import BulkParts
+from fedchain.node.core.contents.bulk import BulkParts
+from fedchain.node.core.contents.retention import contents_in_order
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Persist
 from fedchain.node.core.jobs import Knowledge, Recompute
 from fedchain.node.core.ledger import Entry
 from fedchain.node.core.notices import Contradicted
-from fedchain.node.core.recollection import open_candidates
-from fedchain.node.core.retention import contents_in_order
+from fedchain.node.core.voting.recollection import open_candidates
 
 
 class BlockImport:

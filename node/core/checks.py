@@ -31,7 +31,7 @@ from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, Signature, is_valid_signature
 from fedchain.network.session import Session
-from fedchain.node.core.content_cache import Intern
+from fedchain.node.core.contents.content_cache import Intern
 from fedchain.node.core.jobs import (
     CheckPost,
     Job,

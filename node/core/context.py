@@ -14,13 +14,13 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import Message
 from fedchain.network.sync import CatchUp
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.content_cache import ContentCache
+from fedchain.node.core.contents.content_cache import ContentCache
 from fedchain.node.core.effects import Effect, Send, Tell, WriteJournal
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.mempool import Mempool
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.voting.journal import Journal
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import GossipMessage, Message
 from fedchain.node.core.jobs import Job
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.voting.journal import Journal
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,11 @@ from fedchain.network.messages import (
 from fedchain.network.sync import CatchUp
 from fedchain.node.core.answers import Answers
 from fedchain.node.core.block_import import BlockImport
-from fedchain.node.core.bulk import BulkParts
-from fedchain.node.core.catching_up import CatchingUp
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.content_cache import RECENT_SIZE_MAX, ContentCache, Intern
+from fedchain.node.core.contents.bulk import BulkParts
+from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX, ContentCache, Intern
+from fedchain.node.core.contents.part_lists import NoParts, PartLookup, lists_parts
+from fedchain.node.core.contents.retention import contents_in_order, contents_of, is_time_to_sweep
 from fedchain.node.core.context import Context, PhaseClock
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.deadlines import opens_after_ms
@@ -55,7 +56,9 @@ from fedchain.node.core.events import (
     PeerDisconnected,
     Tick,
 )
-from fedchain.node.core.gathering import Gathering
+from fedchain.node.core.following.catching_up import CatchingUp
+from fedchain.node.core.following.gathering import Gathering
+from fedchain.node.core.following.refill import Refill
 from fedchain.node.core.jobs import (
     CheckPost,
     Job,
@@ -66,20 +69,17 @@ from fedchain.node.core.jobs import (
     Verified,
     VerifySignatures,
 )
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.notices import HeadUnconfirmed
 from fedchain.node.core.observations import Observations
-from fedchain.node.core.part_lists import NoParts, PartLookup, lists_parts
 from fedchain.node.core.posts import Posts
 from fedchain.node.core.production import Production
-from fedchain.node.core.recollection import own_statements
-from fedchain.node.core.refill import Refill
-from fedchain.node.core.retention import contents_in_order, contents_of, is_time_to_sweep
-from fedchain.node.core.sessions import Sessions
-from fedchain.node.core.twins import Twins
-from fedchain.node.core.voting import Voting
+from fedchain.node.core.voting.journal import Journal
+from fedchain.node.core.voting.recollection import own_statements
+from fedchain.node.core.voting.sessions import Sessions
+from fedchain.node.core.voting.twins import Twins
+from fedchain.node.core.voting.voting import Voting
 
 STATUS_PEERS = 2
 """Peers that hear our status at every tick."""

@@ -20,7 +20,7 @@ from fedchain.chain.validation import validate_content, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk
-from fedchain.node.core.bulk import BulkParts
+from fedchain.node.core.contents.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Compute, Persist

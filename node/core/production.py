@@ -13,14 +13,14 @@ from fedchain.chain.storage.store import Content
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.block_import import BlockImport, recompute_job
-from fedchain.node.core.bulk import BulkParts
+from fedchain.node.core.contents.bulk import BulkParts
 from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.deadlines import opens_after_ms
 from fedchain.node.core.effects import Blame, Compute, Contribute, Mine, Persist, Publish
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.node.core.notices import TrainingFailed
-from fedchain.node.core.vote_policy import is_patience_over, is_time_to_close_empty, patience_ends_ms
+from fedchain.node.core.voting.vote_policy import is_patience_over, is_time_to_close_empty, patience_ends_ms
 
 
 @dataclass(frozen=True, slots=True)

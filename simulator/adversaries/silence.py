@@ -6,7 +6,7 @@ from typing import ClassVar
 from fedchain.network.messages import Status
 from fedchain.node.core.effects import Blame, Effect, Publish, Send
 from fedchain.node.core.events import Event, MessageReceived
-from fedchain.node.core.twins import SILENT_HEIGHTS
+from fedchain.node.core.voting.twins import SILENT_HEIGHTS
 from fedchain.simulator.adversaries.adversary import Adversary, Parameter
 
 

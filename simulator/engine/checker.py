@@ -16,9 +16,9 @@ from fedchain.chain.knowledge import EMPTY_ROOT, Rules
 from fedchain.chain.storage.store import Final
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.contents.retention import contents_of
 from fedchain.node.core.effects import Effect, Persist
 from fedchain.node.core.events import Event, Tick
-from fedchain.node.core.retention import contents_of
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.agreement import FinalBlocks

@@ -31,7 +31,7 @@ from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.content_cache import Intern
+from fedchain.node.core.contents.content_cache import Intern
 from fedchain.node.core.effects import (
     Blame,
     Contribute,
@@ -59,10 +59,10 @@ from fedchain.node.core.events import (
     PeerConnected,
     Tick,
 )
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.voting.journal import Journal
 from fedchain.node.parts import run_part
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import Follow, SimulatedNetwork

@@ -15,7 +15,7 @@ from fedchain.chain.state import State
 from fedchain.chain.validation import validate_content
 from fedchain.crypto.keys import PublicKey, Signature
 from fedchain.node.core.checks import CHECKED_MAX, KNOWLEDGE_MAX, KNOWLEDGE_SIZE_MAX, Checks
-from fedchain.node.core.content_cache import Intern
+from fedchain.node.core.contents.content_cache import Intern
 from fedchain.node.core.jobs import JobKey, Knowledge, Recompute
 
 

@@ -6,7 +6,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.content_cache import Intern
+from fedchain.node.core.contents.content_cache import Intern
 
 HEADS = 2
 """Heads beside which good posts are remembered: while a block becomes final, some peers have it and others do not."""

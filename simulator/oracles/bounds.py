@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from fedchain.chain.genesis import Genesis
 from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.network.sync import OWED_MAX
-from fedchain.node.core.ballot import ATTEMPTS_AHEAD, ATTEMPTS_BEHIND
-from fedchain.node.core.finals_ahead import AHEAD_MAX
-from fedchain.node.core.joining import WAITING_MAX
+from fedchain.node.core.following.finals_ahead import AHEAD_MAX
+from fedchain.node.core.following.joining import WAITING_MAX
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, WINDOW
 from fedchain.node.core.node import Node
-from fedchain.node.core.sessions import HEIGHTS_APART, KEPT_MAX
-from fedchain.node.core.voting import EARLY_MAX
+from fedchain.node.core.voting.ballot import ATTEMPTS_AHEAD, ATTEMPTS_BEHIND
+from fedchain.node.core.voting.sessions import HEIGHTS_APART, KEPT_MAX
+from fedchain.node.core.voting.voting import EARLY_MAX
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.agreement import Fail
 

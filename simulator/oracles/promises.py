@@ -9,7 +9,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, Message, PostMessage, VoteMessage
 from fedchain.node.core.effects import Effect, Persist, Publish, Send, WriteJournal
-from fedchain.node.core.journal import Journal
+from fedchain.node.core.voting.journal import Journal
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.agreement import Fail
 

@@ -20,7 +20,7 @@ from fedchain.cli.keys import keys_app, load_key
 from fedchain.crypto.address import address
 from fedchain.crypto.key_file import weakness
 from fedchain.crypto.keys import PrivateKey
-from fedchain.node.core.journal import Journal
+from fedchain.node.core.voting.journal import Journal
 from fedchain.node.journal_file import JournalFile, journal_path
 from fedchain.node.secrets_file import open_secrets, secrets_path
 from tests.chain.builders import genesis

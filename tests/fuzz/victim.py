@@ -40,8 +40,8 @@ from fedchain.network.session import NOBODY, sign_session
 from fedchain.network.verdict import verdict
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send
 from fedchain.node.core.events import MessageReceived, PeerConnected, Tick
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.node import Node
+from fedchain.node.core.voting.journal import Journal
 from tests.chain.builders import CREATED_MS, ChainBuilder, SumRules, double_vote, genesis, keys
 from tests.fuzz.engine import Session, Target
 from tests.node.driver import Peer

@@ -46,10 +46,10 @@ from fedchain.node.core.effects import (
 )
 from fedchain.node.core.events import Computed, Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.core.jobs import KeepPart
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.voting.journal import Journal
 from fedchain.node.parts import run_part
 from tests.chain.builders import CREATED_MS, SumRules, keys, payload
 

@@ -20,7 +20,7 @@ from itertools import combinations, product
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash
-from fedchain.node.core.agreement import Agreement
+from fedchain.node.core.voting.agreement import Agreement
 
 A, B = b"A" * 32, b"B" * 32
 BLOCKS = (A, B)

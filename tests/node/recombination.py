@@ -38,8 +38,8 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Send, WriteJournal
 from fedchain.node.core.events import Computed, Event, MessageReceived, PeerConnected, Tick
-from fedchain.node.core.journal import Journal
-from fedchain.node.core.twins import LISTENING_MS
+from fedchain.node.core.voting.journal import Journal
+from fedchain.node.core.voting.twins import LISTENING_MS
 from fedchain.simulator.adversaries.hoard import Hoard
 from fedchain.simulator.adversaries.recombination import NothingToChoose, Recombination
 from fedchain.simulator.engine.peer import SimulatedPeer

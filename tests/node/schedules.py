@@ -16,7 +16,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.node.core.agreement import Agreement, Cast
+from fedchain.node.core.voting.agreement import Agreement, Cast
 
 CALM_DELAY_MS = 100
 LIMIT_MS = 400_000

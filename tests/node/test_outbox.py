@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedchain.chain.storage.store import Content, Record
 from fedchain.crypto.hashing import sha256
 from fedchain.node.core.effects import Effect, Persist, Retain, Wake, WriteJournal
-from fedchain.node.core.journal import Journal
+from fedchain.node.core.voting.journal import Journal
 from fedchain.node.outbox import EffectQueue
 from tests.node.shell import on_trio, until
 

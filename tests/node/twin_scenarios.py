@@ -10,8 +10,8 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import EvidenceMessage
 from fedchain.node.core.effects import Contribute, Publish
 from fedchain.node.core.events import MessageReceived
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.notices import Convicted, SessionHeard, TwinHeard
+from fedchain.node.core.voting.journal import Journal
 from tests.chain.builders import genesis, payload
 from tests.node.driver import Federation, Peer, check_agreement
 

@@ -14,9 +14,9 @@ from typing import Any
 from fedchain.chain.genesis import FaultModel
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.node.core.deadlines import MINING_TIMES
-from fedchain.node.core.journal import Journal
 from fedchain.node.core.node import STATUS_PEERS
-from fedchain.node.core.twins import LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
+from fedchain.node.core.voting.journal import Journal
+from fedchain.node.core.voting.twins import LISTENING_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
 from fedchain.simulator.disturbances import Clock, Fault, Traitors
 from fedchain.simulator.engine.network import Conditions

@@ -26,9 +26,9 @@ from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.secrets import Secrets
 from fedchain.network.libp2p.bounds import message_id
 from fedchain.network.messages import GossipMessage, encode_message
-from fedchain.node.core.agreement import Agreement
 from fedchain.node.core.deadlines import deadline_ms, patience_ms
-from fedchain.node.core.journal import Journal
+from fedchain.node.core.voting.agreement import Agreement
+from fedchain.node.core.voting.journal import Journal
 from tests.vectors import chain as chain_vectors
 from tests.vectors import network as network_vectors
 from tests.vectors.chain import plain

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedchain.network.libp2p.bounds import message_id
-from fedchain.node.core.journal import Journal
+from fedchain.node.core.voting.journal import Journal
 from tests.support.paths import DOCS
 from tests.vectors.chain import plain
 from tests.vectors.node import to_json, vectors

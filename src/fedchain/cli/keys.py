@@ -128,7 +128,7 @@ def import_signing_journal(
 ) -> None:
     """Take over what a key has signed on another machine, before its node starts here, and what is private with it."""
     with clear_errors():
-        from fedchain.node.core.journal import is_behind
+        from fedchain.node.core.voting.journal import is_behind
         from fedchain.node.journal_file import JournalError, journal_path
         from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, Owner, import_journal
         from fedchain.node.run import read_genesis

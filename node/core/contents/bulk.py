@@ -1,0 +1,401 @@
+"""Payloads by reference: which parts this peer reads, which of them it lacks, and how they come here.
+
+A post that lists parts counts for who reads them once they are here, and for everybody else at once. So the vote of a
+reader asserts the content of its parts, and the others' votes the form of the list. Parts that the knowledge at the
+head lists are in force: they are fetched by their readers, kept, and dropped when nothing lists them any more.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fedchain.chain.exceptions import Invalid, LimitReached, Refused
+from fedchain.chain.knowledge import PART_SIZE_MAX, Part
+from fedchain.chain.post import Post
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.downloads import Request
+from fedchain.network.sync import STALL_MS
+from fedchain.node.core.contents.part_lists import PartLists, PartLookup
+from fedchain.node.core.contents.turns import Turns
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Compute, KeepParts
+from fedchain.node.core.jobs import KeepPart
+
+FETCHED_AT_ONCE = 8
+"""Parts that are fetched at a time: each is held in memory until it is complete, checked and written."""
+
+PATIENCE_MS = 4 * STALL_MS
+"""How long work on a phase waits for parts of which nothing comes: somebody may list what nobody has."""
+
+
+TIMES_MAX = 30
+"""How often the heights double for which nobody waits for an author after waiting for its parts in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Somebody lists a part that this peer reads."""
+
+    size: int
+    """Bytes, as it says."""
+    author: PublicKey
+    """Who should have it."""
+    post: Post | None
+    """The post of the open phase that lists it; None: the knowledge at the head does, so a quorum let it pass."""
+    payload: bytes
+    """That post's list."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A post of the open phase that lists parts for us."""
+
+    post: Post
+    payload: bytes
+    """Its list."""
+    missing: dict[Hash, int]
+    """Size of each part that is not here, or was not judged by this list."""
+    is_kept: bool = False
+    """Whether the post counts as soon as nothing is missing; else it is only in a candidate."""
+
+
+class BulkParts:
+    """Fetches, checks and keeps the parts that this peer reads.
+
+    Few parts are fetched at a time, so authors take turns (``turns.py``): those that list what they do not give, or
+    give slowly, hold up none of the others.
+    """
+
+    def __init__(self, context: Context, lookup: PartLookup) -> None:
+        self._context, self._lookup = context, lookup
+        self._wanted: dict[Hash, list[_Claim]] = {}  # what is being fetched, or waits for its turn
+        self._turns = Turns(FETCHED_AT_ONCE, context.genesis.phase_timeout_ms // 2)
+        self._keeping: dict[Hash, list[_Claim]] = {}  # what has come, and is being checked and written
+        self._here: set[Hash] = set()  # what was found or written since the head moved
+        self._spared: set[Hash] | None = None  # what the disk was told to keep, and what was written since
+        self._awaited: set[Hash] = set()  # what the knowledge lists for us and is not here
+        self._came_ms = 0  # when some of that came last, or the knowledge did
+        self._given_up: set[Hash] = set()  # what of it was waited for in vain
+        self._paused_until_ms = 0  # when the disk may take parts again
+        self._gave: dict[PublicKey, int] = {}  # when somebody gave a part last
+        # authors that were waited for in vain: how often, and up to which height they are not waited for
+        self._in_vain: dict[PublicKey, tuple[int, int]] = {}
+        self._refused: set[PublicKey] = set()  # authors whose parts were not what they listed, this phase
+        self._followed: dict[Hash, _Followed] = {}  # posts of the open phase that wait for parts
+        self._judged: dict[tuple[Hash, Hash], bool] = {}  # (post, part): False while somebody is at it
+        self._listed: set[Hash] = set()  # what the knowledge at the head lists
+        self._was_listed: set[Hash] = set()  # the one before it: others may still be fetching that
+        self._own: dict[Hash, set[tuple[int, int]]] = {}  # of the first, what we posted: (reader, round)
+        self._were_own: dict[Hash, set[tuple[int, int]]] = {}  # of the second
+        self._looked_at: Hash = b""  # the head whose knowledge was looked at
+        self._lists = PartLists(context)
+        self.is_used = self._lists.are_used
+        """Whether posts of any phase list parts."""
+
+    # what is asked
+
+    def reads_all(self, post: Post, payload: bytes) -> bool:
+        """Whether a post is whole, or this peer reads every part of it: only then it can tell what others could get."""
+        return all(self._lists.is_ours(reader, post.round) for _, _, reader in self._lists.parts(post, payload))
+
+    def lacks(self, post: Post, payload: bytes) -> bool:
+        """Whether this peer reads a part of a post that is not here, or was not judged by that post's list."""
+        return post.hash in self._followed or any(True for _ in self._unsettled(post, payload))
+
+    def is_waiting(self) -> bool:
+        """Whether parts that the knowledge lists are on their way, and have not been waited for too long."""
+        context = self._context
+        has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
+        if self._awaited and (has_stalled or context.since_head_ms >= context.genesis.phase_timeout_ms // 2):
+            for author in {claim.author for part_hash in self._awaited for claim in self._claims(part_hash)}:
+                self._pass_over(author)
+            self._given_up |= self._awaited
+            self._awaited.clear()
+        return bool(self._awaited)
+
+    def is_waited_for(self, author: PublicKey) -> bool:
+        """Whether work and votes wait for the parts of an author; not for a while after that was in vain."""
+        _, height = self._in_vain.get(author, (0, 0))
+        return self._context.head.height >= height
+
+    def _pass_over(self, author: PublicKey) -> None:
+        times, _ = self._in_vain.get(author, (0, 0))
+        self._in_vain[author] = times + 1, self._context.head.height + (2 << min(times, TIMES_MAX))
+
+    def withholds(self, peer: PublicKey, content_hash: Hash) -> bool:
+        """Whether something is a part, and the other peer may not have it from us.
+
+        Its author alone gives a part, to those that its own post lists it for. A list by others may be a lie of a
+        member that wants the part; so may be a post that names it as its payload, until that was checked.
+        """
+        is_part = content_hash in self._wanted or content_hash in self._keeping or self._lookup.has(content_hash)
+        if not is_part or self._context.contents.is_public(content_hash):
+            return False
+        return not any(self._lists.may_have(peer, reader, number) for reader, number in self._own_readers(content_hash))
+
+    def _own_readers(self, part_hash: Hash) -> Iterator[tuple[int, int]]:
+        """The readers that we list a part for, and the rounds in which we posted it."""
+        for known in (self._own, self._were_own):
+            yield from known.get(part_hash, ())
+        for post, payload in self._open_posts():
+            if post.sender == self._context.me:
+                yield from (
+                    (reader, post.round)
+                    for listed, _, reader in self._lists.parts(post, payload)
+                    if listed == part_hash
+                )
+
+    def _open_posts(self) -> Iterator[tuple[Post, bytes]]:
+        """Posts of the open phase with their lists, whether or not all of their parts are here."""
+        yield from ((item.post, item.payload) for item in self._followed.values() if item.is_kept)
+        for post in self._context.mempool.all():
+            payload = self._context.content(post.payload_hash)
+            if payload is not None:
+                yield post, payload
+
+    def wanted(self) -> set[Hash]:
+        """What is being fetched, or will be."""
+        return {*self._wanted}
+
+    def gathering(self) -> Iterator[Post]:
+        """Posts of the open phase that wait for parts."""
+        return (item.post for item in self._followed.values() if item.is_kept)
+
+    def __contains__(self, content_hash: Hash) -> bool:
+        return content_hash in self._wanted
+
+    # what comes
+
+    def gather(self, post: Post, payload: bytes) -> None:
+        """Keep a good post of the open phase until the parts of it are here that this peer reads."""
+        self.fetch(post, payload)
+        self._followed[post.hash].is_kept = True
+
+    def fetch(self, post: Post, payload: bytes) -> None:
+        """Fetch the parts of a post that this peer reads and lacks, from those that list them; judge the others."""
+        if post.hash in self._followed:
+            return
+        missing = {part_hash: size for part_hash, size, _ in self._unsettled(post, payload)}
+        item = self._followed[post.hash] = _Followed(post, payload, missing)
+        for part_hash in missing:
+            self._pursue(item, part_hash)
+        self._ask()
+
+    def _pursue(self, item: _Followed, part_hash: Hash) -> None:
+        """Want a part that a post lacks, or have it judged by the post's list if it is here."""
+        post = item.post
+        if part_hash in self._keeping or not self._has(part_hash):
+            self._claim(part_hash, _Claim(item.missing[part_hash], post.sender, post, item.payload))
+        elif (post.hash, part_hash) not in self._judged:
+            self._judged[post.hash, part_hash] = False
+            self._context.emit(Compute(KeepPart(self._context.head, post, item.payload, part_hash, None)))
+
+    def on_bytes(self, part_hash: Hash, data: bytes, giver: PublicKey) -> None:
+        """The bytes of a wanted part have come, the last of them from ``giver``, and hash to what was asked for."""
+        claims = self._keeping[part_hash] = self._wanted.pop(part_hash)
+        self._turns.end(part_hash, self._context.now.ms)
+        self._gave[giver] = self._context.now.ms
+        if part_hash in self._awaited:
+            self._came_ms = self._context.now.ms
+        claim = next((claim for claim in claims if claim.post is None), claims[0])
+        self._context.emit(Compute(KeepPart(self._context.head, claim.post, claim.payload, part_hash, data)))
+
+    def on_kept(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
+        """A part is here, or refused; the posts that wait for nothing any more."""
+        part_hash, now_ms = job.part_hash, self._context.now.ms
+        if job.data is None:
+            return self._on_judged(job, result)
+        claims = self._keeping.pop(part_hash, [])
+        if part_hash in self._awaited:
+            self._came_ms = now_ms
+        if result is None:
+            self._here.add(part_hash)
+            if self._spared is not None:
+                self._spared.add(part_hash)
+            self._awaited.discard(part_hash)
+        elif isinstance(result, Invalid):  # its list may be a lie about a part of somebody else's
+            claims = [claim for claim in claims if claim.post != job.post]
+            if not claims:
+                self._awaited.discard(part_hash)
+        else:  # the disk is full, and may have room again
+            self._paused_until_ms = now_ms + PATIENCE_MS
+        if result is not None:
+            for claim in claims:
+                self._claim(part_hash, claim)
+        return self._on_judged(job, result)
+
+    def _on_judged(self, job: KeepPart, result: Refused | None) -> list[tuple[Post, bytes]]:
+        """A part was held against a post that lists it; other posts that list it are judged by their own lists."""
+        post, ready = job.post, list[tuple[Post, bytes]]()
+        if post is not None:
+            self._judged.pop((post.hash, job.part_hash), None)
+            if result is None:
+                self._judged[post.hash, job.part_hash] = True
+            elif isinstance(result, Invalid):
+                self._followed.pop(post.hash, None)
+                self._refused.add(post.sender)
+            elif job.data is None:  # it is not here after all, or damaged
+                self._here.discard(job.part_hash)
+        for post_hash, item in list(self._followed.items()):
+            if job.part_hash in item.missing:
+                if self._judged.get((post_hash, job.part_hash)):
+                    del item.missing[job.part_hash]
+                else:
+                    self._pursue(item, job.part_hash)
+            if not item.missing:
+                del self._followed[post_hash]
+                if item.is_kept:
+                    ready.append((item.post, item.payload))
+        self._ask()
+        return ready
+
+    # what is in force
+
+    def on_head(self) -> None:
+        """Another phase is open: nobody waits for what was posted before it and not counted."""
+        self._followed.clear()
+        for author in self._refused:
+            self._pass_over(author)
+        self._refused.clear()
+        self._awaited.clear()
+        self._judged.clear()
+
+    def advance(self) -> None:
+        """Once the knowledge at the head is here: fetch what it lists for us, and drop what nothing lists any more.
+
+        That comes before we contribute to the phase: what our trainer writes for it is listed nowhere yet.
+        """
+        context, knowledge = self._context, self._context.knowledge()
+        if not self.is_used or knowledge is None or self._looked_at == context.head.block_hash:
+            return
+        is_first, self._looked_at = not self._looked_at, context.head.block_hash
+        known = context.checks.parts_known(knowledge)
+        self._was_listed, self._listed = self._listed, {part_hash for _, (part_hash, _, _), _ in known}
+        self._were_own, self._own = self._own, {}
+        for number, (part_hash, _, reader), sender in known:
+            if context.genesis.members[sender] == context.me:
+                self._own.setdefault(part_hash, set()).add((reader, number))
+        self._look_for(known)
+        posts = self._open_posts()
+        listed = {part_hash for post, payload in posts for part_hash, _, _ in self._lists.parts(post, payload)}
+        if not is_first:  # after a restart, parts are here of a post that our trainer made and nobody knows yet
+            needed = frozenset({*self._listed, *self._was_listed, *listed, *self._keeping, *self._wanted})
+            self._spared = {*needed}
+            context.emit(KeepParts(needed))
+        self._ask()
+
+    def _look_for(self, known: Sequence[tuple[int, Part, int]]) -> None:
+        """Want what the knowledge lists for us, and of what was posted only what is of the open phase."""
+        context = self._context
+        self._here.clear()
+        self._turns.forget_waiting()
+        claims: dict[Hash, list[_Claim]] = {}
+        for posted_in, (part_hash, size, reader), sender in known:
+            is_own = context.genesis.members[sender] == context.me  # our trainer writes without telling us
+            if not self._lists.is_ours(reader, posted_in) or (is_own and self._lookup.has(part_hash)):
+                continue
+            if part_hash in self._keeping or not self._has(part_hash):
+                claims.setdefault(part_hash, []).append(_Claim(size, context.genesis.members[sender], None, b""))
+        self._given_up &= self._listed
+        awaited = {
+            part_hash for part_hash, found in claims.items() if any(self.is_waited_for(claim.author) for claim in found)
+        }
+        self._awaited, self._came_ms = awaited - self._given_up, context.now.ms
+        for part_hash, posted in (*self._wanted.items(), *self._keeping.items()):
+            still = [item for item in posted if item.post and (item.post.round, item.post.phase) >= context.phase]
+            if still:
+                claims.setdefault(part_hash, []).extend(still)
+        for part_hash in self._keeping:
+            self._keeping[part_hash] = claims.pop(part_hash, [])
+        self._wanted = {}
+        for part_hash in [running for running in self._turns.running() if running not in claims]:
+            self._stop(part_hash)
+        for part_hash, found in claims.items():
+            for claim in found:
+                self._claim(part_hash, claim)
+
+    def on_tick(self) -> None:
+        """Let parts of which nothing comes make way, and go on with what could not be asked for."""
+        self._make_way()
+        self._ask()
+
+    # whose turn it is
+
+    def _claim(self, part_hash: Hash, claim: _Claim) -> None:
+        """Note that somebody lists a part that is missing."""
+        context = self._context
+        claims = self._keeping[part_hash] if part_hash in self._keeping else self._wanted.setdefault(part_hash, [])
+        if claim in claims:
+            return
+        claims.append(claim)
+        if part_hash in self._turns:
+            if claim.author in context.peers:  # it may be the only one that has what another lists, too
+                self._want(part_hash, claim)
+        elif part_hash in self._wanted:
+            self._turns.wait(claim.author, part_hash)
+
+    def _ask(self) -> None:
+        """Begin as many downloads as may run at a time."""
+        context, now_ms = self._context, self._context.now.ms
+        while self._room() > 0 and now_ms >= self._paused_until_ms:
+            taken = self._turns.take_next(self._wanted.__contains__, context.peers, now_ms)
+            if taken is None:
+                return
+            author, part_hash = taken
+            try:
+                for claim in self._claims_in_order(part_hash):
+                    context.send(self._want(part_hash, claim))
+            except LimitReached:
+                self._turns.wait(author, part_hash)
+                return  # the next part that comes, or the next tick, tries again
+            self._turns.begin(author, part_hash, now_ms)
+
+    def _want(self, part_hash: Hash, claim: _Claim) -> list[Request]:
+        """Fetch a part from somebody that lists it: nobody else gives it."""
+        downloads, now_ms = self._context.contents.downloads, self._context.now.ms
+        return downloads.want(part_hash, claim.size, claim.author, now_ms, PART_SIZE_MAX, asks_others=False)
+
+    def _room(self) -> int:
+        return FETCHED_AT_ONCE - len(self._turns) - len(self._keeping)
+
+    def _make_way(self) -> None:
+        """End downloads that others have waited for long enough."""
+        downloads, is_wanted = self._context.contents.downloads, self._wanted.__contains__
+        peers, now_ms = self._context.peers, self._context.now.ms
+        for part_hash in self._turns.make_way(is_wanted, peers, downloads.arrived, self._room(), now_ms):
+            self._context.contents.stop_part(part_hash)
+            for author in {claim.author: None for claim in self._wanted[part_hash]}:
+                self._turns.wait(author, part_hash)
+
+    def _stop(self, part_hash: Hash) -> None:
+        self._turns.end(part_hash, self._context.now.ms)
+        self._context.contents.stop_part(part_hash)
+
+    def _claims(self, part_hash: Hash) -> list[_Claim]:
+        return self._wanted.get(part_hash) or self._keeping.get(part_hash) or []
+
+    def _claims_in_order(self, part_hash: Hash) -> list[_Claim]:
+        """Claims of those that are connected, first of the author that kept its word last."""
+        claims = [claim for claim in self._wanted[part_hash] if claim.author in self._context.peers]
+        return sorted(claims, key=lambda claim: -self._gave.get(claim.author, 0))
+
+    def _unsettled(self, post: Post, payload: bytes) -> Iterator[Part]:
+        """Parts of a post that this peer reads, and that are not here or not yet what the post says of them."""
+        if post.sender == self._context.me:
+            return
+        for part in self._lists.parts(post, payload):
+            if self._lists.is_ours(part[2], post.round) and not self._is_settled(post, part[0]):
+                yield part
+
+    def _is_settled(self, post: Post, part_hash: Hash) -> bool:
+        is_judged = self._judged.get((post.hash, part_hash), False)
+        return is_judged and part_hash not in self._keeping and self._has(part_hash)
+
+    def _has(self, part_hash: Hash) -> bool:
+        """Whether a part is here, and stays; the disk is asked once while a phase is open, and may be slow to drop."""
+        if part_hash not in self._here:
+            is_dropped = self._spared is not None and part_hash not in self._spared
+            if part_hash in self._wanted or is_dropped or not self._lookup.has(part_hash):
+                return False
+            self._here.add(part_hash)
+        return True

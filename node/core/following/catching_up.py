@@ -1,0 +1,169 @@
+"""Catching up: following final blocks one by one, joining at the head, and fetching older blocks in the background."""
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import AlreadyKnown, Invalid, OutOfWindow, Refused
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import Payloads, Status
+from fedchain.network.sync import Wanted
+from fedchain.node.core.answers import finals_that_fit
+from fedchain.node.core.block_import import BlockImport
+from fedchain.node.core.context import Context
+from fedchain.node.core.following.backfill import Backfill
+from fedchain.node.core.following.finals_ahead import FinalsAhead, HandedOut
+from fedchain.node.core.following.joining import Joining
+from fedchain.node.core.following.replay import Replay
+from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
+from fedchain.node.core.ledger import WINDOW
+from fedchain.node.core.notices import HeadUnconfirmed
+
+JOIN_GAP = WINDOW
+"""Blocks by which a peer may be behind and still follow them one by one."""
+
+
+class CatchingUp:
+    """Brings this peer to where the others are.
+
+    Args:
+        context: the node's memory.
+        blocks: takes blocks.
+        replays: whether every missed aggregate is recomputed. Nothing is joined then.
+        backfills: whether older blocks are fetched after joining.
+    """
+
+    def __init__(self, context: Context, blocks: BlockImport, *, replays: bool, backfills: bool) -> None:
+        self._context, self._blocks, self._replays = context, blocks, replays
+        self._backfill = Backfill(context, is_wanted=backfills)
+        self._joining = Joining(context, blocks)
+        self._ahead = FinalsAhead(context)
+        self._replay = Replay(context, blocks, self._ahead)
+
+    def on_status(self, peer: PublicKey, status: Status) -> None:
+        """A peer says where it is, and which posts it holds."""
+        context = self._context
+        context.catch_up.claim(peer, status.height)
+        self._joining.on_claim(status.height)
+        if status.height > context.head.height:
+            self._ask()
+        elif status.head_hash == context.head.block_hash:
+            context.fetch_knowledge(peer)
+
+    def on_tick(self) -> None:
+        """Ask again, and for what else is missing."""
+        context = self._context
+        self._ask()
+        self._joining.on_tick()
+        self._backfill.on_tick()
+        self._replay.on_tick()
+        if context.peers:
+            context.fetch_knowledge(next(iter(context.peers)))
+
+    def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
+        """A final block; whether it moved our head. Raises Refused."""
+        if self._backfill.on_block(peer, block):
+            return False
+        context, found = self._context, HandedOut(peer, block, certificate)
+        wanted = context.catch_up.take(peer, block.header.height)
+        try:
+            return self._take(found, wanted)
+        except Invalid:
+            context.catch_up.failed(peer, context.now.ms)
+            self._ask()
+            raise
+
+    def _take(self, found: HandedOut, wanted: Wanted | None) -> bool:
+        context, block, height = self._context, found.block, found.block.header.height
+        if height <= context.head.height or self._replay.final(height) is not None:
+            if wanted is not None and self._final(height) == block.hash:
+                context.catch_up.delivered(found.peer, height, context.now.ms)
+            raise AlreadyKnown("final block", f"height {height} is closed, our head is {context.head.height}")
+        if block.header.parent_hash == context.head.block_hash and not self._replays:
+            self._follow(found)
+            context.catch_up.delivered(found.peer, height, context.now.ms)
+            return True
+        if wanted is None:
+            raise OutOfWindow("final block", f"height {height} found, it was not asked for")
+        if wanted is Wanted.HEAD and height - context.head.height > JOIN_GAP:
+            return self._note_joined(self._joining.on_final(found.peer, block, found.certificate))
+        self._ahead.keep(found)
+        if self._replays:
+            self._replay.verify(found)
+        return self.advance()
+
+    def _final(self, height: int) -> Hash | None:
+        """The block that is final at a height, as far as we know."""
+        if height > self._context.head.height:
+            return self._replay.final(height)
+        found = self._context.ledger.final(height)
+        return None if found is None else found[0].hash
+
+    def on_payloads(self, peer: PublicKey, message: Payloads) -> bool:
+        """Payloads of a block that is replayed; whether our head moved."""
+        self._replay.on_payloads(peer, message)
+        return self.advance()
+
+    def on_content(self, content_hash: Hash) -> bool:
+        """A content has come; whether it let us join, so that our head moved."""
+        if self._replays:
+            return self.advance()
+        if self._joining.on_content(content_hash):
+            return self._note_joined(True)
+        self._ask()  # a peer that handed out a head that proved nothing made way
+        return False
+
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> bool:
+        """Knowledge was recomputed; whether it let us follow a block that is replayed."""
+        if not self._replays:
+            return False
+        self._replay.on_recomputed(job, result)
+        return self.advance()
+
+    def on_verified(self, job: VerifySignatures, result: Verified) -> bool:
+        """Signatures were verified; whether that let us follow a block that is replayed."""
+        self._replay.on_verified(job, result)
+        return self.advance()
+
+    def on_head(self) -> None:
+        """Our head moved: who waited for less is not needed; go on asking."""
+        self._joining.forget_up_to(self._context.head.height)
+        self._ahead.forget_up_to(self._context.head.height)
+        self._replay.on_head()
+        self._ask()
+
+    def _note_joined(self, has_joined: bool) -> bool:
+        if has_joined:
+            self._backfill.on_joined()
+        return has_joined
+
+    def advance(self) -> bool:
+        """Follow the next block, which was recomputed if it had to be; whether our head moved."""
+        if self._replays:
+            found = self._replay.next()
+        else:
+            judged = self._ahead.next(self._context.head)
+            found = None if judged is None else judged[0]
+        if found is not None:
+            self._follow(found)
+        return found is not None
+
+    def _follow(self, found: HandedOut) -> None:
+        self._blocks.on_final(found.block, found.certificate)
+        self._context.fetch_knowledge(found.peer)  # the next block is recomputed from it
+
+    def unconfirmed(self) -> HeadUnconfirmed | None:
+        """The head that more members would have to confirm before we join there; None: no head, or we replay."""
+        return None if self._replays else self._joining.unconfirmed()
+
+    def contents_wanted(self) -> set[Hash]:
+        """States that are on their way, and payloads of blocks that are replayed."""
+        replayed = self._replay.contents_wanted() if self._replays else set()
+        return self._joining.states_wanted() | replayed
+
+    def _ask(self) -> None:
+        context, count = self._context, finals_that_fit(self._context.head)
+        if not self._replays:
+            gap_max = JOIN_GAP if self._joining.may_join(JOIN_GAP) else 2**63
+            context.send(context.catch_up.ask(context.head.height, context.now.ms, gap_max, count))
+        elif self._replay.has_room:
+            context.send(context.catch_up.ask(self._replay.height, context.now.ms, 2**63, count))

@@ -1,0 +1,216 @@
+"""Replay: following every final block and recomputing its aggregate, for whoever takes nobody's word for it.
+
+Blocks are judged as they come, each on the state after the one below it, which needs no payload. So nothing is fetched
+for a block that no quorum stands behind. While one waits for payloads or is stored, the shell has the signatures of
+those that follow verified.
+"""
+
+from collections import deque
+
+from fedchain.chain.block import Block
+from fedchain.chain.exceptions import MethodFailed, Refused
+from fedchain.chain.signatures import Signed
+from fedchain.chain.state import State
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import GetPayloads, Payloads
+from fedchain.network.sync import PASSED_OVER_MS_MAX, STALL_MS
+from fedchain.node.core.block_import import BlockImport, recompute_job
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Compute, Send
+from fedchain.node.core.following.finals_ahead import FinalsAhead, HandedOut
+from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
+
+JUDGED_MAX = 8
+"""Blocks that may wait for their payloads before no more are asked for: ``FinalsAhead`` has room for what follows."""
+
+
+class Replay:
+    """Blocks that wait until their payloads are here and those below them were recomputed."""
+
+    def __init__(self, context: Context, blocks: BlockImport, ahead: FinalsAhead) -> None:
+        self._context, self._blocks, self._ahead = context, blocks, ahead
+        self._judged: deque[tuple[HandedOut, State]] = deque()  # final blocks from the head on, with the states after
+        self._payloads_here = 0  # of so many posts of the first of them
+        self._is_computing = False  # whether the shell recomputes its knowledge, which takes long
+        self._recomputed: Knowledge | Refused | None = None  # what came of that
+        self._asked: dict[Hash, tuple[PublicKey, int]] = {}  # the peer that owes all payloads of a block, since when
+        self._useless_until_ms: dict[PublicKey, int] = {}  # those that were asked in vain
+        self._verifying: dict[Hash, tuple[Signed, ...]] = {}  # by block: what the shell is looking at
+        self._in_hand: set[Signed] = set()  # all of that: most votes for a block stand in the next one, too
+
+    @property
+    def height(self) -> int:
+        """Height of the last block that is known to be final."""
+        return self._context.head.height + len(self._judged)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more blocks should be asked for."""
+        return len(self._judged) <= JUDGED_MAX
+
+    def final(self, height: int) -> Hash | None:
+        """The block at a height above our head that is known to be final."""
+        place = height - self._context.head.height - 1
+        return self._judged[place][1].block_hash if 0 <= place < len(self._judged) else None
+
+    def verify(self, found: HandedOut) -> None:
+        """Have the signatures of a block that is kept verified before its turn comes."""
+        if found.block.hash in self._verifying:
+            return
+        unverified = self._context.checks.unverified(found.block, found.certificate)
+        if signed := tuple(item for item in unverified if item not in self._in_hand):
+            self._verifying[found.block.hash] = signed
+            self._in_hand.update(signed)
+            self._context.emit(Compute(VerifySignatures(found.block.hash, signed)))
+
+    def on_verified(self, job: VerifySignatures, result: Verified) -> None:
+        """The shell has looked at signatures; those that are not among the valid ones are looked at in their turn."""
+        self._in_hand.difference_update(self._verifying.pop(job.block_hash, ()))
+        self._context.checks.note_verified(job.signed[: result.count])
+
+    def judge(self) -> None:
+        """Judge what has come, as far as it hangs together, and fetch its payloads: the small ones at once."""
+        state = self._judged[-1][1] if self._judged else self._context.head
+        while (found := self._ahead.next(state, self._verifying)) is not None:
+            self._judged.append(found)
+            handed_out, state = found
+            self._fetch(handed_out)
+
+    def on_payloads(self, peer: PublicKey, message: Payloads) -> None:
+        """Payloads of a block come at once; what is missing among them is fetched one by one, from others first."""
+        context, place = self._context, message.height - self._context.head.height - 1
+        if not 0 <= place < len(self._judged):
+            return
+        found = self._judged[place][0]
+        if self._asked.get(found.block.hash, (b"", 0))[0] != peer:
+            return
+        del self._asked[found.block.hash]
+        expected = {post.payload_hash for post in found.block.transactions}
+        for payload in message.payloads:
+            if (content_hash := sha256(payload)) in expected:
+                context.contents.put(content_hash, payload)
+                expected.discard(content_hash)
+        if expected:
+            self._find_useless(peer)
+            self._fetch_each(found)
+
+    def on_tick(self) -> None:
+        """Fetch one by one what was asked for at once and has not come, and what there was no room for."""
+        now_ms = self._context.now.ms
+        for found, _ in self._judged:
+            peer, asked_ms = self._asked.get(found.block.hash, (b"", 0))
+            if peer and now_ms - asked_ms < STALL_MS:
+                continue
+            if peer:
+                del self._asked[found.block.hash]
+                self._find_useless(peer)
+            if not self._is_given_up(found.block.header.height):
+                self._fetch_each(found)
+
+    def next(self) -> HandedOut | None:
+        """The block on the head, once its aggregate is recomputed."""
+        self.judge()
+        if not self._judged:
+            return None
+        found = self._judged[0][0]
+        if not self._is_given_up(found.block.header.height):
+            if not self._has_contents(found.block):
+                return None
+            result = self._recompute(found.block)
+            if result is None:
+                return None
+            self._compare(found.block, result)
+        return found
+
+    def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
+        """The shell recomputed what a block leaves."""
+        is_of_head = job.state.block_hash == self._context.head.block_hash
+        if is_of_head and self._judged and job.transactions == self._judged[0][0].block.transactions:
+            self._recomputed = result
+
+    def _has_contents(self, block: Block) -> bool:
+        """Whether all is here that recomputing needs. Each content that comes asks, so what was found is remembered."""
+        context, posts = self._context, block.transactions
+        while self._payloads_here < len(posts):
+            if context.content(posts[self._payloads_here].payload_hash) is None:
+                return False
+            self._payloads_here += 1
+        return context.content(context.head.knowledge_root) is not None
+
+    def _recompute(self, block: Block) -> Knowledge | Refused | None:
+        """Compute a block's knowledge anew; None: it takes long, so the shell does it."""
+        if self._recomputed is not None or self._is_computing:
+            return self._recomputed
+        context, job = self._context, recompute_job(self._context, block.transactions)
+        if context.checks.is_slow(job):
+            self._is_computing = True
+            context.emit(Compute(job))
+            return None
+        result = context.checks.run(job)
+        assert isinstance(result, Knowledge | Refused), "recomputing leaves something, or is refused"
+        return result
+
+    def _compare(self, block: Block, result: Knowledge | Refused) -> None:
+        """The block is final, whatever came of recomputing it."""
+        if isinstance(result, MethodFailed):
+            return  # nothing is known of it, and its knowledge is fetched
+        if isinstance(result, Refused):
+            self._blocks.contradict(block, b"")
+        elif result.root != block.header.knowledge_root:
+            self._blocks.contradict(block, result.root)
+        else:
+            self._context.contents.put(result.root, result.data)
+
+    def contents_wanted(self) -> set[Hash]:
+        """Payloads of the blocks that wait."""
+        return {post.payload_hash for found, _ in self._judged for post in found.block.transactions}
+
+    def on_head(self) -> None:
+        """Our head moved: what was below it is not kept any more."""
+        head = self._context.head
+        while self._judged and self._judged[0][1].height <= head.height:
+            _, after = self._judged.popleft()
+            if after.height == head.height and after.block_hash != head.block_hash:
+                self._judged.clear()  # it stands on something else
+        waiting = {found.block.hash for found, _ in self._judged}
+        self._asked = {block_hash: asked for block_hash, asked in self._asked.items() if block_hash in waiting}
+        self._payloads_here = 0
+        self._is_computing, self._recomputed = False, None
+
+    def _fetch(self, found: HandedOut) -> None:
+        """Fetch the payloads of a block that is final."""
+        context, block, height = self._context, found.block, found.block.header.height
+        if self._is_given_up(height):
+            return
+        if all(post.payload_size <= context.genesis.inline_size_max for post in block.transactions):
+            peer = self._provider(found)
+            self._asked[block.hash] = peer, context.now.ms
+            context.emit(Send(peer, GetPayloads(height)))
+        else:
+            self._fetch_each(found)
+
+    def _fetch_each(self, found: HandedOut) -> None:
+        """Fetch one by one what is not here of a block's payloads."""
+        context, posts = self._context, found.block.transactions
+        is_ahead = found.block.header.height > context.head.height + 1
+        peer = self._provider(found)
+        context.send(context.contents.fetch_payloads(posts, peer, context.now.ms, is_ahead=is_ahead))
+
+    def _provider(self, found: HandedOut) -> PublicKey:
+        """The peer to ask for a block's payloads: the one that handed it out, unless it was asked in vain before."""
+        now_ms, others = self._context.now.ms, self._context.catch_up.at_least(found.block.header.height)
+        useful = (peer for peer in (found.peer, *others) if now_ms >= self._useless_until_ms.get(peer, 0))
+        return next(useful, found.peer)
+
+    def _find_useless(self, peer: PublicKey) -> None:
+        """A peer did not send what it was asked for."""
+        self._useless_until_ms[peer] = self._context.now.ms + PASSED_OVER_MS_MAX
+
+    def _is_given_up(self, height: int) -> bool:
+        """Whether others need not have kept the payloads of a height any more: it is taken on its certificate.
+
+        More members than may lie say so; and once it is so, it stays so, whatever they say later.
+        """
+        window = self._context.genesis.retention_blocks
+        return 0 < window <= self._context.catch_up.confirmed - height

@@ -1,0 +1,1 @@
+"""What this member signs about the open height, and what keeps it from ever taking a word back."""

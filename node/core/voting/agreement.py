@@ -1,0 +1,208 @@
+"""Agreement on one height: Tendermint's attempts, locks and timeouts over candidates that proof of work proposes.
+
+Source: Buchman, Kwon, Milosevic, "The latest gossip on BFT consensus", arXiv:1807.04938, Algorithm 1. Instead of a
+proposer's value everybody prevotes the candidate that it prefers; the paper's proof of agreement never uses the
+proposer. The names below are the paper's where it has one: ``lock`` is (lockedRound, lockedValue), a *polka* is a
+quorum of prevotes for one block.
+
+Pure: what is held and preferred is asked of ``Candidates``, votes leave as ``Cast``, and time comes in.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedchain.chain.vote import NIL, Vote, VoteKind
+from fedchain.crypto.hashing import Hash
+from fedchain.node.core.voting.ballot import Ballots
+
+TIMEOUT_MS_MAX = 60_000
+"""Timeouts grow with the attempt up to this many milliseconds."""
+
+Lock = tuple[int, Hash]
+"""(attempt, block hash)."""
+
+
+class Candidates(Protocol):
+    """The blocks of the open height, as one peer sees them."""
+
+    def preferred(self) -> Hash | None:
+        """Of the valid blocks that deserve a vote: most posts first, then the lowest hash."""
+
+    def is_complete(self, block_hash: Hash) -> bool:
+        """Whether a preferred block counts every member that was due, so that none better can come."""
+
+    def is_valid(self, block_hash: Hash) -> bool:
+        """Whether the block is held and every rule holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A vote to be signed."""
+
+    kind: VoteKind
+    attempt: int
+    block_hash: Hash
+
+
+class Agreement:
+    """One member's part in deciding one height. Who is no elector only counts.
+
+    Args:
+        candidates: the blocks of the height.
+        electors: how many members vote.
+        quorum: how many of them decide, q.
+        faulty: how many of them may lie, f.
+        timeout_ms: how long the first attempt waits.
+    """
+
+    def __init__(self, candidates: Candidates, electors: int, quorum: int, faulty: int, timeout_ms: int) -> None:
+        self.ballots = Ballots(quorum)
+        self.attempt = -1
+        self.lock: Lock | None = None
+        self._candidates = candidates
+        self._electors, self._quorum, self._faulty, self._timeout_ms = electors, quorum, faulty, timeout_ms
+        self._prevoted = self._precommitted = False  # in this attempt
+        self._gather_until_ms: int | None = None  # before attempt 0: when it begins; later: when to prevote at last
+        self._nil_prevote_ms: int | None = None
+        self._nil_precommit_ms: int | None = None
+        self._next_attempt_ms: int | None = None
+        self._cast: list[Cast] = []
+
+    def gather_ms(self, attempt: int) -> int:
+        """How long a first candidate waits for better ones, and what is known after an attempt in vain for others."""
+        return self.timeout_ms(attempt) // 4
+
+    def timeout_ms(self, attempt: int) -> int:
+        """How long an attempt waits in each of its steps."""
+        return min(TIMEOUT_MS_MAX, self._timeout_ms * (1 + attempt))
+
+    def resume(self, attempt: int, lock: Lock | None, *, prevoted: bool, precommitted: bool) -> None:
+        """Go on where the journal says that we were. Votes that were cast then are not cast again.
+
+        We may be further already. The newer lock holds in any case: giving up the other one for it is line 28's rule,
+        since a quorum of prevotes allowed each.
+        """
+        if lock is not None and (self.lock is None or lock[0] > self.lock[0]):
+            self.lock = lock
+        if attempt < self.attempt:
+            return
+        self.attempt = attempt
+        self.ballots.reach(attempt)
+        self._prevoted, self._precommitted = prevoted or precommitted, precommitted
+        self._gather_until_ms = self._nil_prevote_ms = self._nil_precommit_ms = self._next_attempt_ms = None
+
+    def advance(self, now_ms: int) -> list[Cast]:
+        """Do all that votes, candidates and time allow; the votes to be signed, in order."""
+        if self.attempt < 0:
+            self._begin(now_ms)
+        elif not self._prevoted and self._nil_prevote_ms is None:  # resumed
+            self._nil_prevote_ms = now_ms + self.timeout_ms(self.attempt)
+        while self._step(now_ms):
+            pass
+        cast, self._cast = self._cast, []
+        return cast
+
+    def heeds(self, vote: Vote) -> bool:
+        """Whether a vote that was counted may change anything: it is beyond our attempt, or as many as decide voted."""
+        ballot = self.ballots.ballot(vote.attempt, vote.kind)
+        return vote.attempt > self.attempt or len(ballot.first) + len(ballot.second) >= self._quorum
+
+    def wakes_at_ms(self, now_ms: int) -> int | None:
+        """When time alone will change something next; None: never. What is past waits for something else."""
+        times = (self._gather_until_ms, self._nil_prevote_ms, self._nil_precommit_ms, self._next_attempt_ms)
+        return min((time for time in times if time is not None and time > now_ms), default=None)
+
+    def _begin(self, now_ms: int) -> None:
+        """Attempt 0 begins a gathering time after the first candidate, at once if none better can come."""
+        preferred = self._candidates.preferred()
+        if preferred is None:
+            return
+        if self._gather_until_ms is None:
+            self._gather_until_ms = now_ms + self.gather_ms(0)
+        if now_ms >= self._gather_until_ms or self._candidates.is_complete(preferred):
+            self._start(0, now_ms)
+
+    def _start(self, attempt: int, now_ms: int) -> None:
+        self.attempt = attempt
+        self._prevoted = self._precommitted = False
+        # After an attempt in vain the candidates get a moment to reach everybody.
+        self._gather_until_ms = now_ms + self.gather_ms(attempt) if attempt else None
+        self._nil_prevote_ms = now_ms + self.timeout_ms(attempt)
+        self._nil_precommit_ms = self._next_attempt_ms = None
+        self.ballots.reach(attempt)
+
+    def _step(self, now_ms: int) -> bool:
+        """One rule that applies now; False: none does."""
+        later = self.ballots.attempt_of(self._faulty + 1)
+        if later > self.attempt:  # an honest member is there
+            self._start(later, now_ms)
+            return True
+        if self.attempt < 0:
+            return False
+        return self._prevote(now_ms) or self._precommit(now_ms) or self._next(now_ms)
+
+    def _prevote(self, now_ms: int) -> bool:
+        if self._prevoted:
+            return False
+        value = self._prevote_value(now_ms)
+        if value is None:
+            return False
+        self._vote(VoteKind.PREVOTE, value)
+        return True
+
+    def _prevote_value(self, now_ms: int) -> Hash | None:
+        """The lock; else what a quorum prevoted before; else the preferred candidate; else, too late, nil."""
+        is_late = self._nil_prevote_ms is not None and now_ms >= self._nil_prevote_ms
+        polka = self.ballots.polka_before(self.attempt)
+        if self.lock is not None and (polka is None or polka.attempt <= self.lock[0]):
+            return self.lock[1]
+        if polka is not None:
+            if self._candidates.is_valid(polka.block_hash):
+                return polka.block_hash
+            return NIL if is_late else None
+        if self._gather_until_ms is not None and now_ms < self._gather_until_ms:
+            return None
+        return self._candidates.preferred() or (NIL if is_late else None)
+
+    def _precommit(self, now_ms: int) -> bool:
+        if self._precommitted:
+            return False
+        polka = self.ballots.polka(self.attempt)
+        if polka is not None and self._candidates.is_valid(polka.block_hash):
+            self.lock = self.attempt, polka.block_hash
+            self._vote(VoteKind.PRECOMMIT, polka.block_hash)
+            return True
+        if self._gives_up(VoteKind.PREVOTE, now_ms):
+            self._vote(VoteKind.PRECOMMIT, NIL)
+            return True
+        return False
+
+    def _next(self, now_ms: int) -> bool:
+        if self.ballots.decision is None and self._gives_up(VoteKind.PRECOMMIT, now_ms):
+            self._start(self.attempt + 1, now_ms)
+            return True
+        return False
+
+    def _gives_up(self, kind: VoteKind, now_ms: int) -> bool:
+        """Whether a quorum voted without agreement, and either time is up or no block can get its quorum any more."""
+        ballot = self.ballots.ballot(self.attempt, kind)
+        if len(ballot.first) < self._quorum:
+            return False
+        outstanding = self._electors - len(ballot.first)
+        if ballot.most() + outstanding < self._quorum:
+            return True
+        due_ms = now_ms + self.timeout_ms(self.attempt)
+        if kind is VoteKind.PREVOTE:
+            due_ms = self._nil_precommit_ms = due_ms if self._nil_precommit_ms is None else self._nil_precommit_ms
+        else:
+            due_ms = self._next_attempt_ms = due_ms if self._next_attempt_ms is None else self._next_attempt_ms
+        return now_ms >= due_ms
+
+    def _vote(self, kind: VoteKind, block_hash: Hash) -> None:
+        self._prevoted = True  # who precommits does not go back to prevote
+        if kind is VoteKind.PREVOTE:
+            self._gather_until_ms = self._nil_prevote_ms = None
+        else:
+            self._precommitted = True
+            self._nil_prevote_ms = self._gather_until_ms = self._nil_precommit_ms = None
+        self._cast.append(Cast(kind, self.attempt, block_hash))

@@ -1,0 +1,169 @@
+"""The signing journal: what this key said last. It lies beside the key, and it never goes back.
+
+A node that lost its data folder, or was copied, must not say a second, different thing about what it spoke on before.
+Therefore the newest vote, the lock and the posts of open phases are written down before they are sent, apart from the
+chain. (Ethereum validators keep such a file too, EIP-3076.)
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.encoding import decode, encode, expect_record, expect_size
+from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.post import Post
+from fedchain.chain.vote import NIL, Slot, Vote, VoteKind
+from fedchain.crypto.hashing import HASH_SIZE, Hash
+from fedchain.node.core.voting.agreement import Lock
+
+JOURNAL_SIZE_MAX = 2**23
+"""Bytes of an encoded journal: room for the prevotes of a quorum of the 65,536 members that there may be, at most."""
+
+JOURNAL_VERSION = 1
+
+NOTHING_SIGNED: Slot = (0, 0, 0)
+
+NOTHING_POSTED = (0, -1)
+"""The mark of posts before the first one: the phase before the first of the setup, which is round 0."""
+
+ROUNDS_KEPT = 2
+"""Rounds whose own posts are kept, to be said again: the newest of them, and the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What was signed, as far as it could still be contradicted."""
+
+    slot: Slot = NOTHING_SIGNED
+    """(height, attempt, kind) up to which no further vote may be signed."""
+    votes: tuple[Vote, ...] = ()
+    """The votes of that height and attempt, to be sent again after a crash."""
+    lock: Lock | None = None
+    """(attempt, block hash) that this member is locked on at that height."""
+    proof: Certificate | None = None
+    """Prevotes of a quorum that allowed the lock. After a crash of all members only they can bring the others there."""
+    posts: tuple[Post, ...] = ()
+    """Own posts of the newest rounds, at most one for each phase, to be sent again after a crash."""
+
+    @property
+    def height(self) -> int:
+        """Height of the newest vote."""
+        return self.slot[0]
+
+    @property
+    def posted(self) -> tuple[int, int]:
+        """(round, phase) of the newest post, up to which no further one may be signed."""
+        return max(((post.round, post.phase) for post in self.posts), default=NOTHING_POSTED)
+
+    def allows(self, slot: Slot) -> bool:
+        """Whether a vote in ``slot`` contradicts nothing."""
+        return slot > self.slot
+
+    def allows_post(self, round_number: int, phase: int) -> bool:
+        """Whether a post in a phase contradicts nothing: a phase whose post was forgotten is before the newest one."""
+        return (round_number, phase) > self.posted
+
+    def with_vote(self, vote: Vote, proof: Certificate | None = None) -> "Journal":
+        """After another vote. One for a block at the precommit is a lock on it, which ``proof`` allows."""
+        assert self.allows(vote.slot), "a journal does not go back"
+        votes = (*self.votes, vote) if vote.slot[:2] == self.slot[:2] else (vote,)
+        lock, reason = (self.lock, self.proof) if vote.height == self.height else (None, None)
+        if _locks(vote):
+            lock, reason = (vote.attempt, vote.block_hash), proof
+        return replace(self, slot=vote.slot, votes=votes, lock=lock, proof=reason)
+
+    def with_post(self, post: Post) -> "Journal":
+        """After another post; posts of rounds before the last are forgotten."""
+        assert self.allows_post(post.round, post.phase), "a journal does not go back"
+        return self._keep(post)
+
+    def adopt(self, statement: Vote | Post) -> "Journal":
+        """After it turned out that this key made a statement: nothing is signed any more that contradicts it.
+
+        Statements come in any order. An older vote may bring a newer lock, and an older post is said again.
+        """
+        if isinstance(statement, Vote):
+            if self.allows(statement.slot):
+                return self.with_vote(statement)
+            if self._brings_lock(statement):
+                return replace(self, lock=(statement.attempt, statement.block_hash), proof=None)
+            return self
+        is_kept = statement.round > self.posted[0] - ROUNDS_KEPT
+        return self._keep(statement) if is_kept and self.post(statement.round, statement.phase) is None else self
+
+    def _keep(self, post: Post) -> "Journal":
+        oldest = max(post.round, self.posted[0]) - ROUNDS_KEPT + 1
+        kept = tuple(known for known in self.posts if known.round >= oldest)
+        return replace(self, posts=(*kept, post))
+
+    def _brings_lock(self, vote: Vote) -> bool:
+        """Whether a vote of this height is a lock that is newer than ours."""
+        is_newer = self.lock is None or vote.attempt > self.lock[0]
+        return _locks(vote) and vote.height == self.height and is_newer
+
+    def post(self, round_number: int, phase: int) -> Post | None:
+        """The own post of a phase, if it is one of the newest."""
+        return next((post for post in self.posts if (post.round, post.phase) == (round_number, phase)), None)
+
+    def vouches_for(self, statement: Vote | Post) -> bool:
+        """Whether a statement in our own name may well be ours: it is here, or was forgotten and adds nothing."""
+        if isinstance(statement, Vote):
+            same = [vote for vote in self.votes if vote.slot == statement.slot]
+            is_said = statement.slot <= self.slot and all(vote.block_hash == statement.block_hash for vote in same)
+            return is_said and not self._brings_lock(statement) and not self._contradicts_lock(statement)
+        known = self.post(statement.round, statement.phase)
+        return known == statement or (known is None and any(post.round > statement.round for post in self.posts))
+
+    def _contradicts_lock(self, vote: Vote) -> bool:
+        """Whether a vote is a precommit of another block in the attempt of our lock."""
+        if self.lock is None or not _locks(vote) or (vote.height, vote.attempt) != (self.height, self.lock[0]):
+            return False
+        return vote.block_hash != self.lock[1]
+
+    def encode(self) -> bytes:
+        """The journal's one byte string."""
+        lock = [] if self.lock is None else [list(self.lock)]
+        proof = [] if self.proof is None else [self.proof.to_record()]
+        votes, posts = [vote.to_record() for vote in self.votes], [post.to_record() for post in self.posts]
+        return encode([JOURNAL_VERSION, list(self.slot), votes, lock, proof, posts])
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Journal":
+        """Read :meth:`encode`'s bytes; raises InvalidEncoding."""
+        value: Any = decode(data, JOURNAL_SIZE_MAX)
+        version, slot, votes, lock, proof, posts = expect_record(value, "journal", (int, list, list, list, list, list))
+        if version != JOURNAL_VERSION:
+            raise InvalidEncoding("journal version", f"{version} found, {JOURNAL_VERSION} expected")
+        height, attempt, kind = expect_record(slot, "journal slot", (int, int, int))
+        return cls(
+            (height, attempt, kind),
+            tuple(Vote.from_record(record) for record in votes),
+            _read_lock(lock),
+            Certificate.from_record(expect_record(proof, "journal proof", (list,))[0]) if proof else None,
+            tuple(Post.from_record(record) for record in posts),
+        )
+
+
+def is_behind(old: bytes, new: bytes) -> bool:
+    """Whether the journal ``new`` would go back behind ``old``: it allows something that ``old`` forbids."""
+    before, after = Journal.decode(old), Journal.decode(new)
+    if after.slot < before.slot:
+        return True
+    if not (all(map(after.vouches_for, before.votes)) and all(map(after.vouches_for, before.posts))):
+        return True
+    # At the same height a later attempt is of no use without the lock.
+    if before.lock is None or after.height != before.height:
+        return False
+    return after.lock is None or (after.lock != before.lock and after.lock[0] <= before.lock[0])
+
+
+def _locks(vote: Vote) -> bool:
+    """Whether a vote is a lock on its block."""
+    return vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL
+
+
+def _read_lock(value: list[Any]) -> tuple[int, Hash] | None:
+    if not value:
+        return None
+    attempt, block_hash = expect_record(expect_record(value, "journal lock", (list,))[0], "journal lock", (int, bytes))
+    return attempt, expect_size(block_hash, HASH_SIZE, "journal lock")

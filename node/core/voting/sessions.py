@@ -1,0 +1,157 @@
+"""Sessions: another process that has our key, found before both say two things where one is allowed.
+
+Each process says under a random number that it has the key, while it listens and for its first heights. One that hears
+another number under its own key names it in an answer. A process that is named by another one knows that this one
+runs now, for its own number is new; it answers, and stops. An old self's words, kept and said again by anybody, name no
+number that is new: they are answered, and nothing follows.
+
+The statements passed on are bounded: so many of each member a height, and none that was not made near our own head.
+"""
+
+from fedchain.chain.exceptions import AlreadyKnown, InvalidSignature, LimitReached, OutOfWindow
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import SessionMessage
+from fedchain.network.session import NOBODY, Session, sign_session
+from fedchain.node.core.context import Context
+from fedchain.node.core.effects import Publish, Send, Stop
+from fedchain.node.core.notices import SessionHeard
+from fedchain.node.core.voting.journal import Journal
+
+HEIGHTS_APART = 2
+"""Heights between a statement and our head at which it is still passed on."""
+
+KEPT_MAX = 32
+"""Statements of one member that are kept and passed on at one height: those of a few starts, each with its answers."""
+
+SAID_MAX = 8
+"""How often a process that listens says at one height that it is there, lest packets that are lost decide."""
+
+FIRST_HEIGHTS = 2
+"""Heights after the first at which it says so once more."""
+
+FAREWELLS = 2
+"""Ticks for which a process that was named goes on answering before it stops, so that the other one stops, too."""
+
+HANDED_MAX = 4
+"""Statements of other sessions that a peer is handed at once."""
+
+
+class Sessions:
+    """Listens for other processes with our key, and helps others to find theirs.
+
+    Args:
+        context: the node's memory.
+        number: 16 bytes, drawn at random when this process started.
+    """
+
+    def __init__(self, context: Context, number: bytes) -> None:
+        self._context, self._number = context, number
+        self._kept: dict[PublicKey, list[Session]] = {}
+        self._gone: set[PublicKey] = set()  # peers that were connected before: their end may lead to our twin meanwhile
+        self._has_begun = context.head.height > 0 or context.journal != Journal()  # whether our key may have spoken
+        self._until = 0  # height up to which we say that we are there
+        self._said_at, self._said = -1, 0  # at which height we said so last, and how often there
+        self._sequence = 0
+        self._other: bytes | None = None  # the process that named us
+        self._farewells = FAREWELLS
+
+    def is_ending(self) -> bool:
+        """Whether another process has our key, so that nothing may be said any more."""
+        return self._other is not None
+
+    def on_session(self, peer: PublicKey, session: Session) -> None:
+        """Somebody passes on that a process has a member's key. Raises Refused."""
+        context, member = self._context, session.member
+        if member not in context.head.index:
+            raise InvalidSignature("session's member", f"{member.hex()[:16]}… is no member")
+        if not context.head.is_active(member):
+            raise OutOfWindow("session's member", f"{member.hex()[:16]}… was convicted")
+        if abs(session.height - context.head.height) > HEIGHTS_APART:
+            raise OutOfWindow("session's height", f"{session.height} found, our head is {context.head.height}")
+        kept = self._kept.get(member, [])
+        if session in kept or session.number == self._number:
+            raise AlreadyKnown("session", f"{session.number.hex()} said so")
+        if sum(known.height == session.height for known in kept) >= KEPT_MAX:
+            raise LimitReached("sessions", f"{KEPT_MAX} of {member.hex()[:16]}… at height {session.height} are kept")
+        if not context.checks.is_signed(member, session):
+            raise InvalidSignature("signature", f"{session.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
+        self._kept[member] = [*kept, session]
+        if member == context.me:
+            self._meet(session)
+        elif member == peer:  # its own word: the others of its key may reach it in no other way
+            others = [known for known in kept if known.number != session.number]
+            context.send((peer, SessionMessage(known)) for known in others[-HANDED_MAX:])
+
+    def on_connected(self, peer: PublicKey, *, is_greeted: bool) -> None:
+        """A peer can be reached. Where the network keeps one connection to a key, ours may have ended our twin's."""
+        if (is_greeted or peer in self._gone) and self._may_say():
+            self._gone.discard(peer)
+            self._context.emit(Send(peer, SessionMessage(self._sign(NOBODY))))
+
+    def on_disconnected(self, peer: PublicKey) -> None:
+        """A peer cannot be reached any more."""
+        self._gone.add(peer)
+
+    def on_tick(self, *, is_listening: bool) -> None:
+        """Say that we are there, or that we are not alone."""
+        context, height = self._context, self._context.head.height
+        if self._other is not None:
+            self._part(self._other)
+            return
+        if is_listening:
+            self._until = height + (FIRST_HEIGHTS if self._has_begun else 0)
+        if height != self._said_at:
+            self._said_at, self._said = height, 0
+        often = SAID_MAX if is_listening and self._has_begun else 1
+        if height <= self._until and self._said < often and context.peers and self._may_say():
+            self._said += 1
+            context.emit(Publish(SessionMessage(self._sign(NOBODY))))
+
+    def on_head(self) -> None:
+        """The head moved: what was said far from it is not kept."""
+        low = self._context.head.height - HEIGHTS_APART
+        near = ((member, [known for known in kept if known.height >= low]) for member, kept in self._kept.items())
+        self._kept = {member: kept for member, kept in near if kept}
+
+    def kept(self) -> int:
+        """How many statements are kept."""
+        return sum(map(len, self._kept.values()))
+
+    def _meet(self, session: Session) -> None:
+        """Another session of our own key: our earlier self's, or that of a process that runs."""
+        if session.heard == self._number and self._other is None:
+            self._other = session.number
+            self._context.tell(SessionHeard(session.number))
+            self._part(session.number)
+        elif self._other is None and self._may_say():
+            self._context.emit(Publish(SessionMessage(self._sign(session.number))))
+
+    def _part(self, other: bytes) -> None:
+        """Answer the process that named us, and stop once it had time to hear it."""
+        context = self._context
+        if self._farewells:
+            self._farewells -= 1
+            context.emit(Publish(SessionMessage(self._sign(other))))
+            return
+        context.emit(
+            Stop(
+                f"this key is in use elsewhere: the process {other.hex()} has it, too, and answered this one. Two "
+                "nodes with one key are one traitor to all others; both stop. Start one of them, and take the key away "
+                "from the other"
+            )
+        )
+
+    def _may_say(self) -> bool:
+        return self._context.head.is_active(self._context.me)
+
+    def _sign(self, heard: bytes) -> Session:
+        context = self._context
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        return sign_session(
+            context.key,
+            context.genesis.chain_id,
+            self._number,
+            heard=heard,
+            height=context.head.height,
+            sequence=sequence,
+        )

@@ -1,0 +1,187 @@
+"""Voting: this peer's part in deciding the open height. It counts votes, signs its own, and notices the decision."""
+
+from contextlib import suppress
+
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import AlreadyKnown, Equivocation, InvalidSignature, InvalidVote, OutOfWindow, Refused
+from fedchain.chain.state import votes_required
+from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import VoteMessage
+from fedchain.node.core.block_import import BlockImport
+from fedchain.node.core.context import Context
+from fedchain.node.core.crimes import Crimes
+from fedchain.node.core.effects import Blame, Persist, Publish
+from fedchain.node.core.voting.agreement import Agreement, Cast
+from fedchain.node.core.voting.recollection import lock_proof
+from fedchain.node.core.voting.vote_policy import deserves_vote
+
+EARLY_MAX = 4
+"""Votes of one member for the next height that are kept: others may be there before us."""
+
+
+class Voting:
+    """Counts and casts votes for the open height."""
+
+    def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport) -> None:
+        self._context, self._crimes, self._blocks = context, crimes, blocks
+        self._early: dict[PublicKey, list[Vote]] = {}
+        self.agreement = self._open()
+
+    # candidates, as the agreement sees them
+
+    def preferred(self) -> Hash | None:
+        """The best valid block that deserves our vote."""
+        return next((entry.hash for entry in self._context.ledger.valid() if deserves_vote(self._context, entry)), None)
+
+    def is_complete(self, block_hash: Hash) -> bool:
+        """Whether a block counts every member that was due."""
+        entry = self._context.ledger.entries.get(block_hash)
+        return entry is not None and entry.posts == len(self._context.head.contributors)
+
+    def is_valid(self, block_hash: Hash) -> bool:
+        """Whether a block is held and every rule holds."""
+        entry = self._context.ledger.entries.get(block_hash)
+        return entry is not None and entry.is_valid
+
+    # what arrives
+
+    def on_vote(self, vote: Vote) -> bool:
+        """A member's vote; whether anything can follow from it now. Raises Refused if it is not counted."""
+        context, height = self._context, self._context.head.height + 1
+        if vote.height == height + 1 and not context.head.finished:
+            self._keep_early(vote)
+        if vote.height != height or context.head.finished:
+            raise OutOfWindow("vote's height", f"{vote.height} found, {height} is open")
+        known = self.agreement.ballots.ballot(vote.attempt, vote.kind).first.get(vote.voter)
+        if known == vote:
+            raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")
+        try:
+            context.checks.vote(context.head.electors, vote)
+        except InvalidVote as error:
+            context.emit(Blame(vote.voter, error))
+            raise OutOfWindow("vote", str(error)) from None
+        evidence = self.agreement.ballots.add(vote, self.agreement.attempt)
+        if evidence is not None:
+            self._crimes.take(evidence)
+            raise Equivocation("one vote", evidence.crime)
+        return self.agreement.heeds(vote)
+
+    def on_certificate(self, certificate: Certificate) -> None:
+        """Prevotes of a quorum, handed out by who is locked on them. Raises Refused."""
+        context, height = self._context, self._context.head.height + 1
+        if certificate.height != height or certificate.kind is not VoteKind.PREVOTE:
+            raise OutOfWindow("certificate's height", f"{certificate.height} found, {height} is open")
+        if self.agreement.ballots.polka(certificate.attempt) is not None:
+            raise AlreadyKnown("certificate", f"a quorum of attempt {certificate.attempt} is known")
+        context.checks.polka(context.head.electors, certificate, height)
+        self._compare(certificate)
+        self.agreement.ballots.add_certificate(certificate)
+
+    def advance(self) -> Certificate | None:
+        """Cast the votes that are due; the certificate, once the height is decided.
+
+        An own vote may complete a quorum, so it is counted before the next one is due. Who is silent takes no part: a
+        vote that it only believes to have cast would keep it from ever casting it.
+        """
+        context = self._context
+        while not context.silent() and (due := self.agreement.advance(context.now.ms)):
+            for cast in due:
+                self._cast(cast)
+        ballots = self.agreement.ballots
+        named = (ballots.newest_polka, ballots.decision)
+        self._blocks.wanted.update(item.block_hash for item in named if item is not None)
+        if self.agreement.lock is not None:
+            self._blocks.wanted.add(self.agreement.lock[1])
+        return ballots.decision
+
+    def on_head(self) -> None:
+        """Another height is open."""
+        if (settled := self._context.ledger.settled) is not None:
+            self._compare(settled.certificate)
+        self.agreement = self._open()
+        early, self._early = self._early, {}
+        for vote in (vote for votes in early.values() for vote in votes):
+            if vote.height == self._context.head.height + 1:
+                try:
+                    self.on_vote(vote)
+                except Refused:
+                    continue  # it does not count, and its sender has been told before
+
+    def recall(self) -> None:
+        """After a silence: go on behind what we were heard to have said at this height."""
+        self._resume(self.agreement)
+
+    def mining_time_ms(self, block_hash: Hash) -> int:
+        """How long a block was mined as we saw it: from when we could have mined ourselves until it came."""
+        entry, since_ms = self._context.ledger.entries.get(block_hash), self._context.clock.mining_ms
+        return 0 if entry is None or since_ms is None else max(0, entry.arrived_ms - since_ms)
+
+    def _compare(self, certificate: Certificate) -> None:
+        """Look for members that told others something else than us."""
+        held = self.agreement.ballots.ballot(certificate.attempt, certificate.kind).first
+        for vote in certificate.votes:
+            if (known := held.get(vote.voter)) is not None:
+                self._crimes.accuse(known, vote)
+
+    def _open(self) -> Agreement:
+        """The agreement on the open height, where the journal says that we are in it."""
+        context = self._context
+        electors, model = context.head.electors, context.genesis.fault_model
+        quorum, faulty = votes_required(context.genesis, electors), model.faulty(len(electors))
+        agreement = Agreement(self, len(electors), quorum, faulty, context.genesis.vote_timeout_ms)
+        self._resume(agreement)
+        return agreement
+
+    def _resume(self, agreement: Agreement) -> None:
+        """Go on behind our words at this height, if any, and show them to the others, since they may have forgotten."""
+        journal = self._context.journal
+        if journal.height != self._context.head.height + 1 or not journal.votes:
+            return
+        attempt, kinds = journal.slot[1], {vote.kind for vote in journal.votes}
+        agreement.resume(
+            attempt, journal.lock, prevoted=VoteKind.PREVOTE in kinds, precommitted=VoteKind.PRECOMMIT in kinds
+        )
+        if (proof := lock_proof(self._context)) is not None:
+            agreement.ballots.add_certificate(proof)
+        for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
+            with suppress(Refused):  # it is there, too old to matter, or no vote at all
+                self._context.checks.vote(self._context.head.electors, vote)
+                self._blocks.wanted.add(vote.block_hash)
+                agreement.ballots.add(vote, attempt)
+
+    def _cast(self, cast: Cast) -> None:
+        """Sign a vote, write it down, and only then send it. Nothing that the journal forbids is signed."""
+        context, height = self._context, self._context.head.height + 1
+        slot = height, cast.attempt, int(cast.kind)
+        if context.me not in context.head.electors or self._blocks.is_contradicted:
+            return
+        if not context.journal.allows(slot):
+            return
+        measures = cast.kind is VoteKind.PRECOMMIT and cast.block_hash != NIL
+        vote = sign_vote(
+            context.key,
+            context.genesis.chain_id,
+            cast.kind,
+            height,
+            cast.attempt,
+            cast.block_hash,
+            clock_ms=max(0, context.now.clock_ms) if measures else 0,
+            mining_ms=self.mining_time_ms(cast.block_hash) if measures else 0,
+        )
+        context.write_journal(context.journal.with_vote(vote, self.agreement.ballots.polka(cast.attempt)))
+        context.emit(Persist((vote,)), Publish(VoteMessage(vote)))
+        self._blocks.wanted.add(vote.block_hash)
+        self.agreement.ballots.add(vote, self.agreement.attempt)
+
+    def _keep_early(self, vote: Vote) -> None:
+        """Keep a vote for the next height. Who votes there is not known yet, but who is a member and signed it is."""
+        context, kept = self._context, self._early.get(vote.voter, [])
+        if vote in kept:
+            raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")
+        if not context.head.is_active(vote.voter) or len(kept) >= EARLY_MAX:
+            return
+        if not context.checks.is_signed(vote.voter, vote):
+            raise InvalidSignature("signature", f"{vote.signature.hex()[:16]}… is not {vote.voter.hex()[:16]}…'s")
+        self._early[vote.voter] = [*kept, vote]

@@ -1,0 +1,401 @@
+"""Candidates for the open height: which are kept, what they cost, and who is to blame for bad ones."""
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from fedchain.chain import proof_of_work
+from fedchain.chain.block import Block, sign_block
+from fedchain.chain.exceptions import LimitReached, MethodFailed
+from fedchain.chain.proof_of_work import is_sealed, search_nonce
+from fedchain.chain.storage.store import Candidate, Content, MemoryStore
+from fedchain.chain.vote import NIL
+from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PublicKey, is_valid_signature
+from fedchain.network.messages import (
+    CANDIDATES_MAX,
+    CandidateMessage,
+    Chunk,
+    FinalMessage,
+    GetCandidate,
+    GetContent,
+)
+from fedchain.node.core import checks
+from fedchain.node.core.answers import UNKNOWN_MAX
+from fedchain.node.core.effects import Persist
+from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, Entry, Ledger
+from fedchain.node.core.notices import Contradicted
+from fedchain.node.core.voting.journal import Journal
+from tests.chain.builders import SumRules, genesis, payload, post
+from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
+
+
+def _variants(stage: Stage, block: Block, count: int) -> list[Block]:
+    """Other valid blocks of the same miner over the same posts, best first."""
+    found, start, miner = list[Block](), 0, stage.chain.key(block.header.miner)
+    while len(found) < count:
+        header = search_nonce(stage.genesis.proof_function, block.header, start, 1_000)
+        assert header is not None
+        start = header.nonce + 1
+        chain_id = stage.genesis.chain_id
+        found.append(sign_block(miner, chain_id, header, block.transactions, block.certificate, block.evidence))
+    return sorted(found, key=lambda item: item.hash)
+
+
+# --- which are kept
+
+
+def _entries(stage: Stage, blocks: list[Block]) -> list[Entry]:
+    return [Entry(block, stage.chain.states[stage.chain.tip], 0) for block in blocks]
+
+
+def _keep(stage: Stage, entries: Iterable[Entry], wanted: Collection[bytes] = ()) -> set[bytes]:
+    ledger = Ledger(stage.genesis, MemoryStore())
+    for entry in entries:
+        with suppress(LimitReached):
+            ledger.add(entry, ledger.to_replace(entry.block, wanted))
+    return set(ledger.entries)
+
+
+def test_of_a_miner_the_best_blocks_are_kept_in_whatever_order_they_come() -> None:
+    """One that shows everybody other blocks, each with a low hash, would otherwise split the votes for ever."""
+    stage = Stage(genesis(4))
+    blocks = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 2)
+    best = {block.hash for block in blocks[:CANDIDATES_OF_MINER_MAX]}
+    for order in permutations(_entries(stage, blocks)):
+        assert _keep(stage, order) == best
+
+
+def test_of_a_miner_blocks_with_more_posts_are_kept() -> None:
+    stage = Stage(genesis(5))
+    few = _variants(stage, stage.block(without=stage.others[:1]), CANDIDATES_OF_MINER_MAX)
+    full = stage.block()
+    assert full.hash in _keep(stage, _entries(stage, [*few, full]))
+    assert len(_keep(stage, _entries(stage, [*few, full]))) == CANDIDATES_OF_MINER_MAX
+
+
+def test_what_votes_name_stays_and_takes_no_room() -> None:
+    stage = Stage(genesis(4))
+    blocks = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 2)
+    worst = blocks[-1].hash
+    best = {block.hash for block in blocks[:CANDIDATES_OF_MINER_MAX]}
+    for order in permutations(_entries(stage, blocks), len(blocks)):
+        assert _keep(stage, order, {worst}) == best | {worst}
+
+
+def test_better_blocks_of_its_miner_do_not_push_out_what_was_voted_for() -> None:
+    """Else a miner could let everybody vote for a block, and then make everybody forget it."""
+    stage = Stage(genesis(4))
+    *better, block = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 3)
+    assert votes(stage.candidate(block)) == [(PREVOTE, 0, block.hash)]
+    for other in better:
+        stage.candidate(other)
+    assert block.hash in stage.node.ledger.entries
+    assert votes(stage.vote(block, stage.others[:2])) == [(PRECOMMIT, 0, block.hash)]
+
+
+@pytest.mark.parametrize("is_listed_first", [True, False])
+def test_a_restart_does_not_push_out_the_block_that_the_journal_is_locked_on(is_listed_first: bool) -> None:
+    """Its votes need not name it: a node that heard of them from others may know the newest alone."""
+    stage = Stage(genesis(4))
+    *better, locked = _variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 3)
+    ordered = [locked, *better] if is_listed_first else [*better, locked]
+    newest = stage.a_vote(stage.me, NIL, PRECOMMIT, attempt=1)
+    stage.victim.journal = Journal(slot=newest.slot, votes=(newest,), lock=(0, locked.hash))
+    stage.victim.store = MemoryStore()
+    stage.victim.store.append([Candidate(block, is_own=False) for block in ordered])
+    stage.restart()
+    assert locked.hash in stage.node.ledger.entries
+    assert len(stage.node.ledger.entries) == CANDIDATES_OF_MINER_MAX + 1
+
+
+def test_a_status_tells_first_of_what_a_quorum_voted_for() -> None:
+    stage = Stage(genesis(7, phase_timeout_ms=1_000))
+    stage.tick(2)
+    block = stage.block(without=stage.others[:2])
+    stage.candidate(block)
+    for miner in stage.others:
+        for better in _variants(stage, stage.block(miner=stage.chain.key(miner)), CANDIDATES_OF_MINER_MAX):
+            stage.candidate(better)
+    assert len(stage.node.ledger.entries) > CANDIDATES_MAX
+    shown = stage.node._answers.status(stage.node.voting.agreement).candidates
+    assert (len(shown), block.hash in shown) == (CANDIDATES_MAX, False)
+    stage.vote(block, stage.others[:5])
+    shown = stage.node._answers.status(stage.node.voting.agreement).candidates
+    assert (len(shown), shown[0]) == (CANDIDATES_MAX, block.hash)
+
+
+def test_one_status_asks_for_few_unknown_blocks_and_first_for_what_is_needed() -> None:
+    stage = Stage(genesis(4))
+    unknown = tuple(sha256(bytes([number])) for number in range(CANDIDATES_MAX))
+    asked = sent(stage.receive(stage.status(candidates=unknown)), GetCandidate)
+    assert [question.block_hash for question in asked] == list(unknown[:UNKNOWN_MAX])
+    stage.vote(unknown[-1], stage.others)
+    asked = sent(stage.receive(stage.status(candidates=unknown)), GetCandidate)
+    assert asked[0].block_hash == unknown[-1]
+
+
+# --- what they cost
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many signatures and proofs of work were checked."""
+    counts = {"signatures": 0, "proofs": 0}
+    check, prove = is_valid_signature, proof_of_work.PROOF_FUNCTIONS["sha256d"]
+
+    def count_check(key: bytes, signature: bytes, message: bytes) -> bool:
+        counts["signatures"] += 1
+        return check(key, signature, message)
+
+    def count_proof(data: bytes) -> bytes:
+        counts["proofs"] += 1
+        return prove(data)
+
+    monkeypatch.setattr(checks, "is_valid_signature", count_check)
+    monkeypatch.setitem(proof_of_work.PROOF_FUNCTIONS, "sha256d", count_proof)
+    return counts
+
+
+def test_blocks_of_other_heights_cost_nothing(costs: dict[str, int]) -> None:
+    stage = Stage(genesis(4))
+    stage.accept(2)
+    old = stage.chain.extend(stage.genesis.chain_id)
+    ahead = [stage.chain.extend(stage.node.head.block_hash), stage.chain.extend()][1]
+    before = stage.digest()
+    costs.update(signatures=0, proofs=0)
+    for block in (old, ahead):
+        effects = stage.receive(CandidateMessage(block))
+        assert refused(effects) == ["UnknownParent"]
+        assert sent(effects, GetContent) == []
+    assert costs == {"signatures": 0, "proofs": 0}
+    assert stage.digest() == before
+
+
+def test_a_block_of_a_stranger_costs_nothing_and_one_without_work_little(costs: dict[str, int]) -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stranger = replace(block, header=replace(block.header, miner=bytes(32)))
+    nonces = (replace(block.header, nonce=nonce) for nonce in range(100))
+    header = next(header for header in nonces if not is_sealed("sha256d", header))
+    key = stage.chain.key(header.miner)
+    lazy = sign_block(key, stage.genesis.chain_id, header, block.transactions, block.certificate)
+    costs.update(signatures=0, proofs=0)
+    assert refused(stage.receive(CandidateMessage(stranger))) == ["InvalidSignature"]
+    assert costs == {"signatures": 0, "proofs": 0}
+    effects = stage.receive(CandidateMessage(lazy))
+    assert costs == {"signatures": 1, "proofs": 1}, "its posts were not looked at"
+    assert blamed(effects) == [(header.miner, "InvalidBlock")]
+
+
+def test_a_known_block_costs_nothing(costs: dict[str, int]) -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.candidate(block)
+    costs.update(signatures=0, proofs=0)
+    assert refused(stage.receive(CandidateMessage(block))) == ["AlreadyKnown"]
+    assert costs == {"signatures": 0, "proofs": 0}
+
+
+# --- who is to blame
+
+
+def test_for_a_bad_block_its_miner_is_to_blame_and_not_who_passed_it_on() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    for bad in (
+        stage.chain.remake(block, transactions=block.transactions[:1]),
+        stage.chain.remake(block, round=2),
+        stage.chain.remake(block, state_root=bytes(32)),
+        stage.chain.remake(block, bits=block.header.bits - 1),
+    ):
+        before = stage.digest()
+        effects = stage.receive(CandidateMessage(bad))
+        assert blamed(effects) == [(block.header.miner, "InvalidBlock")]
+        assert refused(effects) == ["UnknownParent"]
+        assert stage.digest() == before
+
+
+def test_for_a_forged_body_who_sent_it_is_to_blame() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    post = block.transactions[0]
+    for forged in (
+        replace(block, transactions=block.transactions[1:]),
+        replace(block, transactions=(replace(post, signature=bytes(64)), *block.transactions[1:])),
+        replace(block, signature=bytes(64)),
+    ):
+        effects = stage.receive(CandidateMessage(forged))
+        assert (refused(effects), blamed(effects)) == (["InvalidSignature"], [])
+    assert "Invalid" not in "".join(refused(stage.candidate(block)))
+
+
+def test_for_wrong_knowledge_its_miner_is_to_blame_once_another_block_is_final() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    wrong = stage.chain.remake(block, knowledge_root=bytes(32))
+    effects = stage.candidate(wrong)
+    assert (votes(effects), blamed(effects)) == ([], []), "it might be we who compute something else"
+    assert votes(stage.wait(100)) == []
+    assert blamed(stage.final(block)) == [(wrong.header.miner, "InvalidBlock")]
+
+
+def test_what_a_quorum_contradicts_stops_our_voting_loudly_and_bans_nobody() -> None:
+    stage = Stage(genesis(4))
+    wrong = stage.chain.remake(stage.block(), knowledge_root=sha256(b"what the others compute"))
+    effects = stage.candidate(wrong)
+    for kind in (PREVOTE, PRECOMMIT):
+        effects += stage.vote(wrong, stage.others, kind)
+    assert stage.node.head.block_hash == wrong.hash, "a quorum said so"
+    assert [type(notice) for notice in stage.victim.notices] == [Contradicted]
+    assert (blamed(effects), votes(effects)) == ([], [])
+    assert stage.node.is_silent()
+    assert sent(stage.tick(1), GetContent) == [GetContent(wrong.header.knowledge_root, 0)], "it is followed"
+
+
+def test_a_node_that_was_contradicted_follows_the_chain_and_votes_at_no_later_height() -> None:
+    """Until an operator has looked at it: it may compute something else again."""
+    stage = Stage(genesis(4))
+    theirs = payload(1) * 2  # as many numbers as a sum
+    stage.chain.contents[sha256(theirs)] = theirs
+    wrong = stage.chain.keep(stage.chain.remake(stage.block(), knowledge_root=sha256(theirs)))
+    stage.candidate(wrong)
+    stage.final(wrong)
+    stage.tick(1)
+    stage.receive(Chunk(sha256(theirs), 0, theirs))
+    following = stage.block()
+    effects = stage.candidate(following)
+    assert stage.node.ledger.entries[following.hash].is_valid, "it could vote"
+    effects += stage.vote(NIL, stage.others[:2], attempt=1)
+    effects += stage.vote(following, stage.others[:2], attempt=2)
+    assert votes([*effects, *stage.wait(200)]) == []
+    strange = stage.chain.remake(following, knowledge_root=sha256(b"what we do not compute"))
+    stage.candidate(strange)
+    assert blamed(stage.final(following)) == [], "it may be we who compute something else"
+    assert (stage.node.head.block_hash, stage.node.is_silent()) == (following.hash, True)
+
+
+def test_where_our_method_failed_once_a_final_block_is_followed_and_we_vote_again() -> None:
+    """We computed nothing, so nothing contradicts the others, and what they know is fetched."""
+    failures: list[MethodFailed] = []
+
+    class FailsOnce(SumRules):
+        def aggregate(
+            self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+        ) -> bytes:
+            if failures:
+                raise failures.pop()
+            return super().aggregate(phase, round_number, knowledge, posts)
+
+    stage = Stage(genesis(4), rules=FailsOnce())
+    block = stage.block()
+    failures.append(MethodFailed("method", "aggregate of phase update: RuntimeError: boom (own.py, line 5)"))
+    effects = stage.candidate(block)
+    for kind in (PREVOTE, PRECOMMIT):
+        effects += stage.vote(block, stage.others, kind)
+    assert failures == []
+    assert stage.node.head.block_hash == block.hash
+    assert (stage.victim.notices, blamed(effects), votes(effects)) == ([], [], [])
+    assert not stage.node.is_silent()
+    assert sent(stage.tick(1), GetContent) == [GetContent(block.header.knowledge_root, 0)]
+
+
+# --- contents
+
+
+def test_what_is_posted_again_in_a_later_round_is_stored_again() -> None:
+    """In between it may have been swept from the store."""
+    stage = Stage(genesis(4))
+    data = payload(5)
+    stage.chain.contents[sha256(data)] = data
+    for round_number in (1, 2):
+        stage.victim.store.retain([stage.node.head.knowledge_root])
+        same = post(stage.chain.key(stage.others[0]), stage.genesis, round_number, data)
+        rest = stage.chain.posts(stage.node.head.block_hash, members=stage.others[1:])
+        block = stage.block(posts=sorted([same, *rest], key=lambda item: item.sender))
+        stage.candidate(block)
+        stage.final(block)
+        assert stage.victim.store.content(sha256(data)) == data
+
+
+def test_blocks_that_votes_named_are_forgotten_with_their_height() -> None:
+    stage = Stage(genesis(4))
+    named = [sha256(b"block %d" % number) for number in range(3)]
+    for attempt, item in enumerate(named):
+        stage.vote(item, stage.others, PREVOTE, attempt=attempt)
+    assert {*named} <= stage.node._blocks.wanted
+    (block,) = stage.accept()
+    assert not stage.node._blocks.wanted & {*named, block.hash}
+
+
+def test_a_block_is_valid_once_the_payloads_that_it_counts_are_here() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    effects = stage.receive(CandidateMessage(block))
+    missing = [post.payload_hash for post in block.transactions if post.sender != stage.me]
+    assert [question.content_hash for question in sent(effects, GetContent)] == missing
+    for item in missing:
+        assert not stage.node.ledger.entries[block.hash].is_valid
+        effects = stage.receive(Chunk(item, 0, stage.chain.contents[item]))
+    assert stage.node.ledger.entries[block.hash].is_valid
+    assert votes(effects) == [(PREVOTE, 0, block.hash)]
+    stored = [record for effect in effects if isinstance(effect, Persist) for record in effect.records]
+    assert {*missing} <= {record.hash for record in stored if isinstance(record, Content)}
+
+
+def test_a_block_is_valid_once_the_posts_that_it_counts_arrive() -> None:
+    stage = Stage(genesis(4))
+    block = stage.block()
+    stage.receive(CandidateMessage(block))
+    effects = stage.post(*(post for post in block.transactions if post.sender != stage.me))
+    assert (PREVOTE, 0, block.hash) in votes(effects), "whoever was asked for the payloads may never answer"
+
+
+def test_a_block_over_a_payload_that_the_method_refuses_gets_no_vote() -> None:
+    stage = Stage(genesis(4))
+    bad = stage.chain.posts()[1]
+    sender = stage.others[0]
+    data = b"not eight numbers"
+    stage.chain.contents[sha256(data)] = data
+    bad = post(stage.chain.key(sender), stage.genesis, 1, data)
+    good = [item for item in stage.chain.posts() if item.sender != sender]
+    block = stage.block(posts=stage.chain.posts())
+    forged = stage.chain.remake(block, transactions=tuple(sorted([*good, bad], key=lambda item: item.sender)))
+    assert votes([*stage.candidate(forged), *stage.wait(100)]) == []
+    assert (forged.header.miner, "InvalidPayload") in blamed(stage.final(block))
+
+
+# --- and what makes one of them final
+
+
+def test_a_block_that_is_held_is_made_final_by_its_own_decision_and_in_its_own_form_alone() -> None:
+    """Every member holds the candidates of the open height: a liar needs no block, only something like a proof.
+
+    A quorum's prevotes and one member's own were enough to have it stand on a block that the others never decided.
+    """
+    stage = Stage(genesis(4))
+    held, other = _variants(stage, stage.block(), 2)
+    for block in (held, other):
+        stage.candidate(block)
+    precommits = stage.certificate(held)
+    for block, certificate in (
+        (held, stage.certificate(held, PREVOTE)),
+        (held, stage.certificate(held, PREVOTE, attempt=1)),
+        (held, replace(stage.certificate(held, PREVOTE), kind=PRECOMMIT)),
+        (held, stage.chain.certificate(held, stage.others[:1])),
+        (held, stage.certificate(other)),
+        (held, replace(stage.certificate(other), block_hash=held.hash)),
+        (held, replace(precommits, height=2)),
+        (replace(held, transactions=held.transactions[1:]), precommits),
+        (replace(held, signature=other.signature), precommits),
+    ):
+        before = stage.node.journal
+        effects = stage.receive(FinalMessage(block, certificate))
+        assert refused(effects) in (["InvalidCertificate"], ["InvalidSignature"])
+        assert (stage.node.head.height, stage.node.journal) == (0, before)
+        assert not any(isinstance(effect, Persist) for effect in effects)
+    stage.final(held)
+    assert stage.node.head.block_hash == held.hash

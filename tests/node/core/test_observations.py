@@ -1,0 +1,56 @@
+"""Whose clock a node warns of: one that is wrong, its own too, and none because blocks are old."""
+
+import pytest
+
+from fedchain.node.core.following.catching_up import JOIN_GAP
+from fedchain.node.core.notices import ClockOff
+from fedchain.node.core.observations import CLOCK_OFF_MS
+from tests.chain.builders import genesis
+from tests.node.driver import Federation, Peer
+
+AWAY = 3
+
+
+def returned(height: int, clock_offset_ms: int = 0) -> Federation:
+    """A federation of four whose last member comes when the others are at ``height``, and stays for some blocks."""
+    federation = Federation(genesis(4), silent=[AWAY])
+    federation.peers[AWAY].clock_offset_ms = clock_offset_ms
+    federation.run_to_height(height, 90 + 60 * height)
+    federation.restart(AWAY)
+    federation.run_to_height(height + 4, 240)
+    return federation
+
+
+def warned_of(peer: Peer) -> set[int]:
+    """Numbers of the members that a peer warned of."""
+    return {peer.genesis.index[notice.member] for notice in peer.notices if isinstance(notice, ClockOff)}
+
+
+@pytest.mark.parametrize("height", [5, JOIN_GAP - 1])
+def test_who_was_away_does_not_take_old_blocks_for_a_wrong_clock(height: int) -> None:
+    federation = returned(height)
+    first = federation.peers[AWAY].node.ledger.final(1)
+    assert first is not None, "it followed block by block"
+    assert federation.now_ms - first[1].clock_ms > 2 * CLOCK_OFF_MS
+    for peer in federation.peers:
+        assert warned_of(peer) == set()
+        assert all(abs(offset) < CLOCK_OFF_MS for offset in peer.node.observations.clock_offsets_ms.values())
+
+
+@pytest.mark.parametrize("offset_ms", [-60_000, 3_600_000])
+def test_a_clock_that_is_wrong_is_said_to_be_also_of_who_was_away(offset_ms: int) -> None:
+    federation = returned(JOIN_GAP - 1, offset_ms)
+    for peer in federation.peers:
+        assert warned_of(peer) == {AWAY}
+    said = [notice for notice in federation.peers[AWAY].notices if isinstance(notice, ClockOff)]
+    assert len(said) == 1
+    assert abs(said[0].offset_ms - offset_ms) < CLOCK_OFF_MS
+
+
+def test_who_has_no_vote_looks_at_its_clock_too() -> None:
+    federation = Federation(genesis(4), count=5)
+    follower = federation.peers[4]
+    follower.clock_offset_ms = 60_000
+    federation.run_to_height(3, 240)
+    said = [notice for notice in follower.notices if isinstance(notice, ClockOff)]
+    assert [notice.member for notice in said] == [follower.key.public_key]
