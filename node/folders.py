@@ -26,7 +26,7 @@ from fedchain.files.layout import (
     read_metrics,
 )
 from fedchain.network.data_folder import ADDRESS_FILE
-from fedchain.node.status import FINISHED, ask_status
+from fedchain.node.operating.status import FINISHED, ask_status
 
 DEPTH_MAX = 4
 """Levels of folders below the one that is named."""

@@ -20,7 +20,7 @@ from fedchain.files.layout import (
     TIMELINE_FILE,
     read_metrics,
 )
-from fedchain.node.timeline import newest_lines
+from fedchain.node.shell.timeline import newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.simulation import Outcome

@@ -22,8 +22,8 @@ from fedchain.learning.exceptions import LearningError, NothingToPost
 from fedchain.learning.learner import Learner
 from fedchain.learning.secrets import Secrets
 from fedchain.learning.task.choice import TaskFunction
-from fedchain.node.dealing import deal_keys, share_bytes
-from fedchain.node.task import with_shapes
+from fedchain.node.custody.dealing import deal_keys, share_bytes
+from fedchain.node.founding.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner
 from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour

@@ -15,7 +15,7 @@ from fedchain.files.tables import build, nearest, read_toml
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.registry import FILE_SUFFIX, agreed_name
 from fedchain.learning.task.choice import TaskFunction, validate_choice
-from fedchain.node.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
+from fedchain.node.founding.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator, count_members
 from fedchain.simulator.adversaries.registry import BEHAVIOURS, validate_parameters
 from fedchain.simulator.disturbances import FAULT_KINDS, Clock, Fault, Traitors
 

@@ -22,11 +22,11 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.cli.main import app
 from fedchain.node.config import NodeConfig, load_config
-from fedchain.node.metrics import NodeCollector
-from fedchain.node.passphrase import CREDENTIAL
+from fedchain.node.custody.passphrase import CREDENTIAL
+from fedchain.node.operating.metrics import NodeCollector
 from tests.chain.builders import genesis
 from tests.node.shell import on_trio, until
-from tests.node.test_service import Shell, serving
+from tests.node.shell.test_service import Shell, serving
 from tests.support.paths import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -12,7 +12,7 @@ import pytest
 
 from fedchain.cli.main import COMMANDS
 from fedchain.network.libp2p.unused import UNUSED
-from fedchain.node.preflight import LIBP2P_VERSION
+from fedchain.node.operating.preflight import LIBP2P_VERSION
 from tests.support.paths import ROOT
 
 NEVER_IMPORTED = {"exceptiongroup", "grpcio", "lru-dict", "mypy-protobuf", "rpcudp", "types-requests"}
@@ -86,7 +86,7 @@ def test_every_version_is_pinned_and_nothing_is_that_is_not_installed() -> None:
 USED = """
 import sys
 from pathlib import Path
-import fedchain.network.libp2p.network, fedchain.node.run
+import fedchain.network.libp2p.network, fedchain.node.shell.run
 from fedchain.cli.main import app
 app(["simulate", "--peers", "2", "--rounds", "1", "--out", sys.argv[1]], standalone_mode=False)
 specs = [module.__spec__ for module in list(sys.modules.values()) if getattr(module, "__spec__", None) is not None]

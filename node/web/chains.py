@@ -22,7 +22,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import SCENARIO_FILE, SOCKET
 from fedchain.node.config import NodeConfigError
-from fedchain.node.status import ask_status
+from fedchain.node.operating.status import ask_status
 from fedchain.node.web.measured import MeasuredFile
 from fedchain.node.web.places import Place, distinct_titles, slugs
 from fedchain.node.web.seen import SeenFile

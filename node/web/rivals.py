@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from fedchain.chain.exceptions import ChainError
 from fedchain.crypto.address import address
-from fedchain.node.timeline import SeenBlock
+from fedchain.node.shell.timeline import SeenBlock
 from fedchain.node.web.chains import Chain
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.files.layout import TIMELINE_FILE
-from fedchain.node.timeline import CANDIDATES_MAX, SIZE_MAX, SeenBlock, SeenCandidate, TrainingResult
+from fedchain.node.shell.timeline import CANDIDATES_MAX, SIZE_MAX, SeenBlock, SeenCandidate, TrainingResult
 
 BLOCKS_AT_ONCE = 1_024
 """Blocks that are read for one page."""

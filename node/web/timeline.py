@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.views import BlockSummary
 from fedchain.node.core.deadlines import INTERVALS_FROM
-from fedchain.node.timeline import SeenBlock
+from fedchain.node.shell.timeline import SeenBlock
 from fedchain.node.web.charts import Segment, bar
 from fedchain.node.web.measured import Measured
 from fedchain.node.web.rivals import Rival, Seen

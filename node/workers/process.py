@@ -35,8 +35,8 @@ from fedchain.chain.signatures import count_valid
 from fedchain.crypto.durable import write_file
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LearningError, NothingToPost, TrainingDiverged, one_line
-from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
-from fedchain.node.preflight import UMASK
+from fedchain.node.operating.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
+from fedchain.node.operating.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, write_frame
 from fedchain.node.workers.training_file import KeptTraining, read_training
 
@@ -83,9 +83,9 @@ class Trainer:
         from fedchain.learning.learner import Learner
         from fedchain.learning.payload.part_folder import PARTS, PartFolder
         from fedchain.learning.registry import use_current_folder
-        from fedchain.node.ledger_file import open_ledger
-        from fedchain.node.secrets_file import open_secrets
-        from fedchain.node.task import learning_from_genesis
+        from fedchain.node.custody.ledger_file import open_ledger
+        from fedchain.node.custody.secrets_file import open_secrets
+        from fedchain.node.founding.task import learning_from_genesis
 
         return_large_blocks(TRAINING_MAPPED_SIZE)
         use_current_folder()

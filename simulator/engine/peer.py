@@ -63,7 +63,7 @@ from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.voting.journal import Journal
-from fedchain.node.parts import run_part
+from fedchain.node.shell.parts import run_part
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import Follow, SimulatedNetwork
 from fedchain.simulator.engine.sealing import Seal

@@ -34,7 +34,7 @@ from fedchain.node import task
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
-from fedchain.node.timeline import SeenBlock
+from fedchain.node.shell.timeline import SeenBlock
 from fedchain.simulator.adversaries.adversary import Coalition
 from fedchain.simulator.adversaries.registry import build_adversary
 from fedchain.simulator.disturbances import Fault

@@ -24,7 +24,7 @@ from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import LearningError, told
 from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
-from fedchain.node.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
+from fedchain.node.operating.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.simulator.engine.client_state import restore_client, save_client
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, hand_over, take_over
 

@@ -6,7 +6,7 @@ from fedchain.chain.state import State
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event
 from fedchain.node.core.node import Node
-from fedchain.node.timeline import SeenBlock, Watch
+from fedchain.node.shell.timeline import SeenBlock, Watch
 
 
 class Witness:

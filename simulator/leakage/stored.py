@@ -21,7 +21,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.seeding import derive
 from fedchain.learning.training import draw_batches
-from fedchain.node.task import learning_from_genesis
+from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.leakage.attack import Finding, attack_prototype_post, attack_update, view_of
 from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_encoder, read_post
 

@@ -31,7 +31,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.learner import Learner
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.round import Round
-from fedchain.node.task import with_shapes
+from fedchain.node.founding.task import with_shapes
 from fedchain.simulator.scenario import Scenario
 
 Clock = Callable[[], float]

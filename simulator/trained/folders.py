@@ -32,7 +32,7 @@ from fedchain.learning.model_file import ModelState, state_of_checkpoint, state_
 from fedchain.learning.model_origin import Origin, validate_shared, write_origin
 from fedchain.learning.registry import use_current_folder
 from fedchain.learning.task.choice import validate_choice
-from fedchain.node.task import learning_from_genesis, use_method_file
+from fedchain.node.founding.task import learning_from_genesis, use_method_file
 from fedchain.node.workers.frames import PipeBroken
 from fedchain.node.workers.training_file import read_training
 from fedchain.simulator.run import load_learner, model_path

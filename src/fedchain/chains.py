@@ -23,7 +23,7 @@ from fedchain.chain.storage.database import chain_folder
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.application import Application
 from fedchain.learning.round import Tensors
-from fedchain.node.task import rules_with
+from fedchain.node.founding.task import rules_with
 
 
 class Chain:

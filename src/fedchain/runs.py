@@ -40,7 +40,7 @@ from fedchain.learning.registry import (
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
-from fedchain.node.task import learning_from_genesis
+from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, result_of
 from fedchain.simulator.resume import (

@@ -19,7 +19,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.models.parameters import parameter_spec
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
-from fedchain.node.task import found_federation, rules_of
+from fedchain.node.founding.task import found_federation, rules_of
 from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
 
 MEMBERS = 10

@@ -13,7 +13,7 @@ from rich.table import Table
 from fedchain.chain.storage.database import DATABASE
 from fedchain.files.layout import CHAIN_FOLDER, LOG_FILE
 from fedchain.learning.config import LearningConfig
-from fedchain.node.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from tests.bench.web import load_text, served
 from tests.node.web.test_browser import CHROMIUM, FLAGS
 

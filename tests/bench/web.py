@@ -149,8 +149,8 @@ def _peak_mb(pid: int) -> float:
 
 def _node_cpu(watched_s: float) -> tuple[float, float]:
     """CPU of one node of four that waits for the others, as a share of a core: alone, and with open tabs."""
-    from fedchain.node.status import ask_status
-    from fedchain.node.testnet import found_testnet, stop_all
+    from fedchain.node.operating.status import ask_status
+    from fedchain.node.operating.testnet import found_testnet, stop_all
 
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name) / "net"

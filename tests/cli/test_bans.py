@@ -19,7 +19,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import CHAIN_FOLDER, SOCKET
 from fedchain.network.bans import Ban, read_bans, write_bans
 from fedchain.network.data_folder import BAN_FILE
-from fedchain.node.status import answer_status
+from fedchain.node.operating.status import answer_status
 from tests.chain.builders import keys
 from tests.node.shell import on_trio
 
@@ -168,7 +168,7 @@ def test_a_socket_that_a_killed_node_left_behind_is_no_node(tmp_path: Path) -> N
 def test_a_node_that_hangs_is_no_reason_to_edit_its_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
-    monkeypatch.setattr("fedchain.node.status.ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("fedchain.node.operating.status.ANSWER_TIMEOUT_S", 0.05)
     write_bans(tmp_path, [ban(ONE)])
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / SOCKET))

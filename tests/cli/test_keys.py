@@ -21,8 +21,8 @@ from fedchain.crypto.address import address
 from fedchain.crypto.key_file import weakness
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.core.voting.journal import Journal
-from fedchain.node.journal_file import JournalFile, journal_path
-from fedchain.node.secrets_file import open_secrets, secrets_path
+from fedchain.node.custody.journal_file import JournalFile, journal_path
+from fedchain.node.custody.secrets_file import open_secrets, secrets_path
 from tests.chain.builders import genesis
 
 KEY = PrivateKey(bytes(range(32)))

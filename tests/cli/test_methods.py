@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedchain.cli.main import app
 from fedchain.learning.registry import METHODS, load_method
-from fedchain.node.method_card import card_of
+from fedchain.node.founding.method_card import card_of
 
 OWN = '''"""Mine: Somebody, "A title", 2026."""
 

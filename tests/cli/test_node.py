@@ -16,7 +16,7 @@ from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.node.task import learning_from_genesis
+from fedchain.node.founding.task import learning_from_genesis
 from tests.chain.builders import keys
 from tests.node.shell import DIGITS, write_genesis
 

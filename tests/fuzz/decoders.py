@@ -47,7 +47,7 @@ from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS
 from fedchain.network.libp2p.addresses import decode_exchange, encode_exchange, is_address, seen_from
 from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_message
-from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
+from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
 from fedchain.simulator.disturbances import FAULT_KINDS, Fault
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
 from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys

@@ -22,7 +22,7 @@ from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.task.custom import describe_task
-from fedchain.node.task import found_federation, learning_from_genesis, learning_to_genesis, rules_of
+from fedchain.node.founding.task import found_federation, learning_from_genesis, learning_to_genesis, rules_of
 from tests.chain.builders import CREATED_MS, EASY_BITS, genesis, keys
 from tests.learning.federation import Federation
 from tests.learning.federation import config as small

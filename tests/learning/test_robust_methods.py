@@ -13,7 +13,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method
-from fedchain.node.task import LATER_HYPERPARAMETERS, learning_to_genesis
+from fedchain.node.founding.task import LATER_HYPERPARAMETERS, learning_to_genesis
 from tests.learning.federation import Federation, aggregate, common_model, config, examples, model_of
 
 WITHOUT = {"demlearn", "feddkc", "fedgkt", "fedict", "fednova", "solo"}

@@ -15,7 +15,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS
-from fedchain.node.task import learning_from_genesis, learning_to_genesis, round_phases, rules_of, setup_phases
+from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis, round_phases, rules_of, setup_phases
 from tests.chain.builders import genesis
 
 SPLITTING = frozenset({"feddkc", "fedgkt", "fedict"})
@@ -65,7 +65,7 @@ def test_all_methods_are_judged_without_torch() -> None:
         documents[name] = genesis(2, learning=learning, aggregator=rule, **phases).encode().hex()
     code = (
         "import json, sys\n"
-        "import fedchain.node.run, fedchain.network.libp2p.network\n"
+        "import fedchain.node.shell.run, fedchain.network.libp2p.network\n"
         "from tests.learning.test_without_torch import judge\n"
         "judged = judge(json.load(sys.stdin))\n"
         "print(json.dumps([judged, sorted({'torch', 'sklearn', 'scipy', 'matplotlib'} & set(sys.modules))]))"

@@ -50,7 +50,7 @@ from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.voting.journal import Journal
-from fedchain.node.parts import run_part
+from fedchain.node.shell.parts import run_part
 from tests.chain.builders import CREATED_MS, SumRules, keys, payload
 
 TRAINING_MS = 1_000

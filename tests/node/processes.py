@@ -12,7 +12,7 @@ from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.node.testnet import LocalNode
+from fedchain.node.operating.testnet import LocalNode
 from tests.node.shell import workers_of
 
 

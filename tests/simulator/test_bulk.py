@@ -14,7 +14,7 @@ from fedchain.learning.exceptions import PartMissing
 from fedchain.learning.payload.bulk import PartRef
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.round import Tensors
-from fedchain.node.task import rules_of
+from fedchain.node.founding.task import rules_of
 from fedchain.simulator.adversaries.part_liars import PartThief
 from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome

@@ -10,7 +10,7 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import sha256
 from fedchain.network.libp2p.network import open_network
 from fedchain.node.core.checks import Checks
-from fedchain.node.service import Service
+from fedchain.node.shell.service import Service
 from fedchain.node.workers.supervisor import Trained
 from tests.chain.builders import genesis, keys
 from tests.node.driver import BlobRules

@@ -34,7 +34,7 @@ from fedchain.node.core.events import (
 from fedchain.node.core.jobs import KeepPart
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import TICK_MS, Node
-from fedchain.node.task import rules_of
+from fedchain.node.founding.task import rules_of
 from fedchain.simulator.adversaries.adversary import Adversary, Coalition
 from fedchain.simulator.adversaries.part_liars import PartThief
 from fedchain.simulator.adversaries.registry import build_adversary

@@ -8,7 +8,7 @@ no state of the server was lost, counted twice or made anew.
 import sys
 from functools import partial
 
-from fedchain.node.testnet import LocalNode
+from fedchain.node.operating.testnet import LocalNode
 from tests.node.processes import kill, look
 from tests.node.shell import wait_until
 from tests.soak._figures import Figures, campaign

@@ -21,7 +21,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.messages import Chunk, GetContent, Message
 from fedchain.network.verdict import Verdict
-from fedchain.node.status import ask_status
+from fedchain.node.operating.status import ask_status
 from tests.network.assaults import ASSAULTS, STRANGERS, Offender
 from tests.node.target import Target, target
 

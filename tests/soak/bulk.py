@@ -20,7 +20,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.payload.bulk import AGGREGATOR
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.round import Round, Tensors
-from fedchain.node.testnet import LocalNode, found_testnet, free_ports, stop_all
+from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, stop_all
 from tests.learning.relay import WIDTH, Relay
 from tests.node.processes import height, kill, log_of
 from tests.node.shell import wait_until, workers_of

@@ -27,7 +27,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.addresses import encode_exchange
 from fedchain.network.libp2p.network import open_network
 from fedchain.network.messages import CandidateMessage, Chunk, Message, PostMessage, VoteMessage, encode_message
-from fedchain.node.status import ask_status
+from fedchain.node.operating.status import ask_status
 from tests.fuzz.mutation import mutate
 from tests.fuzz.victim import messages as foreign_messages
 from tests.network.assaults import Offender, framed, muxed_of, questions_of

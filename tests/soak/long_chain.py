@@ -35,8 +35,8 @@ from fedchain.network.messages import GetFinal, GetPayloads, decode_message, enc
 from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, Event, PeerConnected, Tick
 from fedchain.node.core.jobs import Verified, VerifySignatures
-from fedchain.node.task import found_federation
-from fedchain.node.testnet import LocalNode, free_ports, stop_all
+from fedchain.node.founding.task import found_federation
+from fedchain.node.operating.testnet import LocalNode, free_ports, stop_all
 from fedchain.node.workers.frames import read_frame, write_frame
 from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, SumRules, keys
 from tests.node.driver import Peer

@@ -18,10 +18,10 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.releases import Release, total_epsilon
-from fedchain.node.ledger_file import open_ledger
-from fedchain.node.run import read_genesis
-from fedchain.node.secrets_file import secrets_path
-from fedchain.node.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.custody.ledger_file import open_ledger
+from fedchain.node.custody.secrets_file import secrets_path
+from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.shell.run import read_genesis
 from tests.node.processes import height, log_of, look
 from tests.node.shell import wait_until
 from tests.soak._figures import Figures, campaign

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedchain.crypto.address import address
-from fedchain.node.testnet import LocalNode, stop_all
+from fedchain.node.operating.testnet import LocalNode, stop_all
 from tests.node.processes import kill, log_of
 from tests.soak._besieged import Net, base_of, lose_chain, store_polka
 from tests.soak._figures import Figures, campaign

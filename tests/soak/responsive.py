@@ -16,8 +16,8 @@ import trio
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE
 from fedchain.learning.config import LearningConfig
-from fedchain.node.run import read_genesis
-from fedchain.node.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.shell.run import read_genesis
 from tests.node.processes import look
 from tests.node.shell import DIGITS, workers_of
 from tests.soak._figures import campaign, percentile

@@ -23,7 +23,7 @@ from fedchain.chain.block import Block
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import public_key_from_address
 from fedchain.files.layout import CHAIN_FOLDER
-from fedchain.node.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import log_of, look
 from tests.node.shell import DIGITS
 from tests.soak._figures import Figures, campaign, percentile

@@ -19,10 +19,10 @@ from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.learner import Learner
-from fedchain.node.aggregator import choose_aggregator
-from fedchain.node.run import read_genesis
-from fedchain.node.task import learning_from_genesis
-from fedchain.node.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.founding.aggregator import choose_aggregator
+from fedchain.node.founding.task import learning_from_genesis
+from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from fedchain.node.testnet import LocalNode, found_testnet, stop_all
+from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from tests.node.processes import height, look
 from tests.node.shell import DIGITS
 from tests.soak._figures import Figures, campaign

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from fedchain.node.status import ask_status
-from fedchain.node.testnet import LocalNode, found_testnet, free_ports, stop_all
+from fedchain.node.operating.status import ask_status
+from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, stop_all
 from tests.node.processes import height, log_of, look
 from tests.node.shell import DIGITS
 from tests.node.twin_scenarios import MEMORIES, Outcome, copied, doubled, restarted, restored

@@ -95,7 +95,7 @@ def inversion(
                 store, round_number, sender, attacker, data_dir=data_dir, objectives=OBJECTIVES, search=search
             )
         else:
-            from fedchain.node.task import read_settings
+            from fedchain.node.founding.task import read_settings
             from fedchain.simulator.leakage.attack import SETTINGS, Setting, Victims, attack_methods
 
             title = f"{dataset}: one step on {batch_size}, after {rounds} rounds"

@@ -37,7 +37,7 @@ def unban(folder: Folder, address: Annotated[str, typer.Argument(help="Address o
         from fedchain.crypto.address import public_key_from_address
         from fedchain.network.bans import read_bans, write_bans
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.status import ask
+        from fedchain.node.operating.status import ask
 
         peer = public_key_from_address(address)
         if (answer := ask(_existing(folder), {"ask": "unban", "address": address})) is not None:
@@ -57,7 +57,7 @@ def _bans_of(folder: Path) -> list[dict[str, Any]]:
     import time
 
     from fedchain.network.bans import read_bans
-    from fedchain.node.status import ask, shown
+    from fedchain.node.operating.status import ask, shown
 
     if (answer := ask(_existing(folder), {"ask": "bans"})) is not None:
         held: list[dict[str, Any]] = answer["bans"]
@@ -68,7 +68,7 @@ def _bans_of(folder: Path) -> list[dict[str, Any]]:
 
 def _existing(folder: Path) -> Path:
     from fedchain.node.config import NodeConfigError
-    from fedchain.node.preflight import OWN_NAMES
+    from fedchain.node.operating.preflight import OWN_NAMES
 
     if not folder.is_dir():
         raise NodeConfigError(f"{folder} is no folder; name the data folder of a node")

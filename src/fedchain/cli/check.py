@@ -28,9 +28,9 @@ def check(
     with clear_errors():
         import json
 
-        from fedchain.node.check import Outcome, check_node
         from fedchain.node.config import load_config
-        from fedchain.node.console import set_up_logging
+        from fedchain.node.operating.check import Outcome, check_node
+        from fedchain.node.operating.console import set_up_logging
 
         config = load_config(file, overrides)
         set_up_logging(False, config.log_format)

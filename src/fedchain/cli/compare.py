@@ -107,7 +107,7 @@ def _compare(
 ) -> None:
     """Build the experiment, and run what is missing of it."""
     from fedchain.learning.registry import use_current_folder
-    from fedchain.node.task import read_settings
+    from fedchain.node.founding.task import read_settings
     from fedchain.simulator.reproduction.compare import build_comparison, write_experiment
     from fedchain.simulator.reproduction.experiment import validate_experiment
 

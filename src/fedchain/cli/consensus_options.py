@@ -148,7 +148,7 @@ def consensus_fields(chosen: Mapping[str, Any]) -> dict[str, Any]:
     from fedchain.chain.difficulty import bits_from_attempts
     from fedchain.chain.genesis import FaultModel
     from fedchain.node.config import NodeConfigError
-    from fedchain.node.task import milliseconds
+    from fedchain.node.founding.task import milliseconds
 
     found: dict[str, Any] = {}
     for setting in SETTINGS:

@@ -303,12 +303,12 @@ def _rules_with(methods: Sequence[str]) -> RulesOf:
     """
 
     def rules_of(genesis: Genesis) -> KnowledgeRules:
-        from fedchain.node.task import rules_with as read_with
+        from fedchain.node.founding.task import rules_with as read_with
 
         return read_with(())(genesis)
 
     if methods:
-        from fedchain.node.task import rules_with as read_with
+        from fedchain.node.founding.task import rules_with as read_with
 
         return read_with(methods)
     return rules_of

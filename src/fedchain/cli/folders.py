@@ -17,8 +17,8 @@ def runs(
 ) -> None:
     """List the runs in a folder: method, data, rounds, accuracy, and when; the newest first."""
     with clear_errors():
-        from fedchain.node.console import percent
         from fedchain.node.folders import find_runs
+        from fedchain.node.operating.console import percent
 
         rows = find_runs(_existing(folder))
         _print(

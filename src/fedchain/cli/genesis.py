@@ -9,7 +9,7 @@ import typer
 from fedchain.cli.command import GroupedCommand, clear_errors
 from fedchain.cli.consensus_options import with_consensus_options
 from fedchain.cli.learning_options import with_learning_options
-from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
+from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 
 MEMBER_HELP = "Address of a member; repeat it. The order is the partition's, and a dedicated aggregator is the last."
 
@@ -53,8 +53,8 @@ def new_genesis(
         from fedchain.learning.config import LearningConfig
         from fedchain.learning.registry import build_method, importable_name, is_file_path, use_current_folder
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.dealing import deal_keys, dealing_path
-        from fedchain.node.task import found_federation, with_shapes
+        from fedchain.node.custody.dealing import deal_keys, dealing_path
+        from fedchain.node.founding.task import found_federation, with_shapes
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
@@ -113,8 +113,8 @@ def show_genesis(
         import json
 
         from fedchain.chain.explorer.founding import plain_genesis
-        from fedchain.node.genesis_text import genesis_lines
-        from fedchain.node.run import read_genesis
+        from fedchain.node.founding.genesis_text import genesis_lines
+        from fedchain.node.shell.run import read_genesis
 
         genesis = read_genesis(path)
         if as_json:

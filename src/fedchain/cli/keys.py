@@ -90,8 +90,8 @@ def install_key_share(
     with clear_errors():
         from fedchain.crypto.address import address
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.dealing import install_share, read_dealing
-        from fedchain.node.run import read_genesis
+        from fedchain.node.custody.dealing import install_share, read_dealing
+        from fedchain.node.shell.run import read_genesis
 
         document = read_genesis(genesis)
         found = read_dealing(dealing, document)
@@ -111,9 +111,9 @@ def export_signing_journal(
     Private randomness and privacy ledger go along, where there are any: sealed, so that the key alone opens them.
     """
     with clear_errors():
-        from fedchain.node.journal_file import journal_path
-        from fedchain.node.journal_transfer import Owner, export_journal
-        from fedchain.node.run import read_genesis
+        from fedchain.node.custody.journal_file import journal_path
+        from fedchain.node.custody.journal_transfer import Owner, export_journal
+        from fedchain.node.shell.run import read_genesis
 
         document = read_genesis(genesis)
         owner = Owner(lambda: load_key(path), document.index)
@@ -129,9 +129,9 @@ def import_signing_journal(
     """Take over what a key has signed on another machine, before its node starts here, and what is private with it."""
     with clear_errors():
         from fedchain.node.core.voting.journal import is_behind
-        from fedchain.node.journal_file import JournalError, journal_path
-        from fedchain.node.journal_transfer import EXPORT_SIZE_MAX, Owner, import_journal
-        from fedchain.node.run import read_genesis
+        from fedchain.node.custody.journal_file import JournalError, journal_path
+        from fedchain.node.custody.journal_transfer import EXPORT_SIZE_MAX, Owner, import_journal
+        from fedchain.node.shell.run import read_genesis
 
         try:
             with exported.open(encoding="utf-8") as file:
@@ -173,7 +173,7 @@ def unlock_key(path: Path, *, hint: bool = True, passphrase_file: str = "") -> "
 
 
 def _find_passphrase(passphrase_file: str) -> str | None:
-    from fedchain.node.passphrase import passphrase_from_file, passphrase_from_systemd
+    from fedchain.node.custody.passphrase import passphrase_from_file, passphrase_from_systemd
 
     if passphrase_file:
         return passphrase_from_file(Path(passphrase_file))
@@ -204,7 +204,7 @@ def _new_passphrase(path: Path) -> str:
 
 def _passphrase_of_environment() -> str | None:
     """The passphrase in a variable, or in the file that another one names; raises NodeConfigError."""
-    from fedchain.node.passphrase import passphrase_from_file
+    from fedchain.node.custody.passphrase import passphrase_from_file
 
     passphrase, file = os.environ.get(PASSPHRASE_VARIABLE), os.environ.get(PASSPHRASE_FILE_VARIABLE)
     return passphrase_from_file(Path(file)) if passphrase is None and file else passphrase

@@ -33,7 +33,7 @@ def _words(
     task: Annotated[str, typer.Option(help=TASK_HELP, rich_help_panel="Data")] = "",
 ) -> dict[str, Any]:
     """The fields that are asked for by words of their own."""
-    from fedchain.node.task import read_settings
+    from fedchain.node.founding.task import read_settings
 
     return {
         "method": method,

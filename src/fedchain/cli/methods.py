@@ -10,7 +10,7 @@ import typer
 from fedchain.cli.command import clear_errors
 
 if TYPE_CHECKING:
-    from fedchain.node.method_card import MethodCard
+    from fedchain.node.founding.method_card import MethodCard
 
 
 def methods(
@@ -26,7 +26,7 @@ def methods(
     """
     with clear_errors():
         from fedchain.learning.registry import agreed_name, use_current_folder
-        from fedchain.node.method_card import card_of, method_names
+        from fedchain.node.founding.method_card import card_of, method_names
 
         use_current_folder()
         if name:

@@ -18,7 +18,7 @@ from fedchain.cli.learning_options import with_learning_options
 from fedchain.cli.privacy import privacy
 from fedchain.cli.start_options import with_node_options
 from fedchain.files.layout import free_folder
-from fedchain.node.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
+from fedchain.node.founding.aggregator import AGGREGATOR_HELP, AUTO, CENTRALIZED_HELP, choose_aggregator
 
 node_app = typer.Typer(help="Run peers on a real network.", no_args_is_help=True)
 
@@ -35,15 +35,15 @@ def start(
     """Run a peer until Ctrl-C. Started again, it continues where it was."""
     with clear_errors() as complaints:
         from fedchain.node.config import load_config
-        from fedchain.node.console import set_up_logging, show_service
-        from fedchain.node.preflight import check as check_start
+        from fedchain.node.operating.console import set_up_logging, show_service
+        from fedchain.node.operating.preflight import check as check_start
 
         settings = load_config(file, overrides)
         set_up_logging(verbose, settings.log_format)
         complaints.are_logged = settings.log_format == "json"
         check_start(settings)
         private_key, passphrase = unlock_key(Path(settings.key), passphrase_file=settings.passphrase_file)
-        from fedchain.node.run import run_node  # slow to import: what can be wrong was looked at before
+        from fedchain.node.shell.run import run_node  # slow to import: what can be wrong was looked at before
 
         watch = show_service if sys.stdout is not None and sys.stdout.isatty() else None  # it may be closed
         run_node(settings, private_key, watch, passphrase=passphrase)
@@ -62,8 +62,8 @@ def status(
         import json
 
         from fedchain.node.config import NodeConfigError
-        from fedchain.node.console import status_lines
-        from fedchain.node.status import ask_status
+        from fedchain.node.operating.console import status_lines
+        from fedchain.node.operating.status import ask_status
 
         answer = ask_status(folder)
         if answer is None:
@@ -110,8 +110,8 @@ def run_local(
     with clear_errors():
         from fedchain.learning.config import LearningConfig
         from fedchain.learning.registry import importable_name, is_file_path
-        from fedchain.node.task import milliseconds, with_shapes
-        from fedchain.node.testnet import run_testnet
+        from fedchain.node.founding.task import milliseconds, with_shapes
+        from fedchain.node.operating.testnet import run_testnet
 
         words = dict(learning())
         method, words["method"] = words["method"], importable_name(words["method"])
@@ -147,7 +147,7 @@ def repair_chain(
     with clear_errors():
         from fedchain.chain.storage.database import chain_folder
         from fedchain.chain.storage.repair import describe_repair, repair
-        from fedchain.node.run import read_genesis
+        from fedchain.node.shell.run import read_genesis
 
         document = None if genesis is None else read_genesis(genesis)
         typer.echo(describe_repair(repair(chain_folder(folder), document)))

@@ -53,10 +53,10 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
     from fedchain.learning.privacy.releases import total_epsilon
     from fedchain.learning.registry import build_method
     from fedchain.node.config import NodeConfigError
-    from fedchain.node.ledger_file import ledger_path, open_ledger
-    from fedchain.node.run import read_genesis
-    from fedchain.node.secrets_file import secrets_path
-    from fedchain.node.task import learning_from_genesis
+    from fedchain.node.custody.ledger_file import ledger_path, open_ledger
+    from fedchain.node.custody.secrets_file import secrets_path
+    from fedchain.node.founding.task import learning_from_genesis
+    from fedchain.node.shell.run import read_genesis
 
     genesis = read_genesis(genesis_path)
     config = learning_from_genesis(genesis)
@@ -99,7 +99,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
 def owner_of(key: Path, chain_id: Hash) -> PublicKey:
     """Say whose a key file is. Where a node has used it, the journal beside it says so without the passphrase."""
     from fedchain.cli.keys import load_key
-    from fedchain.node.journal_file import journal_path, read_identity
+    from fedchain.node.custody.journal_file import journal_path, read_identity
 
     journal = journal_path(key, chain_id)
     return read_identity(journal)[1] if journal.exists() else load_key(key).public_key

@@ -134,7 +134,7 @@ def run_command(
     with clear_errors(ScenarioError):
         overrides = dict(values)
         if settings or encryption:
-            from fedchain.node.task import read_settings
+            from fedchain.node.founding.task import read_settings
 
             overrides["hyperparameters"] = read_settings(settings, encryption)
         if is_resumed:

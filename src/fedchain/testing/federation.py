@@ -16,7 +16,7 @@ from fedchain.learning.round import Tensors
 from fedchain.learning.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.learning.task.custom import load_task
-from fedchain.node.task import with_shapes
+from fedchain.node.founding.task import with_shapes
 
 
 class Federation:

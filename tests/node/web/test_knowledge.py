@@ -15,7 +15,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.models.parameters import parameter_spec
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
-from fedchain.node.task import found_federation, rules_of
+from fedchain.node.founding.task import found_federation, rules_of
 from fedchain.node.web import knowledge, pages
 from fedchain.node.web.app import Site
 from fedchain.node.web.chains import Chain, open_chains

@@ -23,7 +23,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.chains import Chain
 from fedchain.crypto.address import address
-from fedchain.node.task import rules_of
+from fedchain.node.founding.task import rules_of
 from fedchain.node.web import proof_check
 from fedchain.node.web.app import Site
 from fedchain.node.web.chains import open_chains

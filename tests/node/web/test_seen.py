@@ -13,7 +13,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
 from fedchain.files.layout import SCENARIO_FILE, TIMELINE_FILE
-from fedchain.node.timeline import SeenBlock, SeenCandidate, TimelineFile, TrainingResult
+from fedchain.node.shell.timeline import SeenBlock, SeenCandidate, TimelineFile, TrainingResult
 from fedchain.node.web.app import Site
 from fedchain.node.web.chains import open_chains
 from fedchain.node.web.measured import Measured

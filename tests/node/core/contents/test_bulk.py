@@ -24,8 +24,8 @@ from fedchain.node.core.effects import Compute, Contribute, Effect, Send
 from fedchain.node.core.events import Computed, MessageReceived
 from fedchain.node.core.jobs import KeepPart
 from fedchain.node.core.moment import Moment
-from fedchain.node.parts import run_part
-from fedchain.node.run import limits_of
+from fedchain.node.shell.parts import run_part
+from fedchain.node.shell.run import limits_of
 from tests.chain.builders import CREATED_MS, SumRules, genesis, post
 from tests.node.driver import Federation, HeldParts, check_agreement
 from tests.node.stage import Stage, blamed, refused, sent, votes

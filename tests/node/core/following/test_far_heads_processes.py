@@ -12,7 +12,7 @@ from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, GetContent, GetFinal, Message, Status
 from fedchain.network.verdict import Verdict
-from fedchain.node.status import ask_status
+from fedchain.node.operating.status import ask_status
 from tests.chain.builders import ChainBuilder
 from tests.node.crowd import forge_head
 from tests.node.target import Target, target

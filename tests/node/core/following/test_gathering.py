@@ -4,11 +4,11 @@ from types import SimpleNamespace
 from typing import cast
 
 from fedchain.network.messages import PostMessage, VoteMessage
-from fedchain.node.activity import Activity
 from fedchain.node.core.effects import Contribute, Effect, Mine
 from fedchain.node.core.events import PeerConnected, PeerDisconnected
-from fedchain.node.report import waiting_for
-from fedchain.node.service import Service
+from fedchain.node.operating.report import waiting_for
+from fedchain.node.shell.activity import Activity
+from fedchain.node.shell.service import Service
 from tests.chain.builders import genesis
 from tests.node.stage import Stage, published
 

@@ -16,7 +16,7 @@ from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.node.core.voting.ballot import Ballots
 from fedchain.node.core.voting.journal import JOURNAL_SIZE_MAX, Journal, is_behind
-from fedchain.node.journal_file import content_size_max
+from fedchain.node.custody.journal_file import content_size_max
 from tests.chain.builders import genesis, keys, payload, post
 
 FOUNDING = genesis(4)

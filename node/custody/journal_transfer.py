@@ -1,0 +1,219 @@
+"""Taking a signing journal to another machine, as EIP-3076 does it for validators of Ethereum.
+
+A key that moves takes its journal along, or it may sign for a second time what it has signed on the old machine. Its
+private randomness and privacy ledger go with it (`node/custody/private_transfer.py`), where a method has made them.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedchain.crypto.address import address, public_key_from_address
+from fedchain.crypto.durable import sync_folder
+from fedchain.crypto.exceptions import InvalidAddress
+from fedchain.crypto.hashing import HASH_SIZE, Hash
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.node.custody.journal_file import (
+    JournalError,
+    JournalFile,
+    content_size_max,
+    importing_path,
+    read_identity,
+)
+from fedchain.node.custody.ledger_file import ledger_path
+from fedchain.node.custody.private_transfer import (
+    PrivatePart,
+    read_private,
+    unseal_private,
+    validate_private,
+    write_private,
+)
+
+EXPORT_VERSION = 2
+
+EXPORT_SIZE_MAX = 2**25
+"""Characters of an exported journal; a release in the ledger takes some 600."""
+
+IsBehind = Callable[[bytes, bytes], bool]
+"""``is_behind(old, new)``: whether ``new`` would allow to sign what ``old`` forbids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose journal it is."""
+
+    unlock: Callable[[], PrivateKey]
+    """Gives the key; asked for it where there is something private."""
+    members: Mapping[PublicKey, int]
+    """Place of each member, for messages."""
+
+    def key(self, public_key: PublicKey) -> PrivateKey:
+        """The key, if it is the one that the journal is of; raises JournalError."""
+        key = self.unlock()
+        if key.public_key != public_key:
+            found, expected = address(key.public_key), address(public_key)
+            raise JournalError(f"the key is that of {found}, the journal is of the key of {expected}")
+        return key
+
+    def place(self, public_key: PublicKey) -> int:
+        """Place of the key among the members; −1: it is none."""
+        return self.members.get(public_key, -1)
+
+
+def export_journal(path: Path, owner: Owner) -> str:
+    """What a journal holds, as JSON, to be imported beside the same key on another machine.
+
+    The node must not run, and must not run on this machine afterwards.
+
+    Raises:
+        JournalError: there is none, a node has it open, it is damaged or too long, or of another key.
+        SecretMissing, LedgerDamaged: what lies beside it cannot be read.
+    """
+    chain_id, public_key = read_identity(path)
+    with JournalFile.open(path, chain_id, public_key, len(owner.members)) as journal:
+        content = journal.content()
+        private = read_private(_secrets(path), owner.place(public_key))
+        document = {
+            "version": EXPORT_VERSION,
+            "chain_id": chain_id.hex(),
+            "address": address(public_key),
+            "sequence": journal.sequence,
+            "content": None if content is None else content.hex(),
+            "private": None if private is None else private.seal(owner.key(public_key), chain_id).hex(),
+        }
+    text = json.dumps(document, indent=1) + "\n"
+    if len(text) > EXPORT_SIZE_MAX:
+        raise JournalError(f"an exported journal has at most {EXPORT_SIZE_MAX} characters, not {len(text)}")
+    return text
+
+
+def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> None:
+    """Put what :func:`export_journal` gave into the journal at ``path``, which is made if there is none.
+
+    A journal never goes back: who could make it forget could have it sign twice. The same is true of what is private.
+    A note is on the disk before the first of them is written until the last one is: should this process die in between,
+    nobody else opens the journal until the import is made once more.
+
+    Args:
+        path: see :func:`journal_path`. What root puts there belongs to whom the key beside it belongs.
+        text: JSON.
+        is_behind: whether its second argument would allow to sign what its first forbids.
+        owner: of the key.
+
+    Raises:
+        JournalError: not an exported journal, another chain's or key's, behind what is there, or the disk refuses.
+        SecretMissing, LedgerDamaged: other private randomness is there, or more that was let out; or the disk refuses.
+    """
+    exported = _parse_export(text, content_size_max(len(owner.members)))
+    chain_id, public_key, content = exported.chain_id, exported.public_key, exported.content
+    suffix = f".{chain_id.hex()[:8]}.journal"
+    if not path.name.endswith(suffix):
+        raise JournalError(f"{path} is not the journal of chain {chain_id.hex()}, of which the exported one is")
+    private: PrivatePart | None = None
+    if exported.private is not None:
+        private = unseal_private(exported.private, owner.key(public_key), chain_id)
+    secrets, place = _secrets(path), owner.place(public_key)
+    with JournalFile.open(path, chain_id, public_key, len(owner.members), is_import=True) as journal:
+        old = journal.content()
+        if old is not None and (content is None or is_behind(old, content)):
+            raise JournalError(f"{path} knows of more that was signed than what is to be imported; it stays as it is")
+        if private is not None:
+            validate_private(secrets, place, private)
+        note = importing_path(path)
+        _begin(note)
+        try:
+            if private is not None:
+                write_private(secrets, place, private)
+            if content is not None:
+                journal.write(content)
+        finally:
+            _hand_over((path, note, secrets, ledger_path(secrets)), path.with_name(path.name.removesuffix(suffix)))
+        _end(note)
+
+
+def _hand_over(paths: Iterable[Path], key_path: Path) -> None:
+    """Give what root has written to whom the key belongs: the node runs as that user. Raises JournalError.
+
+    That user may put links there, which are not followed: root would give away what they lead to.
+    """
+    if os.geteuid() != 0 or not key_path.exists():
+        return
+    path = key_path
+    try:
+        owner = key_path.stat(follow_symlinks=False)
+        for path in paths:
+            with suppress(FileNotFoundError):
+                _give(path, owner)
+    except OSError as error:
+        raise JournalError(f"{path} cannot be given to the owner of {key_path}: {error.strerror}") from None
+
+
+def _give(path: Path, owner: os.stat_result) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    finally:
+        os.close(descriptor)
+
+
+def _begin(note: Path) -> None:
+    """Note durably that an import has begun; raises JournalError."""
+    try:
+        os.close(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        sync_folder(note.parent)
+    except OSError as error:
+        raise JournalError(f"{note} cannot be written: {error.strerror}; nothing was imported") from None
+
+
+def _end(note: Path) -> None:
+    """Everything that was imported is on the disk; raises JournalError."""
+    try:
+        note.unlink()
+        sync_folder(note.parent)
+    except OSError as error:
+        raise JournalError(f"{note} cannot be removed: {error.strerror}; all was imported, so remove it") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    chain_id: Hash
+    public_key: PublicKey
+    content: bytes | None
+    private: bytes | None
+
+
+def _secrets(journal: Path) -> Path:
+    """Where the private randomness lies that belongs to a journal."""
+    return journal.with_suffix(".secrets")
+
+
+def _parse_export(text: str, size_max: int) -> _Export:
+    if len(text) > EXPORT_SIZE_MAX:
+        raise JournalError(f"an exported journal has at most {EXPORT_SIZE_MAX} characters, not {len(text)}")
+    try:
+        document: Any = json.loads(text)
+        version = document["version"]
+        if version != EXPORT_VERSION:
+            raise JournalError(f"the exported journal has version {version!r}, this program reads {EXPORT_VERSION}")
+        content, private = (
+            None if document[name] is None else bytes.fromhex(document[name]) for name in ("content", "private")
+        )
+        found = _Export(
+            bytes.fromhex(document["chain_id"]), public_key_from_address(document["address"]), content, private
+        )
+    except JournalError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidAddress) as error:
+        raise JournalError(f"this is no exported journal: {type(error).__name__}: {error}") from None
+    if len(found.chain_id) != HASH_SIZE:
+        raise JournalError(f"this is no exported journal: a chain id has {HASH_SIZE} bytes, not {len(found.chain_id)}")
+    if content is not None and len(content) > size_max:
+        raise JournalError(f"a journal takes {size_max} bytes, the exported one has {len(content)}")
+    return found

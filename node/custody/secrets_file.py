@@ -1,0 +1,69 @@
+"""A member's private randomness on disk: 32 bytes beside its key, from which all its noise and masks follow.
+
+They are drawn once, and stored before anything is drawn from them, so a peer that crashed sends the same bytes again.
+No checkpoint, no log and no frame between processes holds them: the training process reads them itself, when a method
+first asks. What a dealer gave the member lies beside, behind the key's passphrase (`node/custody/dealing.py`): the
+node opens it and tells the training process.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from fedchain.crypto.durable import write_file
+from fedchain.crypto.file_mode import exposure
+from fedchain.crypto.hashing import Hash
+from fedchain.learning.exceptions import SecretMissing
+from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.node.custody.ledger_file import create_ledger, ledger_path
+
+
+def secrets_path(key_path: Path, chain_id: Hash) -> Path:
+    """Where a key's private randomness for one federation lies: beside the file itself, as the journal does."""
+    real = key_path.resolve()
+    return real.with_name(f"{real.name}.{chain_id.hex()[:8]}.secrets")
+
+
+def open_secrets(path: Path, member: int, values: Mapping[str, bytes] = MappingProxyType({})) -> Secrets:
+    """Read a member's secrets; those of a new member are drawn from the operating system and stored first.
+
+    Args:
+        path: of the file.
+        member: place among the members, for messages.
+        values: what else the member alone knows, by name; it stands in no file of this kind.
+
+    Raises:
+        SecretMissing: the file cannot be read or written, others may read it, or it is damaged.
+    """
+    root = read_root(path, member)
+    if root is None:
+        root = os.urandom(ROOT_SIZE)
+        write_root(path, member, root)
+    return Secrets(member, root, values)
+
+
+def read_root(path: Path, member: int) -> bytes | None:
+    """Read a member's private randomness; None where none was drawn yet. Raises as `open_secrets`."""
+    try:
+        root = path.read_bytes() if path.exists() else None
+        exposed = None if root is None else exposure(path, path.stat().st_mode)
+    except OSError as error:
+        raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None
+    if exposed is not None:
+        raise SecretMissing(f"secrets of member {member}: {exposed}")
+    if root is not None and len(root) != ROOT_SIZE:
+        raise SecretMissing(f"secrets of member {member}: {path} holds {len(root)} bytes, it must be {ROOT_SIZE}")
+    return root
+
+
+def write_root(path: Path, member: int, root: bytes) -> None:
+    """Store private randomness where there is none, whole or not at all, for the owner alone, after its ledger.
+
+    Raises `SecretMissing` where it cannot be written.
+    """
+    try:
+        create_ledger(ledger_path(path))
+        write_file(path, root)
+    except OSError as error:
+        raise SecretMissing(f"secrets of member {member}: {path} cannot be used: {error.strerror}") from None

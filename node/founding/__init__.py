@@ -1,0 +1,1 @@
+"""Where a genesis document meets a learning method: the task of a federation, and what both say for people."""

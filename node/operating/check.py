@@ -1,0 +1,365 @@
+"""What an operator wants to know before a node starts: every preparation, tried one by one, with what came of it.
+
+Nothing is stopped by the first failure, nothing is written, and nothing is signed. Beside a node that runs, as before
+an upgrade, what that node holds is left out: its journal, its port and its place for metrics.
+"""
+
+import ctypes
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.crypto.address import address
+from fedchain.crypto.exceptions import CryptoError
+from fedchain.files.layout import CHAIN_FOLDER
+from fedchain.learning.exceptions import LearningError
+from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.operating.preflight import (
+    LIBP2P_VERSION,
+    check_chain,
+    check_folder,
+    check_libp2p,
+    check_listen,
+    check_metrics,
+    check_signatures,
+    raise_file_limit,
+)
+from fedchain.node.operating.status import ask_status
+from fedchain.wording import counted
+
+if TYPE_CHECKING:
+    from fedchain.crypto.keys import PrivateKey
+
+Unlock = Callable[[], "tuple[PrivateKey, str | None]"]
+"""Opens the key file; the passphrase, or None where it is not encrypted."""
+
+GREETING = b"\x13/multistream/1.0.0\n"
+"""What both ends of a libp2p connection say first. (multistream-select 1.0)"""
+
+SPACE_MIN, SPACE_WANTED = 64 * 2**20, 2**30
+"""Bytes on the disk: with fewer nothing goes, with fewer one should look soon."""
+
+BATCH = 16
+"""Examples that go through the model."""
+
+MENDABLE = (NodeConfigError, ChainError, CryptoError, LearningError)
+"""Errors that say in one line what an operator can mend."""
+
+
+class Outcome(Enum):
+    """What came of a check."""
+
+    OK = "ok"
+    WARN = "warn"
+    """A node would start; still somebody should look."""
+    FAIL = "fail"
+    """A node would not start, or could not take part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the answer."""
+
+    outcome: Outcome
+    name: str
+    """What was looked at; one word."""
+    text: str
+    """What was found, for people."""
+
+
+def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Iterator[Finding]:
+    """Try everything that a node with these settings needs, the slowest last.
+
+    Args:
+        config: the operator's settings.
+        unlock: opens the key file.
+        timeout_s: how long one other peer may take to answer.
+    """
+    folder = Path(config.data)
+    status = ask_status(folder)
+    is_running = status is not None
+    if status is not None:
+        held = "its journal, port and metrics are not tried; `fedchain node status` asks it"
+        yield Finding(Outcome.WARN, "running", f"a node runs in {folder} already, at height {status['height']}: {held}")
+    yield _try("libraries", _check_libraries)
+    yield _try("clock", _check_clock)
+    genesis, finding = _read_genesis(Path(config.genesis))
+    yield finding
+    keys: list[PrivateKey] = []
+    yield from _check_key(config, unlock, genesis, keys, is_running)
+    yield _try("folder", partial(_check_folder, folder, Path(config.genesis), genesis, is_running))
+    yield _try("disk", partial(_check_space, folder, genesis))
+    if not is_running:
+        yield _try("port", partial(_check_port, config.listen))
+    if config.metrics and not is_running:
+        yield _try("metrics", partial(_check_metrics, config.metrics, config.listen))
+    if config.announce:
+        yield _try("announce", partial(_check_announced, config.announce))
+    yield from _check_bootstrap(config, genesis, timeout_s)
+    if genesis is not None and keys and keys[0].public_key in genesis.index:
+        yield _try("data", partial(_check_data, config, genesis.index[keys[0].public_key], genesis))
+    else:
+        yield Finding(Outcome.WARN, "data", "not looked at: without genesis document and key nobody knows whose")
+
+
+def _try(name: str, look: Callable[[], Finding | str]) -> Finding:
+    """Make a finding of whatever comes of a check: a line, a finding of its own, or an error."""
+    try:
+        found = look()
+    except MENDABLE as error:
+        return Finding(Outcome.FAIL, name, " ".join(str(error).split()))
+    except OSError as error:
+        return Finding(Outcome.FAIL, name, f"{error.filename or 'input or output'}: {error.strerror or error}")
+    return Finding(Outcome.OK, name, found) if isinstance(found, str) else found
+
+
+def _check_libraries() -> str:
+    check_libp2p()
+    check_signatures()
+    raise_file_limit()
+    return f"libp2p {LIBP2P_VERSION}, libsodium and the limit of open files are as they have to be"
+
+
+def _check_clock() -> Finding | str:
+    """The system knows whether somebody sets its clock; where it does not say so, the date is all that can be seen."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    if is_clock_synchronized() is False:
+        return Finding(Outcome.WARN, "clock", f"it is {now}, and nobody sets this clock; switch on NTP")
+    return f"it is {now}" + (", and the clock is synchronized" if is_clock_synchronized() else "")
+
+
+def is_clock_synchronized() -> bool | None:
+    """Whether the kernel says that its clock is kept right (adjtimex(2)); None where it does not answer."""
+    try:
+        adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (OSError, AttributeError):
+        return None
+    state = adjtimex(ctypes.byref(ctypes.create_string_buffer(512)))  # modes is 0: nothing is set
+    return None if state < 0 else state != CLOCK_UNSYNCHRONIZED
+
+
+CLOCK_UNSYNCHRONIZED = 5
+"""TIME_ERROR of ``sys/timex.h``."""
+
+
+def _read_genesis(path: Path) -> tuple[Genesis | None, Finding]:
+    from fedchain.node.founding.task import learning_from_genesis
+    from fedchain.node.shell.run import read_genesis
+
+    found: list[Genesis] = []
+
+    def look() -> str:
+        genesis = read_genesis(path)
+        task = learning_from_genesis(genesis)
+        ahead_s = genesis.created_ms / 1000 - time.time()
+        if ahead_s > 0:
+            raise NodeConfigError(f"{path} was founded {ahead_s:.0f} s after now; one of the two clocks is wrong")
+        found.append(genesis)
+        members = f"{len(genesis.members)} members, {task.method} on {task.dataset}"
+        return f"{genesis.name}, chain {genesis.chain_id.hex()[:16]}…: {members}; compare the id with the others'"
+
+    finding = _try("genesis", look)
+    return (found[0] if found else None), finding
+
+
+def _check_key(
+    config: NodeConfig, unlock: Unlock, genesis: Genesis | None, keys: "list[PrivateKey]", is_running: bool
+) -> Iterator[Finding]:
+    """Key, membership, journal and the share that this member may have been dealt. A key that opens joins ``keys``."""
+    passphrases: list[str | None] = []
+
+    def look() -> Finding | str:
+        key, passphrase = unlock()
+        keys.append(key)
+        passphrases.append(passphrase)
+        if passphrase is None:
+            return Finding(Outcome.WARN, "key", f"{address(key.public_key)}; {config.key} is not encrypted")
+        return f"{address(key.public_key)} opens with its passphrase"
+
+    yield _try("key", look)
+    if keys and genesis is not None:
+        yield _try("member", partial(_check_membership, config, keys[0], genesis))
+        if not is_running:
+            yield _try("journal", partial(_check_journal, config, keys[0], genesis))
+        yield from _check_share(config, keys[0], passphrases[0], genesis)
+
+
+def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> str:
+    place = genesis.index.get(key.public_key)
+    if place is None:
+        raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
+    if config.wait_for > len(genesis.members):
+        raise NodeConfigError(f"wait_for is {config.wait_for}, the federation has {len(genesis.members)} members")
+    is_aggregator = genesis.aggregator is AggregatorRule.DEDICATED and place == len(genesis.members) - 1
+    role = "the aggregator, which needs no data" if is_aggregator else f"it trains on share {place}"
+    return f"peer {place} of {len(genesis.members)}, counted from 0; {role}"
+
+
+def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> Finding | str:
+    from fedchain.node.custody.journal_file import JournalFile, importing_path, journal_path
+
+    path = journal_path(Path(config.key), genesis.chain_id)
+    if not path.exists() and not importing_path(path).exists():
+        if spoken := _spoken(Path(config.data), key, genesis):
+            return Finding(
+                Outcome.WARN,
+                "journal",
+                f"{path.name} is not there, but {spoken}: import it, or see in the guide what to do where it is lost; "
+                "to sign again what was signed already convicts this member for ever",
+            )
+        return "this key has signed nothing here; if it ran on another machine, import its journal first"
+    with JournalFile.open(path, genesis.chain_id, key.public_key, len(genesis.members)) as journal:
+        return f"{path.name} was written {journal.sequence} times"
+
+
+def _spoken(folder: Path, key: "PrivateKey", genesis: Genesis) -> str:
+    """What the chain in ``folder`` knows that this key has signed; empty where that is nothing, or cannot be read."""
+    from fedchain.chain.explorer.explorer import Explorer
+    from fedchain.chain.storage.sqlite import Store
+
+    try:
+        with Store.open(folder / CHAIN_FOLDER, genesis, read_only=True) as store:
+            found = Explorer(store).peer(address(key.public_key))
+    except ChainError:  # told of where the folder is looked at
+        return ""
+    words = {"post": found.posts, "block": found.blocks_mined, "vote": found.votes}
+    said = ", ".join(counted(count, name) for name, count in words.items() if count)
+    return f"the chain in {folder} has {said} of this key" if said else ""
+
+
+def _check_share(config: NodeConfig, key: "PrivateKey", passphrase: str | None, genesis: Genesis) -> Iterator[Finding]:
+    from fedchain.node.custody.dealing import dealt_key, read_share
+    from fedchain.node.founding.task import learning_from_genesis
+
+    if dealt_key(learning_from_genesis(genesis)) is None:
+        return
+
+    def look() -> str:
+        read_share(Path(config.key), genesis, key.public_key, passphrase)
+        return "this member's share of the decryption key is here and opens"
+
+    yield _try("share", look)
+
+
+def _check_folder(folder: Path, genesis_path: Path, genesis: Genesis | None, is_running: bool) -> Finding | str:
+    from fedchain.chain.storage.sqlite import Store
+
+    check_folder(folder)
+    if genesis is None:
+        return Finding(Outcome.WARN, "folder", f"{folder}; without the genesis document its chain cannot be judged")
+    if not is_running:  # a node that runs writes to its chain
+        check_chain(folder / CHAIN_FOLDER, genesis_path)
+    try:
+        with Store.open(folder / CHAIN_FOLDER, genesis, read_only=True) as store:
+            head = store.head()
+    except NotFound:
+        return f"{folder} is free for a new chain"
+    return f"{folder} has this federation's chain, height {0 if head is None else head.block.header.height}"
+
+
+def _check_space(folder: Path, genesis: Genesis | None) -> Finding | str:
+    """Free space, against what the chain may grow to where posts have a size that is known."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    wanted = SPACE_WANTED if genesis is None else max(SPACE_WANTED, expected_size_bytes(genesis))
+    text = f"{_mib(free)} are free at {place}, the chain may take {_mib(wanted)}"
+    if free < SPACE_MIN:
+        raise NodeConfigError(text)
+    return Finding(Outcome.WARN, "disk", text) if free < wanted else text
+
+
+def expected_size_bytes(genesis: Genesis) -> int:
+    """What a chain may take on disk at most: the payloads that are kept, if every member posts in every phase."""
+    from fedchain.node.founding.task import rules_of
+
+    rules, members = rules_of(genesis), len(genesis.members)
+    of_round = sum(members * rules.payload_size_bytes_max(phase.name) for phase in genesis.phases)
+    kept = -(-genesis.retention_blocks // len(genesis.phases)) if genesis.retention_blocks else genesis.rounds
+    rounds = min(kept, genesis.rounds) if genesis.rounds else kept
+    return rounds * of_round
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"
+
+
+def _check_port(listen: str) -> str:
+    check_listen(listen)
+    return f"{listen} is free; the others must reach it through firewall and router"
+
+
+def _check_metrics(place: str, listen: str) -> str:
+    check_metrics(place, listen)
+    return f"{place} is free"
+
+
+def _check_announced(places: Sequence[str]) -> str:
+    from fedchain.network.libp2p.addresses import is_address
+
+    if wrong := [place for place in places if not is_address(place)]:
+        raise NodeConfigError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
+    return f"the others are told {', '.join(places)}"
+
+
+def _check_bootstrap(config: NodeConfig, genesis: Genesis | None, timeout_s: float) -> Iterator[Finding]:
+    """Whether the members to connect to first answer. That none does may only mean that they do not run yet."""
+    if not config.bootstrap:
+        text = "none is named: this node waits until a member dials it, or dials those that it met before"
+        yield Finding(Outcome.WARN, "bootstrap", text)
+    for place in config.bootstrap:
+        yield _try("bootstrap", partial(_check_peer, place, genesis, timeout_s))
+
+
+def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Finding | str:
+    from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap
+
+    try:
+        _, reached = parse_bootstrap(place, None if genesis is None else genesis.members)
+    except InvalidBootstrap as error:
+        raise NodeConfigError(str(error)) from None
+    _, _, host, _, port = reached.split("/")
+    try:
+        with socket.create_connection((host, int(port)), timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(GREETING)
+            answer = connection.recv(len(GREETING))
+    except OSError as error:
+        reason = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error
+        return Finding(Outcome.WARN, "bootstrap", f"{place}: {getattr(reason, 'strerror', None) or reason}")
+    if answer[:1] != GREETING[:1]:
+        return Finding(Outcome.WARN, "bootstrap", f"{place}: somebody answers who does not speak libp2p")
+    return f"{place} answers; whether it is of this federation shows when the node runs"
+
+
+def _check_data(config: NodeConfig, member: int, genesis: Genesis) -> str:
+    """Read this member's data, build its model, and put a batch through it, without a training step."""
+    from fedchain.learning.registry import use_current_folder
+    from fedchain.learning.task.choice import validate_choice
+    from fedchain.node.founding.task import learning_from_genesis
+
+    task = learning_from_genesis(genesis, config.data_dir, config.task)
+    validate_choice(task, config.task)
+    use_current_folder()
+
+    from fedchain.learning.evaluation import evaluate
+    from fedchain.learning.learner import Learner
+
+    learner = Learner(task, members=genesis.members, chain_id=genesis.chain_id)
+    learner.prepare(member)
+    with learner.lend(member, 1) as client:
+        count = len(client.train_labels)
+        if count == 0:
+            return "the model is built; this member has no data, and needs none"
+        try:
+            _, loss = evaluate(client.model, client.train_images[:BATCH], client.train_labels[:BATCH])
+        except Exception as error:  # the user's own model may raise anything
+            raise NodeConfigError(f"a batch does not go through the model: {type(error).__name__}: {error}") from None
+        return f"{count:,} examples of {len(client.classes)} classes; a batch went through the model, loss {loss:.3f}"

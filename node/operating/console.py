@@ -1,0 +1,141 @@
+"""What a running node shows: log lines, or a live panel on a terminal."""
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+import anyio
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from fedchain.chain.vote import NIL
+from fedchain.node.operating.json_log import JsonFormatter
+from fedchain.terminal import Console
+
+if TYPE_CHECKING:
+    from fedchain.node.shell.service import Service
+
+REFRESH_S = 0.5
+
+LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to whatever standard error is at the moment: a live panel takes it over, and puts lines above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.setStream(sys.stderr)
+        super().emit(record)
+
+
+def set_up_logging(verbose: bool, log_format: str = "text") -> None:
+    """Log to standard error, one line an event: time, level, logger, message; or the same as JSON objects."""
+    handler = StderrHandler()
+    if log_format == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter(LINE, "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("fedchain").setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+async def show_service(service: "Service") -> None:
+    """Show a node's status until cancelled."""
+    with Live(console=Console(), auto_refresh=False, redirect_stderr=sys.stderr.isatty()) as live:
+        while True:
+            live.update(_panel(service), refresh=True)
+            await anyio.sleep(REFRESH_S)
+
+
+def _panel(service: "Service") -> Panel:
+    now = service.status()
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("head", f"{now['head'][:16]} at height {now['height']}")
+    facts.add_row("round", f"{now['round']}, phase {now['phase']}")
+    facts.add_row("peers", f"{len(now['peers'])} of {now['members'] - 1}")
+    reachable = "reachable" if now["quorum_reachable"] else f"not reachable: {len(now['electors_missing'])} missing"
+    facts.add_row("quorum", f"{now['quorum']} of {now['electors']} electors, {reachable}")
+    facts.add_row("accuracy", Text(percent(now["accuracy"]), style="bold green"))
+    if now["epsilon"] is not None:
+        facts.add_row("epsilon", f"{now['epsilon']:.3f} in all rounds so far")
+    facts.add_row("waiting for", now["waiting_for"])
+    if now["not_counted"]:
+        facts.add_row("not counted", Text(now["not_counted"], style="yellow"))
+    if now["method_fails"]:
+        facts.add_row("method fails", Text(now["method_fails"], style="yellow"))
+    for member, offset_ms in now["clocks_off"].items():
+        facts.add_row(
+            "clock off", Text(f"{now['numbers'][member]} …{member[-8:]} by {offset_ms / 1000:+.0f} s", style="yellow")
+        )
+    return Panel(
+        facts, title=f"{now['address']} (peer {now['numbers'][now['address']]})", border_style="blue", width=78
+    )
+
+
+def status_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """A status for people: a line for each thing that can be said in one, and one for each peer."""
+
+    def named(member: str) -> str:
+        """The address of a member with its number; anything else as it is."""
+        number = answer.get("numbers", {}).get(member)
+        return member if number is None else f"{member} (peer {number})"
+
+    for name, value in answer.items():
+        if name in ("peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"):
+            continue
+        label, _, unit = name.rpartition("_") if name.endswith(("_s", "_ms")) else (name, "", "")
+        for place, text in enumerate(_texts(name, value, unit)):
+            yield f"{'' if place else label.replace('_', ' '):18}{named(text)}"
+    yield from _open_lines(answer.get("open", {}), named)
+    for member, crime in answer["convicted"]:
+        yield f"{'convicted':18}{named(member)}: {crime}"
+    for member, offset_ms in answer["clocks_off"].items():
+        yield f"{'clock off':18}{named(member)}: {offset_ms / 1000:+.1f} s against the others"
+    for reason, count in answer["refused"].items():
+        yield f"{'refused':18}{reason}: {count}"
+    for peer in answer["peers"]:
+        link = answer["links"].get(peer, {})
+        heard, version = link.get("heard_s_ago"), link.get("version") or "an unknown version"
+        ago = "not heard yet" if heard is None else f"heard {heard} s ago"
+        yield f"{'peer':18}{named(peer)}: {ago}, {version}"
+
+
+def _texts(name: str, value: Any, unit: str) -> list[str]:
+    """A value for people, one text for each item of a list: a dash where there is nothing to say."""
+    match value:
+        case bool():
+            return ["yes" if value else "no"]
+        case list():
+            return [str(item) for item in value] or ["-"]
+        case None | "":
+            return ["-"]
+        case 0 if name == "catching_up_to":
+            return ["-"]
+        case int() if name == "attempt":  # people count from 1, as the pages do; --json from 0, as the protocol does
+            return [str(value + 1)]
+        case float() if name == "accuracy":
+            return [percent(value)]
+        case _:
+            return [f"{value} {unit}".rstrip()]
+
+
+def _open_lines(opened: Mapping[str, Any], named: Callable[[str], str]) -> Iterator[str]:
+    """What came for the next block so far: each post and candidate, and how many votes there are for which block."""
+    for sender, size in opened.get("posts", {}).items():
+        yield f"{'post':18}{named(sender)}: {size:,} bytes"
+    for block in opened.get("candidates", ()):
+        yield f"{'candidate':18}{block['hash'][:8]}… of {named(block['miner'])}, posts: {block['posts']}"
+    for kind, votes in opened.get("votes", {}).items():
+        for block_hash, count in Counter(votes.values()).items():
+            voted = "no block" if bytes.fromhex(block_hash) == NIL else f"{block_hash[:8]}…"
+            yield f"{f'{kind}s':18}{count} for {voted}"
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction for people; a dash where there is none yet."""
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"

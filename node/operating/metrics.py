@@ -1,0 +1,230 @@
+"""Metrics for Prometheus, and whether the node is well, on an address that the operator chose."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol
+
+import anyio
+from anyio.abc import SocketStream
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+import fedchain
+from fedchain.node.config import NodeConfigError
+from fedchain.node.shell.service import Service
+
+REQUEST_SIZE_MAX = 8_192
+"""Bytes of a request; whatever comes after is not read."""
+
+REQUEST_TIMEOUT_S = 5.0
+"""How long one request may take, its answer included."""
+
+PATHS = "/metrics, /health and /ready are all there is\n"
+
+
+class Traffic(Protocol):
+    """What a network counts."""
+
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+    dropped: int
+    """Messages that did not fit into a queue, or came over a peer's budget."""
+
+
+class CountingNetwork(Protocol):
+    """A network that knows its numbers."""
+
+    @property
+    def counters(self) -> Traffic:
+        """What went through."""
+
+    def bans(self) -> Sequence[object]:
+        """The bans that hold now."""
+
+
+async def answer_metrics(place: str, service: Service, network: CountingNetwork) -> None:
+    """Serve metrics on ``place`` (host:port) until cancelled.
+
+    Each scrape is answered on the node's own loop: nobody reads its state while it changes.
+
+    Raises:
+        NodeConfigError: the address is malformed, in use, or not ours.
+    """
+    host, port = _parse(place)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(NodeCollector(service, network))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+
+    async def answer(stream: SocketStream) -> None:
+        try:
+            with anyio.move_on_after(REQUEST_TIMEOUT_S):
+                async with stream:
+                    await stream.send(_response(await _read_request(stream), registry, service))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
+            return  # whoever asked did not wait for the answer
+
+    try:
+        listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
+    except OSError as error:
+        raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror or error}") from None
+    async with listener:
+        await listener.serve(answer)
+
+
+class NodeCollector:
+    """Reads a node's numbers when they are asked for."""
+
+    def __init__(self, service: Service, network: CountingNetwork) -> None:
+        self._service, self._counting = service, network
+
+    def collect(self) -> Iterator[Metric]:
+        """One metric after the other."""
+        yield InfoMetricFamily("fedchain_build", "What is running.", _build())
+        yield from self._chain()
+        yield from self._work()
+        yield from self._network()
+
+    def _chain(self) -> Iterator[Metric]:
+        """Head, electors and quorum."""
+        now = self._service.status()
+        yield GaugeMetricFamily("fedchain_head_height", "Height of the head.", now["height"])
+        moved_s_ago = now["head_age_s"]
+        yield GaugeMetricFamily(
+            "fedchain_head_age_seconds",
+            "Time since this process saw the head move; since it started, as long as it has seen no move.",
+            self._service.activity.running_s() if moved_s_ago is None else moved_s_ago,
+        )
+        yield GaugeMetricFamily("fedchain_round", "Round that is open.", now["round"])
+        yield GaugeMetricFamily("fedchain_finished", "1 once the last round is closed.", float(now["finished"]))
+        yield GaugeMetricFamily("fedchain_electors", "Members that vote on the next block.", now["electors"])
+        yield GaugeMetricFamily("fedchain_elector", "1 if this peer is one of them.", float(now["elector"]))
+        yield GaugeMetricFamily("fedchain_quorum", "Votes that make a block final.", now["quorum"])
+        missing = len(now["electors_missing"])
+        yield GaugeMetricFamily("fedchain_electors_missing", "Electors that are not connected.", missing)
+        reachable = float(now["quorum_reachable"])
+        yield GaugeMetricFamily("fedchain_quorum_reachable", "1 if a quorum is connected.", reachable)
+        if now["aggregator"]:
+            is_aggregator, text = now["aggregator"] == now["address"], "1 if this peer aggregates the open round."
+            yield GaugeMetricFamily("fedchain_aggregator", text, float(is_aggregator))
+            text = "1 if whoever does is connected."
+            yield GaugeMetricFamily("fedchain_aggregator_reachable", text, float(_reaches_aggregator(now)))
+        text = "1 while the method's own code fails on what came for the open height."
+        yield GaugeMetricFamily("fedchain_method_failing", text, float(bool(now["method_fails"])))
+        yield GaugeMetricFamily("fedchain_attempt", "Attempt to decide the open height, from 0.", now["attempt"])
+        yield GaugeMetricFamily("fedchain_convicted", "Members convicted of a crime.", len(now["convicted"]))
+        yield GaugeMetricFamily("fedchain_silent", "1 while this peer says nothing in its own name.", now["silent"])
+        behind = max(0, now["catching_up_to"] - now["height"])
+        yield GaugeMetricFamily("fedchain_blocks_behind", "Blocks that others say they have.", behind)
+        offsets = GaugeMetricFamily(
+            "fedchain_clock_offset_seconds", "Voters' clocks against the median of all.", labels=["member"]
+        )
+        for member, offset_ms in sorted({now["address"]: now["clock_offset_ms"], **now["clocks_off"]}.items()):
+            offsets.add_metric([member], offset_ms / 1000)
+        yield offsets
+
+    def _work(self) -> Iterator[Metric]:
+        """What this peer computes and stores."""
+        activity = self._service.activity
+        if activity.accuracy is not None:
+            text = "Fraction of the peer's own test set that its model gets right."
+            yield GaugeMetricFamily("fedchain_accuracy", text, activity.accuracy)
+        yield CounterMetricFamily(
+            "fedchain_validation_seconds", "Time spent in the state machine.", activity.validation_s
+        )
+        yield CounterMetricFamily("fedchain_training_seconds", "Time spent training.", activity.training_s)
+        text = "Contributions that were lost to a fault."
+        yield CounterMetricFamily("fedchain_training_failures", text, activity.training_failures)
+        yield CounterMetricFamily("fedchain_mining_seconds", "Time spent searching nonces.", activity.mining_s())
+        size = self._service.store_size_bytes()
+        yield GaugeMetricFamily("fedchain_store_bytes", "What the data folder's chain takes on disk.", size)
+        refused = CounterMetricFamily("fedchain_refused", "What was received and not taken.", labels=["reason"])
+        for name, count in sorted(activity.refused.items()):
+            refused.add_metric([name], count)
+        yield refused
+
+    def _network(self) -> Iterator[Metric]:
+        """Messages, and who is kept out."""
+        traffic = self._counting.counters
+        yield GaugeMetricFamily("fedchain_peers", "Connected peers.", len(self._service.peers))
+        yield GaugeMetricFamily("fedchain_bans", "Members that are kept out now.", len(self._counting.bans()))
+        messages = CounterMetricFamily("fedchain_messages", "Messages.", labels=["direction"])
+        messages.add_metric(["in"], traffic.messages_in)
+        messages.add_metric(["out"], traffic.messages_out)
+        yield messages
+        size = CounterMetricFamily("fedchain_message_bytes", "Bytes of messages.", labels=["direction"])
+        size.add_metric(["in"], traffic.bytes_in)
+        size.add_metric(["out"], traffic.bytes_out)
+        yield size
+        yield CounterMetricFamily("fedchain_messages_dropped", "Messages beyond a limit.", traffic.dropped)
+
+
+async def _read_request(stream: SocketStream) -> bytes:
+    """The request line; the header is read to its end, lest the connection be reset before the answer arrives."""
+    request = b""
+    while b"\r\n\r\n" not in request and len(request) < REQUEST_SIZE_MAX:
+        request += await stream.receive(REQUEST_SIZE_MAX)
+    return request.split(b"\r\n", 1)[0]
+
+
+def _response(request: bytes, registry: CollectorRegistry, service: Service) -> bytes:
+    match request.split(b" ")[:2]:
+        case [b"GET", b"/metrics"]:
+            return _http("200 OK", CONTENT_TYPE_LATEST, generate_latest(registry))
+        case [b"GET", b"/health"]:  # it answers, so its loop runs
+            return _http("200 OK", "application/json", json.dumps({"alive": True}).encode())
+        case [b"GET", b"/ready"]:
+            ready, why = _readiness(service.status())
+            body = json.dumps({"ready": ready, "why": why}).encode()
+            return _http("200 OK" if ready else "503 Service Unavailable", "application/json", body)
+        case _:
+            return _http("404 Not Found", "text/plain", f"GET {PATHS}".encode())
+
+
+def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether this peer takes part, and if not, why."""
+    if now["finished"]:
+        return True, "the federation has finished"
+    if now["silent"]:
+        return False, "it says nothing in its own name yet"
+    if now["catching_up_to"]:
+        return False, f"it lacks the blocks up to height {now['catching_up_to']}"
+    if now["failing"]:
+        return False, f"it cannot train, {now['failing']}"
+    if now["aggregator"] and not _reaches_aggregator(now):
+        return False, f"{now['aggregator']}, which aggregates this round, is not connected"
+    if not now["quorum_reachable"]:
+        return False, f"a quorum of {now['quorum']} electors is not connected"
+    return True, "it takes part"
+
+
+def _reaches_aggregator(now: Mapping[str, Any]) -> bool:
+    """Whether this peer is connected to who aggregates the open round, or is it."""
+    return now["aggregator"] in (now["address"], *now["peers"])
+
+
+def _http(status: str, kind: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+def _build() -> dict[str, str]:
+    """The program's version and those that results depend on."""
+    found = {"version": fedchain.__version__}
+    for package in ("numpy", "torch", "libp2p"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _parse(place: str) -> tuple[str, int]:
+    host, separator, port = place.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
+        raise NodeConfigError(f"metrics is {place!r}, which is not of the form HOST:PORT")
+    return host.strip("[]"), int(port)

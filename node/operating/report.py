@@ -1,0 +1,273 @@
+"""The report: how a running node is, as plain values for status, panel and metrics, and as log lines."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence, Set
+from typing import Any, Protocol, assert_never
+
+import fedchain
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import phase_rule
+from fedchain.chain.vote import VoteKind
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.node import Node
+from fedchain.node.core.notices import (
+    ClockOff,
+    Contradicted,
+    Convicted,
+    HeadUnconfirmed,
+    Listening,
+    NotBelieved,
+    NotCounted,
+    Notice,
+    SessionHeard,
+    SilenceOver,
+    Skipped,
+    TrainingFailed,
+    TwinHeard,
+)
+from fedchain.node.core.observations import CLOCK_OFF_MS
+from fedchain.node.operating.status import FINISHED
+from fedchain.node.shell.activity import Activity
+from fedchain.wording import counted
+
+log = logging.getLogger("fedchain.node")
+
+NAMED_MAX = 8
+"""Members that one line names."""
+
+
+class Links(Protocol):
+    """What a network knows of its connections."""
+
+    def silence_s(self, peer: PublicKey) -> float | None:
+        """For how many seconds nothing has been heard of a peer; None: it was never heard."""
+
+    def version_of(self, peer: PublicKey) -> str | None:
+        """The program version that a peer told."""
+
+
+class Reported(Protocol):
+    """The part of a service that a report reads."""
+
+    @property
+    def node(self) -> Node:
+        """The state machine."""
+
+    @property
+    def activity(self) -> Activity:
+        """What the service does beside it."""
+
+    @property
+    def genesis(self) -> Genesis:
+        """What the federation agreed on."""
+
+    @property
+    def me(self) -> PublicKey:
+        """This peer."""
+
+    @property
+    def peers(self) -> Set[PublicKey]:
+        """The peers that are connected."""
+
+    def method_failure(self) -> str:
+        """Why the learning method's own code failed for the open height; empty if it did not."""
+
+
+def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
+    """Everything that a person needs to know; plain values."""
+    node, activity, genesis = service.node, service.activity, service.genesis
+    head, observed = node.head, node.observations
+    missing = sorted(address(member) for member in node.waiting_for())
+    speaking = {service.me, *service.peers} & head.electors
+    required, reachable = node.votes_required(), len(speaking)
+    round_number = min(head.round, genesis.rounds) if head.finished else head.round
+    aggregator = genesis.aggregator_of(round_number)
+    named = {service.me, *service.peers, *node.waiting_for(), *head.electors} | observed.clock_offsets_ms.keys()
+    named |= {crime.culprit for crime in head.convicted} | ({aggregator} if aggregator is not None else set())
+    return {
+        "version": fedchain.__version__,
+        "pid": os.getpid(),
+        "chain_id": genesis.chain_id.hex(),
+        "address": address(service.me),
+        "numbers": {address(member): genesis.index[member] for member in sorted(named & genesis.index.keys())},
+        "height": head.height,
+        "head": head.block_hash.hex(),
+        "head_age_s": _age_s(observed.head_moved_ms),
+        "knowledge_root": head.knowledge_root.hex(),
+        "round": round_number,
+        "phase": phase_rule(genesis, head).name,
+        "finished": head.finished,
+        "members": len(head.members),
+        "aggregator": "" if aggregator is None else address(aggregator),
+        "fault_model": genesis.fault_model.value,
+        "electors": len(head.electors),
+        "elector": service.me in head.electors,
+        "quorum": required,
+        "quorum_reachable": reachable >= required,
+        "electors_missing": sorted(address(member) for member in head.electors - speaking),
+        "posts_required": 0 if head.finished else node.posts_required(),
+        "missing_posts": missing,
+        "attempt": max(0, node.voting.agreement.attempt),
+        "convicted": [[address(crime.culprit), crime.crime] for crime in head.convicted],
+        "silent": node.is_silent(),
+        "not_counted": _not_counted(service),
+        "clock_offset_ms": observed.clock_offsets_ms.get(service.me, 0),
+        "clocks_off": {
+            address(member): offset
+            for member, offset in sorted(observed.clock_offsets_ms.items())
+            if abs(offset) > CLOCK_OFF_MS
+        },
+        "catching_up_to": node.catching_up_to(),
+        "peers": sorted(address(peer) for peer in service.peers),
+        "links": {} if links is None else _links(service, links),
+        "training": activity.training,
+        "failing": activity.failure if activity.is_failing else "",
+        "method_fails": service.method_failure(),
+        "mining": activity.mining_since_s is not None,
+        "accuracy": activity.accuracy,
+        "epsilon": activity.epsilon,
+        "waiting_for": waiting_for(service, missing),
+        "refused": dict(activity.refused),
+        "open": open_height(node),
+    }
+
+
+def _not_counted(service: Reported) -> str:
+    """Why the last block that asked for a post of ours has none; empty when it has one."""
+    lost, failure = service.node.observations.not_counted, service.activity.failure
+    if lost is None:
+        return ""
+    here = f"round {lost.round}: "
+    return failure if failure.startswith(here) else f"{here}{lost.reason}"
+
+
+def open_height(node: Node) -> dict[str, Any]:
+    """What came for the next block so far: posts, candidates, and the votes of the attempt that goes on."""
+    agreement = node.voting.agreement
+    votes = {
+        kind.name.lower(): {
+            address(voter): vote.block_hash.hex()
+            for voter, vote in sorted(agreement.ballots.ballot(agreement.attempt, kind).first.items())
+        }
+        for kind in VoteKind
+    }
+    return {
+        "posts": {address(post.sender): post.payload_size for post in node.open_posts()},
+        "candidates": [
+            {
+                "hash": entry.hash.hex(),
+                "miner": address(entry.block.header.miner),
+                "posts": entry.posts,
+                "knowledge_root": entry.block.header.knowledge_root.hex(),
+                "checked": entry.is_valid or entry.is_refuted,
+                "recomputed": entry.recomputed.hex(),
+            }
+            for entry in node.ledger.entries.values()
+        ],
+        "votes": votes,
+    }
+
+
+def waiting_for(service: Reported, missing: list[str]) -> str:
+    """What the federation, or this peer, waits for; one line."""
+    node, activity = service.node, service.activity
+    head = node.head
+    if head.finished:
+        return FINISHED
+    if wanted := node.gathers():
+        return f"members: {len(service.peers) + 1} of {wanted} are here"
+    if target := node.catching_up_to():
+        return f"the blocks up to height {target}"
+    if node.is_silent():
+        if (head_ahead := node.unconfirmed()) is not None:
+            members, required = head_ahead.members, head_ahead.required
+            return f"members: {members} of {required} say that the chain is at height {head_ahead.height}"
+        return "the others, before it speaks"
+    if opens_in_ms := node.opens_in_ms():
+        return f"the next round, which begins in {opens_in_ms / 1000:.0f} s"
+    if activity.training:
+        return "its own training"
+    if activity.failure:
+        return f"the next phase: {activity.failure}"
+    prevotes = node.voting.agreement.ballots.ballot(node.voting.agreement.attempt, VoteKind.PREVOTE).first
+    if prevotes:
+        return f"votes: {len(prevotes)} of {node.votes_required()} in attempt {node.voting.agreement.attempt + 1}"
+    if activity.mining_since_s is not None:
+        return "a nonce"
+    if missing:
+        return f"{counted(len(missing), 'post')}, or the phase's deadline"
+    return "a block"
+
+
+def log_notice(notice: Notice) -> None:
+    """One line for what the operator was told."""
+    match notice:
+        case NotBelieved(what, reason):
+            log.error("what is stored is not believed: %s: %s; going on without it", what, reason)
+        case NotCounted(height, round_number, reason):
+            log.warning("our post was not counted height=%d round=%d: %s", height, round_number, reason)
+        case Convicted(height, evidence):
+            log.warning("convicted height=%d member=%s: %s", height, address(evidence.culprit), evidence.crime)
+        case ClockOff(member, offset_ms):
+            log.warning("clock off member=%s by=%+.1f s against the others", address(member), offset_ms / 1000)
+        case Listening(level, required, unheard, ahead):
+            log.warning(
+                "silent: %d of %d members that it takes say that the chain is no further than here; not heard: %s; "
+                "further: %s",
+                level,
+                required,
+                _named(unheard),
+                _named(ahead),
+            )
+        case TwinHeard(statement, until):
+            log.error("our own key speaks elsewhere: %s; silent until height %d", statement, until)
+        case SessionHeard(number):
+            log.error("our own key is in use elsewhere: process %s answered this one; both stop", number.hex())
+        case SilenceOver(height):
+            log.warning("nothing more was heard in our name; speaking again from height %d on", height)
+        case Contradicted(height, ours, theirs):
+            log.error(
+                "a quorum disagrees height=%d: knowledge %s computed here, %s final; this node votes no more until "
+                "it is started again. Compare the program's version and the machine with the others'",
+                height,
+                ours.hex()[:16],
+                theirs.hex()[:16],
+            )
+        case HeadUnconfirmed(height, members, required):
+            log.warning(
+                "a far head is not confirmed height=%d: %d of %d members say so; following block by block until then",
+                height,
+                members,
+                required,
+            )
+        case TrainingFailed(round_number, reason):
+            log.error("nothing is contributed to round %d: %s", round_number, reason)
+        case Skipped(round_number, member, reason):
+            log.warning("a contribution was skipped round=%d member=%s: %s", round_number, address(member), reason)
+        case _:
+            assert_never(notice)
+
+
+def _named(members: Sequence[PublicKey]) -> str:
+    """Some members, for a line."""
+    more = f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else ""
+    return ", ".join(address(member) for member in members[:NAMED_MAX]) + more or "nobody"
+
+
+def _links(service: Reported, links: Links) -> dict[str, dict[str, Any]]:
+    """When each connected peer was heard last, and what it runs."""
+    silence = {peer: links.silence_s(peer) for peer in sorted(service.peers)}
+    return {
+        address(peer): {
+            "heard_s_ago": None if silent_s is None else round(silent_s, 1),
+            "version": links.version_of(peer),
+        }
+        for peer, silent_s in silence.items()
+    }
+
+
+def _age_s(moved_ms: int | None) -> float | None:
+    return None if moved_ms is None else round(time.monotonic() - moved_ms / 1000, 1)

@@ -1,0 +1,87 @@
+"""When a node ends by itself: its model is good enough, or no better any more, or the last round is closed."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from fedchain.node.shell.service import Service
+
+log = logging.getLogger("fedchain.node")
+
+LINGER_S_MIN, LINGER_S_MAX = 3.0, 60.0
+"""How long a node that has finished serves the last block: until all that are connected have it, within these."""
+
+
+@dataclass(slots=True)
+class Ending:
+    """Decides whether to leave, from the rounds that are closed. It is local: the others go on without this peer."""
+
+    accuracy: float = 0.0
+    """Enough for this peer, as a fraction of its own test set; 0: nothing is."""
+    patience: int = 0
+    """Rounds without a better model that are borne; 0: any number."""
+    _best: float = field(default=-1.0, init=False)
+    _since_best: int = field(default=0, init=False)
+    _judged: int = field(default=0, init=False)  # the last round that was looked at
+
+    def reason(self, open_round: int, trained_round: int, accuracy: float | None) -> str:
+        """Why to leave now; empty: stay.
+
+        Args:
+            open_round: the round that is open; those before it are closed.
+            trained_round: the round in which the model was trained last.
+            accuracy: of it, as a fraction of this peer's own test set; None: it was not measured.
+        """
+        if accuracy is None or not self._judged < trained_round < open_round:
+            return ""
+        self._judged = trained_round
+        if self.accuracy and accuracy >= self.accuracy:
+            return f"accuracy {accuracy:.4f} has reached {self.accuracy:g} in round {trained_round}"
+        self._since_best = 0 if accuracy > self._best else self._since_best + 1
+        self._best = max(self._best, accuracy)
+        if self.patience and self._since_best >= self.patience:
+            return f"accuracy was never above {self._best:.4f} in the last {self._since_best} rounds"
+        return ""
+
+
+class Departure:
+    """Watches a service, and says when it shall end.
+
+    Args:
+        ending: when to leave early.
+        exits_when_finished: whether to leave after the last round.
+    """
+
+    def __init__(self, ending: Ending, *, exits_when_finished: bool) -> None:
+        self._ending, self._exits = ending, exits_when_finished
+        self._service: Service | None = None
+        self._reason = ""
+        self._has_reason = anyio.Event()
+
+    def on_head(self) -> None:
+        """The head has moved."""
+        service = self._service
+        if service is None or self._reason:
+            return
+        head, activity = service.node.head, service.activity
+        open_round = head.round + 1 if head.finished else head.round
+        self._reason = self._ending.reason(open_round, activity.trained_round, activity.accuracy)
+        if not self._reason and head.finished and self._exits:
+            self._reason = "the last round is closed"
+        if self._reason:
+            self._has_reason.set()
+
+    async def wait(self, service: Service, leave: Callable[[], None]) -> None:
+        """Wait until there is a reason, let the others have the last block, and leave."""
+        self._service = service
+        self.on_head()  # it may have finished before it was started
+        await self._has_reason.wait()
+        log.info("ending: %s", self._reason)
+        height = service.node.head.height
+        with anyio.move_on_after(LINGER_S_MAX):
+            await anyio.sleep(LINGER_S_MIN)
+            while service.node.lagging(height):
+                await anyio.sleep(LINGER_S_MIN / 10)
+        leave()

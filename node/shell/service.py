@@ -1,0 +1,414 @@
+"""The service: a node on a real network. It feeds the state machine, and carries out what it asks for, in order.
+
+The node decides at once and without I/O. What takes long is left to others: the disk to a thread, training, mining and
+the signatures of blocks that are replayed to processes, and large aggregates and slow checks to a thread of their own.
+"""
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol, assert_never
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskGroup
+
+from fedchain.chain.block import Header
+from fedchain.chain.exceptions import Refused
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.store import Record, Storage
+from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.payload.part_folder import PartFolder
+from fedchain.network.messages import GossipMessage, Message, Question
+from fedchain.network.network import Network
+from fedchain.network.session import SESSION_SIZE
+from fedchain.network.verdict import Verdict, verdict
+from fedchain.node.config import NodeConfigError
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.contents.content_cache import RECENT_SIZE_MAX
+from fedchain.node.core.effects import (
+    Blame,
+    Compute,
+    Contribute,
+    Effect,
+    KeepParts,
+    Mine,
+    Persist,
+    Publish,
+    Refuse,
+    Retain,
+    Send,
+    Stop,
+    Tell,
+    Wake,
+    WriteJournal,
+)
+from fedchain.node.core.events import (
+    Computed,
+    Contributed,
+    Event,
+    MessageReceived,
+    Mined,
+    NotContributed,
+    PeerConnected,
+    PeerDisconnected,
+    Tick,
+)
+from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result, VerifySignatures
+from fedchain.node.core.moment import Moment
+from fedchain.node.core.node import Node
+from fedchain.node.core.notices import Notice, Skipped
+from fedchain.node.core.voting.journal import Journal
+from fedchain.node.operating.report import Links, log_notice, report
+from fedchain.node.shell.activity import Activity
+from fedchain.node.shell.outbox import EffectQueue
+from fedchain.node.shell.parts import run_part
+from fedchain.node.shell.steady_checks import SteadyChecks
+from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult, Watch
+from fedchain.node.workers.supervisor import MiningWorker, Trained, VerifyingWorker, WorkerFailed, WorkerRefused
+
+log = logging.getLogger("fedchain.node")
+
+TICK_S = 1.0
+"""Seconds between a node's ticks."""
+
+WAITING_MAX = 256
+"""Effects that may wait, most often for the disk, before questions are left unanswered; each answer holds a chunk."""
+
+SMALL_JOB_SIZE = 256 * 2**10
+"""Bytes of payloads that are looked at on the loop; what is larger, or takes long, would keep others waiting."""
+
+
+class Training(Protocol):
+    """Whatever computes this peer's contributions."""
+
+    async def prepare(self) -> None:
+        """Be ready to train; raises WorkerFailed."""
+
+    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
+        """Compute one; raises WorkerFailed."""
+
+
+class SigningJournal(Protocol):
+    """Where what was signed is written down, beside the key."""
+
+    def content(self) -> bytes | None:
+        """What was written last; None before the first time."""
+
+    def write(self, content: bytes) -> None:
+        """Replace it; durable on return."""
+
+
+class NodeStopped(NodeConfigError):
+    """The node must not go on; the message says why and what to do."""
+
+
+class Service:
+    """Drives one node until it is cancelled.
+
+    Args:
+        genesis: what the federation agreed on.
+        key: this peer's key.
+        checks: the costly checks.
+        store: what survives a restart.
+        journal: what this key signed last.
+        network: what carries messages.
+        training: what computes contributions.
+        on_head: told when the head has moved.
+        blame: told who signed something that breaks a rule, and which.
+        links: what the network knows of its connections.
+        parts: where the bytes are that posts list by reference, in a folder that the trainer shares.
+        replays: whether every missed aggregate is recomputed.
+        recent_size_max: bytes of contents of recent blocks that stay in memory.
+        wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
+        timeline: where it is written down what was seen of each block; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        genesis: Genesis,
+        key: PrivateKey,
+        checks: Checks,
+        store: Storage,
+        journal: SigningJournal,
+        network: Network,
+        training: Training,
+        on_head: Callable[[], None] = lambda: None,
+        blame: Callable[[PublicKey, str], None] = lambda member, reason: None,
+        *,
+        links: Links | None = None,
+        parts: PartFolder | None = None,
+        replays: bool = False,
+        recent_size_max: int = RECENT_SIZE_MAX,
+        wait_for: int = 0,
+        timeline: TimelineFile | None = None,
+    ) -> None:
+        self._links = links
+        self.activity = Activity()
+        self.genesis, self.me = genesis, key.public_key
+        self.peers: set[PublicKey] = set()
+        written = journal.content()
+        said = Journal() if written is None else Journal.decode(written)
+        self.node = Node(
+            genesis,
+            key,
+            checks,
+            store,
+            said,
+            parts=parts,
+            session=os.urandom(SESSION_SIZE),
+            replays=replays,
+            backfills=True,
+            refills=True,
+            recent_size_max=recent_size_max,
+            wait_for=wait_for,
+        )
+        self._parts = parts
+        self._checks, self._store, self._journal, self._network = checks, store, journal, network
+        self._training, self._on_head, self._blame = training, on_head, blame
+        self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
+        self._verifier = VerifyingWorker(lambda job, result: self.handle(Computed(job, result)))
+        self._queue = EffectQueue(self._commit, self._carry_out)
+        self._jobs: deque[Job] = deque()
+        self._job_arrived = anyio.Event()
+        self._wake_at_s: float | None = None
+        self._tasks: TaskGroup | None = None
+        self._training_turn = anyio.Lock()
+        self._timeline = timeline
+        self._watch = Watch(now().ms)
+
+    async def run(self) -> None:
+        """Run until cancelled. Raises NodeStopped if going on would contradict what this key said elsewhere."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            self._network.attach(self._on_message)
+            tasks.start_soon(self._miner.run)
+            tasks.start_soon(self._queue.run)
+            tasks.start_soon(self._compute_all)
+            tasks.start_soon(self._verifier.run)
+            while True:
+                self.handle(Tick())
+                await anyio.sleep(TICK_S)
+
+    def on_peer(self, peer: PublicKey, connected: bool) -> None:
+        """A peer came or went."""
+        (self.peers.add if connected else self.peers.discard)(peer)
+        self.handle(PeerConnected(peer) if connected else PeerDisconnected(peer))
+
+    def handle(self, event: Event) -> Verdict:
+        """Feed the node; the verdict is about a received message."""
+        begun, old = time.perf_counter(), self.node.head
+        refused: Refused | None = None
+        events = deque([event])
+        while events:
+            effects = self.node.handle(events.popleft(), now())
+            for effect in effects:
+                if isinstance(effect, Refuse):
+                    self.activity.refuse(effect.error)
+                    refused = effect.error
+                elif isinstance(effect, Compute) and not self._leaves_loop(effect.job):
+                    events.append(Computed(effect.job, self._checks.run(effect.job)))
+            self._queue.put(effect for effect in effects if not self._is_done(effect))
+        self.activity.validation_s += time.perf_counter() - begun
+        if self._miner.stop_unless(self.node.is_mining):
+            self.activity.mine(False)
+        if self.node.head is not old:
+            self._log_head()
+            self._end_watch(old.height)
+            self._on_head()
+        self._watch.look(self.node.ledger.entries.values())
+        return verdict(refused)
+
+    def _is_done(self, effect: Effect) -> bool:
+        """Whether an effect was carried out at once: it changes nothing that others see."""
+        return isinstance(effect, Refuse) or (isinstance(effect, Compute) and not self._leaves_loop(effect.job))
+
+    def _leaves_loop(self, job: Job) -> bool:
+        """Whether a job would keep others waiting: for its bytes, the disk, or what its method does with them."""
+        if isinstance(job, VerifySignatures):
+            return (os.cpu_count() or 1) > 1
+        return isinstance(job, KeepPart) or _size(job) > SMALL_JOB_SIZE or self._checks.is_slow(job)
+
+    def status(self) -> dict[str, Any]:
+        """How this node is; plain values."""
+        return report(self, self._links)
+
+    def method_failure(self) -> str:
+        """Why the learning method's own code failed on what came for the open height; empty where it did not."""
+        return self._checks.failure_after(self.node.head) if isinstance(self._checks, SteadyChecks) else ""
+
+    def store_size_bytes(self) -> int:
+        """What the chain takes on disk."""
+        return self._store.size_bytes()
+
+    # effects
+
+    def _on_message(self, peer: PublicKey, message: Message) -> Verdict:
+        if len(self._queue) >= WAITING_MAX and isinstance(message, Question):
+            return Verdict.IGNORE  # the answer would wait too; whoever needs it asks again
+        old, found = self.node.head, self.handle(MessageReceived(peer, message))
+        brings_forward = found is Verdict.ACCEPT and self.node.head is not old
+        return Verdict.PROGRESS if brings_forward and not isinstance(message, GossipMessage) else found
+
+    def _on_sealed(self, header: Header) -> None:
+        log.info("mined height=%d seconds=%.3f", header.height, self.activity.current_mining_s())
+        self.activity.mine(False)
+        self.handle(Mined(header))
+
+    async def _commit(self, records: list[Record], journal: Journal | None) -> None:
+        """Store records, and then write the journal, off the loop."""
+        if records or journal is not None:
+            await to_thread.run_sync(self._store_all, records, journal)
+
+    def _store_all(self, records: list[Record], journal: Journal | None) -> None:
+        if records:
+            self._store.append(records)
+        if journal is not None:
+            self._journal.write(journal.encode())
+
+    async def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Retain(needed):
+                await to_thread.run_sync(self._store.retain, needed)
+            case KeepParts(needed):
+                if self._parts is not None:
+                    await to_thread.run_sync(self._parts.keep_only, needed)
+            case Publish(message):
+                self._network.publish(message)
+            case Send(peer, message):
+                self._network.send(peer, message)
+            case Mine(header):
+                if self.node.is_mining(header):  # while it waited here, the head may have moved
+                    log.info("mining height=%d round=%d", header.height, header.round)
+                    self.activity.mine(True)
+                    self._miner.mine(header)
+            case Contribute():
+                self._start(self._contribute, effect)
+            case Compute(VerifySignatures() as job):
+                self._verifier.verify(job)
+            case Compute(job):
+                self._jobs.append(job)
+                self._job_arrived.set()
+            case Wake(at_ms):
+                self._start(self._tick_at, at_ms)
+            case Blame(member, error):
+                self.activity.refuse(error)
+                if member != self.me:
+                    self._blame(member, f"{type(error).__name__}: {error}")
+            case Tell(notice):
+                self._tell(notice)
+            case Stop(reason):
+                raise NodeStopped(reason)
+            case Persist() | WriteJournal() | Refuse():
+                raise AssertionError(f"{type(effect).__name__} is carried out elsewhere")
+            case _:
+                assert_never(effect)
+
+    def _tell(self, notice: Notice) -> None:
+        """Tell the operator."""
+        self.activity.notice(notice)
+        log_notice(notice)
+
+    def _start(self, task: Callable[..., object], argument: object) -> None:
+        assert self._tasks is not None, "effects are carried out while the service runs"
+        self._tasks.start_soon(task, argument)  # type: ignore[arg-type]
+
+    async def _tick_at(self, at_ms: int) -> None:
+        """A timeout ends before the next tick."""
+        await anyio.sleep(max(0.0, at_ms / 1000 - time.monotonic()) + 0.001)
+        self.handle(Tick())
+
+    async def _compute_all(self) -> None:
+        """Do long jobs one after the other, off the loop."""
+        while True:
+            while self._jobs:
+                job = self._jobs.popleft()
+                result = await to_thread.run_sync(self._run, job)
+                self.handle(Computed(job, result))
+            self._job_arrived = anyio.Event()
+            await self._job_arrived.wait()
+
+    def _run(self, job: Job) -> Result:
+        """Do a job."""
+        if isinstance(job, KeepPart):
+            assert self._parts is not None, "only who has a folder for parts fetches any"
+            return run_part(self._checks, self._parts, job)
+        return self._checks.run(job)
+
+    async def _contribute(self, effect: Contribute) -> None:
+        async with self._training_turn:
+            with suppress(WorkerFailed):  # training will fail for the same reason, and say so
+                await self._training.prepare()
+            head = self.node.head  # the process took its time to start; meanwhile the others told how far they are
+            if (effect.round, effect.phase) == (head.round, head.phase) and not head.finished:
+                await self._train(effect)
+            else:  # who catches up passes phases faster than anyone could train
+                self.handle(NotContributed(effect.round, effect.phase, ""))
+
+    async def _train(self, effect: Contribute) -> None:
+        begun = time.perf_counter()
+        self.activity.training = True
+        try:
+            trained = await self._training.contribute(effect.phase_name, effect.round, effect.knowledge)
+        except WorkerFailed as error:
+            self.activity.fail(f"round {effect.round}: {error}", is_fault=not isinstance(error, WorkerRefused))
+            self.handle(NotContributed(effect.round, effect.phase, str(error)))
+            return
+        finally:
+            took_s = time.perf_counter() - begun
+            self.activity.training = False
+            self.activity.training_s += took_s
+        if (effect.round, effect.phase) == (self.node.head.round, self.node.head.phase):
+            self._watch.train(round(1000 * took_s))
+        accuracy, epsilon = trained.measured.get("local_accuracy"), trained.measured.get("epsilon")
+        if accuracy is not None or epsilon is not None:
+            self._watch.measure(TrainingResult(effect.round, accuracy, epsilon))
+        self.activity.failure, self.activity.is_failing = "", False
+        self.activity.accuracy = self.activity.accuracy if accuracy is None else accuracy
+        self.activity.epsilon = self.activity.epsilon if epsilon is None else epsilon
+        self.activity.trained_round = effect.round
+        pattern, values = "trained round=%d steps=%d seconds=%.3f", [effect.round, trained.steps, took_s]
+        if self.activity.accuracy is not None:  # None before the first phase that trains
+            pattern, values = f"{pattern} accuracy=%.4f", [*values, self.activity.accuracy]
+        if self.activity.epsilon is not None:
+            pattern, values = f"{pattern} epsilon=%.4f", [*values, self.activity.epsilon]
+        log.info(pattern, *values)
+        for place, reason in trained.measured.get("skipped", ()):
+            self._tell(Skipped(effect.round, self.genesis.members[place], reason))
+        self.handle(Contributed(effect.round, effect.phase, trained.payload))
+
+    def _end_watch(self, old_height: int) -> None:
+        """The head has moved: note what was seen of its block, and watch for the next."""
+        head, now_ms = self.node.head, now().ms
+        seen = self._watch.end(head.height, head.block_hash, now_ms) if head.height == old_height + 1 else None
+        self._watch = Watch(now_ms)
+        if seen is not None and self._timeline is not None:
+            self._start(self._note_seen, seen)
+
+    async def _note_seen(self, seen: SeenBlock) -> None:
+        assert self._timeline is not None
+        await to_thread.run_sync(self._timeline.add, seen)
+
+    def _log_head(self) -> None:
+        head = self.node.head
+        log.info(
+            "head height=%d hash=%s round=%d posts=%d finished=%s",
+            head.height,
+            head.block_hash.hex()[:16],
+            self.genesis.rounds if head.finished else head.round,
+            head.posts,
+            head.finished,
+        )
+
+
+def now() -> Moment:
+    """The present moment, on both clocks."""
+    return Moment(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+
+
+def _size(job: CheckPost | Recompute) -> int:
+    """Bytes of payloads that a job looks at."""
+    return len(job.payload) if isinstance(job, CheckPost) else sum(map(len, job.contents.values()))

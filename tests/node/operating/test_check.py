@@ -1,0 +1,370 @@
+"""``fedchain node check``: each thing that a node needs, by itself; one line for each, and no trace."""
+
+import json
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import fedchain.node.operating.check as check_module
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.main import app
+from fedchain.crypto.address import address
+from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import CHAIN_FOLDER
+from fedchain.node.config import NodeConfig
+from fedchain.node.custody.journal_file import JournalFile, journal_path
+from fedchain.node.operating.check import (
+    GREETING,
+    Finding,
+    Outcome,
+    check_node,
+    expected_size_bytes,
+    is_clock_synchronized,
+)
+from tests.chain.builders import CREATED_MS, ChainBuilder, keys
+from tests.chain.test_explorer import write as write_chain
+from tests.node.shell import DIGITS, write_genesis
+
+ME, OTHER = keys(2)
+MEMBERS = 2
+
+TASK = """
+import numpy as np
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return x, self.head(x)
+
+
+class Broken(Net):
+    def forward(self, x):
+        raise RuntimeError("no such layer")
+
+
+def load():
+    points, labels = np.ones((30, 8), np.float32), np.arange(30) % 3
+    return Net, (points, labels), (points, labels)
+
+
+def broken():
+    return Broken, *load()[1:]
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeConfig:
+    """Settings of a node that can start."""
+    monkeypatch.setattr(check_module, "is_clock_synchronized", lambda: True)
+    path = write_genesis(tmp_path / "genesis")
+    ME.save(tmp_path / "key.pem")
+    paths = [str(tmp_path / name) for name in ("key.pem", "data")]
+    return NodeConfig(genesis=str(path), key=paths[0], data=paths[1], listen="/ip4/127.0.0.1/tcp/0")
+
+
+def findings(config: NodeConfig, key: PrivateKey = ME, passphrase: str | None = "right") -> list[Finding]:
+    return list(check_node(config, lambda: (key, passphrase), timeout_s=1.0))
+
+
+def found(config: NodeConfig, name: str, key: PrivateKey = ME) -> tuple[str, str]:
+    """Outcome and text of one check."""
+    (finding,) = [item for item in findings(config, key) if item.name == name]
+    assert "\n" not in finding.text
+    return finding.outcome.value, finding.text
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the check that takes a second."""
+    monkeypatch.setattr(check_module, "_check_data", lambda *_: "not looked at")
+
+
+def test_a_node_that_can_start_leaves_no_trace(config: NodeConfig, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    said = findings(config)
+    assert [(item.name, item.outcome.value) for item in said] == [
+        ("libraries", "ok"),
+        ("clock", "ok"),
+        ("genesis", "ok"),
+        ("key", "ok"),
+        ("member", "ok"),
+        ("journal", "ok"),
+        ("folder", "ok"),
+        ("disk", "ok"),
+        ("port", "ok"),
+        ("bootstrap", "warn"),
+        ("data", "ok"),
+    ]
+    assert "a batch went through the model, loss " in said[-1].text
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_own_data_and_a_model_that_a_batch_does_not_go_through(
+    config: NodeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "task_to_check.py").write_text(TASK, encoding="utf-8")
+    members = [word for key in (ME, OTHER) for word in ("--member", address(key.public_key))]
+    words = ["genesis", "new", "own.fedchain", "--task", "task_to_check:load", "--method", "fedavg", *members]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    config = replace(config, genesis="own.fedchain")
+    assert found(replace(config, task="task_to_check:load"), "data")[0] == "ok"
+    outcome, text = found(replace(config, task="task_to_check:broken"), "data")
+    assert (outcome, "no such layer" in text) == ("fail", True)
+    outcome, text = found(replace(config, task="task_to_check:none"), "data")
+    assert (outcome, "none" in text) == ("fail", True)
+    outcome, text = found(config, "data")
+    assert (outcome, "name your function" in text) == ("fail", True)
+
+
+def test_data_that_are_not_there(config: NodeConfig, tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "fashion", replace(DIGITS, dataset="fashion-mnist"))
+    outcome, text = found(replace(config, genesis=str(path), data_dir=str(tmp_path)), "data")
+    assert (outcome, "train-images" in text) == ("fail", True)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_genesis_document_that_is_none_and_one_from_the_future(config: NodeConfig, tmp_path: Path) -> None:
+    assert found(replace(config, genesis="none"), "genesis") == (
+        "fail",
+        "none cannot be read: No such file or directory",
+    )
+    names = [item.name for item in findings(replace(config, genesis="none"))]
+    assert "member" not in names
+    assert "port" in names, "what does not depend on it is looked at"
+    document = Genesis.decode(Path(config.genesis).read_bytes())
+    (tmp_path / "later").write_bytes(replace(document, created_ms=CREATED_MS * 2).encode())
+    outcome, text = found(replace(config, genesis=str(tmp_path / "later")), "genesis")
+    assert (outcome, "one of the two clocks is wrong" in text) == ("fail", True)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_key_that_is_a_stranger_s_or_does_not_open(config: NodeConfig) -> None:
+    stranger = PrivateKey.generate()
+    outcome, text = found(config, "member", stranger)
+    assert (outcome, address(stranger.public_key) in text) == ("fail", True)
+    assert found(replace(config, wait_for=3), "member") == ("fail", "wait_for is 3, the federation has 2 members")
+    (key,) = [item for item in findings(config, passphrase=None) if item.name == "key"]
+    assert (key.outcome, "is not encrypted" in key.text) == (Outcome.WARN, True)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_journal_that_is_there_or_in_use(config: NodeConfig) -> None:
+    chain_id = Genesis.decode(Path(config.genesis).read_bytes()).chain_id
+    with JournalFile.open(journal_path(Path(config.key), chain_id), chain_id, ME.public_key, MEMBERS) as journal:
+        journal.write(b"said")
+        outcome, text = found(config, "journal")
+        assert (outcome, "another process" in text) == ("fail", True)
+    outcome, text = found(config, "journal")
+    assert (outcome, "was written 1 times" in text) == ("ok", True)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_journal_that_is_lost_beside_a_chain_that_has_words_of_the_key(config: NodeConfig) -> None:
+    document = Genesis.decode(Path(config.genesis).read_bytes())
+    chain = ChainBuilder(document)
+    chain.extend_many(2)
+    with Store.create(Path(config.data) / CHAIN_FOLDER, document) as store:
+        write_chain(store, chain)
+    outcome, text = found(config, "journal")
+    assert outcome == "warn"
+    assert f"but the chain in {config.data} has 2 posts, " in text
+    assert " 2 votes of this key: import it" in text
+
+
+@pytest.mark.usefixtures("no_data")
+def test_an_address_to_announce_is_one(config: NodeConfig) -> None:
+    assert found(replace(config, announce=("/ip4/192.0.2.1/tcp/4001",)), "announce")[0] == "ok"
+    assert found(replace(config, announce=("foo",)), "announce") == (
+        "fail",
+        "'foo' cannot be announced: it is not of the form /ip4/…/tcp/…",
+    )
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_folder_of_another_federation_and_one_with_a_chain(config: NodeConfig, tmp_path: Path) -> None:
+    document = Genesis.decode(Path(config.genesis).read_bytes())
+    Store.create(Path(config.data) / CHAIN_FOLDER, document).close()
+    assert found(config, "folder") == ("ok", f"{config.data} has this federation's chain, height 0")
+    other = write_genesis(tmp_path / "other", rounds=9)
+    outcome, text = found(replace(config, genesis=str(other)), "folder")
+    assert (outcome, document.chain_id.hex()[:8] in text) == ("fail", True)
+
+
+def test_beside_a_running_node_all_is_tried_but_what_that_node_holds(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = Genesis.decode(Path(config.genesis).read_bytes())
+    monkeypatch.setattr(check_module, "ask_status", lambda folder: {"height": 43})
+    journal = JournalFile.open(
+        journal_path(Path(config.key), document.chain_id), document.chain_id, ME.public_key, MEMBERS
+    )
+    with Store.create(Path(config.data) / CHAIN_FOLDER, document), journal, socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        place = f"127.0.0.1:{port.getsockname()[1]}"
+        held = replace(config, listen=f"/ip4/127.0.0.1/tcp/{port.getsockname()[1]}", metrics=place)
+        said = findings(held)
+        assert [(item.name, item.outcome.value) for item in said] == [
+            ("running", "warn"),
+            ("libraries", "ok"),
+            ("clock", "ok"),
+            ("genesis", "ok"),
+            ("key", "ok"),
+            ("member", "ok"),
+            ("folder", "ok"),
+            ("disk", "ok"),
+            ("bootstrap", "warn"),
+            ("data", "ok"),
+        ]
+        assert "at height 43: its journal, port and metrics are not tried" in said[0].text
+        other = write_genesis(Path(config.genesis).with_name("other"), rounds=9)
+        outcome, text = found(replace(held, genesis=str(other)), "folder")
+        assert (outcome, document.chain_id.hex()[:8] in text) == ("fail", True)
+        assert run(held).exit_code == 0
+
+
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize(("free", "outcome"), [(2**40, "ok"), (2**29, "warn"), (2**20, "fail")])
+def test_a_disk_that_is_nearly_full(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch, free: int, outcome: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**41, 0, free))
+    assert found(config, "disk")[0] == outcome
+
+
+def test_what_a_chain_may_take_follows_from_rounds_and_retention(tmp_path: Path) -> None:
+    def size(**consensus: Any) -> int:
+        return expected_size_bytes(Genesis.decode(write_genesis(tmp_path / "g", **consensus).read_bytes()))
+
+    assert size(rounds=10) == 10 * size(rounds=1) > 0
+    assert size(rounds=100, retention_blocks=7) == size(rounds=7)
+    assert size(retention_blocks=7) == size(rounds=7)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_port_in_use_and_a_place_for_metrics_that_is_none(config: NodeConfig) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        listen = f"/ip4/127.0.0.1/tcp/{other.getsockname()[1]}"
+        assert found(replace(config, listen=listen), "port") == (
+            "fail",
+            f"cannot listen on {listen}: the port is in use",
+        )
+    assert found(replace(config, metrics="here"), "metrics")[0] == "fail"
+    assert found(replace(config, metrics="127.0.0.1:0"), "metrics")[0] == "ok"
+
+
+@contextmanager
+def answering(data: bytes) -> Iterator[int]:
+    """A port where somebody says this to whoever comes first."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(data)
+                connection.recv(1_000)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize(
+    ("data", "outcome", "said"),
+    [(GREETING, "ok", "answers"), (b"HTTP/1.1 400\r\n", "warn", "somebody answers who does not speak libp2p")],
+)
+def test_a_bootstrap_peer_that_answers(config: NodeConfig, data: bytes, outcome: str, said: str) -> None:
+    with answering(data) as port:
+        place = f"/ip4/127.0.0.1/tcp/{port}/p2p/{address(OTHER.public_key)}"
+        result, text = found(replace(config, bootstrap=(place,)), "bootstrap")
+    assert (result, said in text) == (outcome, True)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_bootstrap_peers_that_do_not_answer_or_are_none(config: NodeConfig) -> None:
+    with socket.socket() as deaf:  # bound, and listening to nobody
+        deaf.bind(("127.0.0.1", 0))
+        place = f"/ip4/127.0.0.1/tcp/{deaf.getsockname()[1]}/p2p/{address(OTHER.public_key)}"
+        assert found(replace(config, bootstrap=(place,)), "bootstrap") == ("warn", f"{place}: Connection refused")
+    assert found(replace(config, bootstrap=("nonsense",)), "bootstrap")[0] == "fail"
+    beyond = f"/ip4/127.0.0.1/tcp/99999/p2p/{address(OTHER.public_key)}"
+    assert found(replace(config, bootstrap=(beyond,)), "bootstrap")[0] == "fail"
+    assert found(replace(config, genesis="none", bootstrap=(beyond,)), "bootstrap")[0] == "fail"
+    stranger = f"/ip4/127.0.0.1/tcp/1/p2p/{address(PrivateKey.generate().public_key)}"
+    outcome, text = found(replace(config, bootstrap=(stranger,)), "bootstrap")
+    assert (outcome, text.endswith("is not a member")) == ("fail", True)
+
+
+def test_a_clock_that_nobody_sets(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_module, "_check_data", lambda *_: "not looked at")
+    for state, outcome in ((True, "ok"), (False, "warn"), (None, "ok")):
+        monkeypatch.setattr(check_module, "is_clock_synchronized", lambda state=state: state)
+        assert found(config, "clock")[0] == outcome
+
+
+def test_the_kernel_is_asked() -> None:
+    assert is_clock_synchronized() in (True, False, None)
+    assert (is_clock_synchronized() is None) == (os.uname().sysname != "Linux")
+
+
+# the command
+
+
+def run(config: NodeConfig, *more: str) -> Result:
+    words = ["node", "check", "--genesis", config.genesis, "--key", config.key, "--data", config.data]
+    return CliRunner().invoke(app, [*words, "--listen", config.listen, *more])
+
+
+@pytest.mark.usefixtures("no_data")
+def test_the_command_prints_a_line_for_each_and_exits_with_2_if_one_fails(config: NodeConfig) -> None:
+    good = run(config)
+    assert good.exit_code == 0, good.output
+    assert [line.split()[0] for line in good.stdout.splitlines()].count("warn") == 2  # a plain key, and no bootstrap
+    bad = run(config, "--metrics", "here")
+    assert bad.exit_code == 2
+    assert "fail  metrics    metrics is 'here', which is not of the form HOST:PORT" in bad.stdout.splitlines()
+    assert bad.stderr == "fedchain: the node cannot start: metrics\n"
+
+
+@pytest.mark.usefixtures("no_data")
+def test_the_command_answers_programs_in_json(config: NodeConfig) -> None:
+    answer = json.loads(run(config, "--json").stdout)
+    assert answer["ok"] is True
+    assert {item["outcome"] for item in answer["checks"]} == {"ok", "warn"}
+    assert json.loads(run(config, "--json", "--metrics", "here").stdout)["ok"] is False
+
+
+def test_a_dedicated_aggregator_needs_no_data(config: NodeConfig, tmp_path: Path) -> None:
+    members = [word for key in (ME, OTHER) for word in ("--member", address(key.public_key))]
+    path = tmp_path / "dedicated.fedchain"
+    words = ["genesis", "new", str(path), "--aggregator", "dedicated", "--centralized", *members]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    config = replace(config, genesis=str(path))
+    assert found(config, "member", OTHER) == (
+        "ok",
+        "peer 1 of 2, counted from 0; the aggregator, which needs no data",
+    )
+    assert found(config, "data", OTHER) == ("ok", "the model is built; this member has no data, and needs none")

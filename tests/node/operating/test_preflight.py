@@ -1,0 +1,379 @@
+"""What a node would fail of later is one line before anything slow is imported, and its folder is its owner's alone."""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import fedchain.node.operating.preflight as preflight
+from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
+from fedchain.chain.storage.store import Content
+from fedchain.crypto.durable import write_file
+from fedchain.crypto.hashing import sha256
+from fedchain.files.layout import CHAIN_FOLDER, SOCKET, TRAINING_FILE
+from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
+from fedchain.network.limits import Limits
+from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.operating.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
+from fedchain.node.operating.status import answer_status
+from tests.chain.builders import genesis
+from tests.node.shell import on_trio, until
+from tests.support.paths import ROOT
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> NodeConfig:
+    """Settings of a node that can start."""
+    (tmp_path / "genesis").write_bytes(genesis(2).encode())
+    paths = [str(tmp_path / name) for name in ("genesis", "key.pem", "data")]
+    return NodeConfig(genesis=paths[0], key=paths[1], data=paths[2], listen="/ip4/127.0.0.1/tcp/0")
+
+
+@pytest.fixture
+def careless() -> Iterator[None]:
+    """A process whose files are everybody's."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def refused(config: NodeConfig, **changes: Any) -> str:
+    """The one line of a node that cannot start."""
+    with pytest.raises(NodeConfigError) as caught:
+        check(replace(config, **changes))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Modes of a folder and of everything in it."""
+    paths = [folder, *folder.rglob("*")]
+    return {str(path.relative_to(folder)): path.stat().st_mode & 0o777 for path in paths}
+
+
+def test_a_node_that_can_start_leaves_no_trace(config: NodeConfig, tmp_path: Path) -> None:
+    check(config)
+    assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
+
+
+def test_nothing_slow_is_imported(config: NodeConfig) -> None:
+    Store.create(Path(config.data) / CHAIN_FOLDER, genesis(2)).close()
+    code = (
+        "import sys; from fedchain.node.config import NodeConfig; from fedchain.node.operating.preflight import check;"
+        f"check({config!r}); print(sorted({{'torch', 'numpy', 'libp2p', 'trio'}} & set(sys.modules)))"
+    )
+    assert python(code) == "[]"
+
+
+def test_a_node_that_has_run_starts_again(config: NodeConfig) -> None:
+    with Store.create(Path(config.data) / CHAIN_FOLDER, genesis(2)):
+        pass
+    check(config)
+    check(config)
+
+
+# the libraries
+
+
+def test_a_library_that_judges_signatures_in_another_way_is_not_used(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedchain.crypto.vectors.is_valid_signature", lambda *_: True)
+    with pytest.raises(NodeConfigError, match=r"this libsodium: .* takes it: key and R of small order, S = 0; reinst"):
+        check(config)
+
+
+def test_the_library_s_version_is_the_one_that_is_installed_and_pinned() -> None:
+    assert f"libp2p=={LIBP2P_VERSION}" in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_no_library_or_another_version_of_it(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(version: str | None) -> Callable[[str], str]:
+        def answer(name: str) -> str:
+            assert name == "libp2p"
+            if version is None:
+                raise PackageNotFoundError(name)
+            return version
+
+        return answer
+
+    remedy = f"run: pip install --no-deps libp2p=={LIBP2P_VERSION}"
+    monkeypatch.setattr("importlib.metadata.version", found(None))
+    assert refused(config) == f"libp2p is not installed; {remedy}"
+    monkeypatch.setattr("importlib.metadata.version", found("0.9.0"))
+    assert refused(config) == f"libp2p 0.9.0 is installed, this program needs {LIBP2P_VERSION}; {remedy}"
+
+
+# open files
+
+
+NEEDED = Limits().connections_max + Limits().handshakes_max + FILES_BESIDE_CONNECTIONS
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "said"),
+    [
+        (NEEDED - 1, NEEDED, f"({NEEDED}, {NEEDED})"),
+        (64, NEEDED + 9, f"({NEEDED}, {NEEDED + 9})"),
+        (NEEDED, NEEDED, f"({NEEDED}, {NEEDED})"),
+        (NEEDED + 1, NEEDED + 9, f"({NEEDED + 1}, {NEEDED + 9})"),
+        (
+            64,
+            NEEDED - 1,
+            f"{NEEDED - 1} files may be open at a time, a node needs {NEEDED}; raise the limit: ulimit -n",
+        ),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_or_both_numbers_are_told(
+    config: NodeConfig, soft: int, hard: int, said: str
+) -> None:
+    code = (
+        "import resource; from fedchain.node.config import NodeConfig\n"
+        "from fedchain.node.operating.preflight import check\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
+        f"try:\n    check({config!r})\n    print(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+        "except Exception as error:\n    print(error)"
+    )
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
+        pytest.skip("this machine's own limit is lower")
+    assert python(code) == said
+
+
+def python(code: str) -> str:
+    """What a fresh process prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+# addresses
+
+
+@pytest.mark.parametrize(
+    "listen",
+    [
+        "",
+        "localhost:4001",
+        "/ip4/127.0.0.1/udp/4001",
+        "/ip4/127.0.0.1/tcp/65536",
+        "/ip4/127.0.0.1/tcp/-1",
+        "/ip4/127.0.0.1/tcp/",
+        "/ip4/127.0.0.1/tcp/4001/",
+        "/ip4/127.0.0.1/tcp/٤",
+        "/ip4/127.0.0.1/tcp/4001/p2p/x",
+        "/ip4/127.0.0.256/tcp/4001",
+        "/ip4/::1/tcp/4001",
+        "/ip6/127.0.0.1/tcp/4001",
+        "/dns/localhost/tcp/4001",
+        "/ip4/127.0.0.1/tcp/1\n",
+    ],
+)
+def test_an_address_that_is_none(config: NodeConfig, listen: str) -> None:
+    assert refused(config, listen=listen) == f"listen is {listen!r}, which is not of the form /ip4/…/tcp/…"
+
+
+@pytest.mark.parametrize("listen", ["/ip4/0.0.0.0/tcp/0", "/ip6/::1/tcp/0", "/ip6/::/tcp/0"])
+def test_an_address_that_is_one(config: NodeConfig, listen: str) -> None:
+    if "ip6" in listen and not has_ip6():
+        pytest.skip("no IPv6 on this machine")
+    check(replace(config, listen=listen))
+
+
+def has_ip6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def test_an_address_of_another_machine(config: NodeConfig) -> None:
+    listen = "/ip4/192.0.2.1/tcp/4001"  # RFC 5737: nobody's
+    assert refused(config, listen=listen) == f"cannot listen on {listen}: this machine does not have that address"
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_port_in_use_also_by_one_who_would_share_it(config: NodeConfig, shares: bool) -> None:
+    with socket.socket() as other:
+        if shares:  # as libp2p does
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        listen = f"/ip4/127.0.0.1/tcp/{port}"
+        assert refused(config, listen=listen) == f"cannot listen on {listen}: the port is in use"
+        place = f"127.0.0.1:{port}"
+        assert refused(config, metrics=place) == f"metrics cannot be served on {place}: the port is in use"
+    check(replace(config, listen=listen))
+    check(replace(config, metrics=place))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_metrics_on_the_port_of_the_node_itself(config: NodeConfig, host: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    listen, place = f"/ip4/{host}/tcp/{port}", f"127.0.0.1:{port}"
+    expected = f"metrics cannot be served on {place}: the node listens on {listen}"
+    assert refused(config, listen=listen, metrics=place) == expected
+
+
+def test_a_port_of_a_connection_that_lingers_is_free(config: NodeConfig) -> None:
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            server.accept()[0].close()  # we hang up first: our side lingers
+    check(replace(config, listen=f"/ip4/127.0.0.1/tcp/{port}"))
+
+
+@pytest.mark.parametrize("metrics", ["localhost", ":9", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x", "127.0.0.1:-1"])
+def test_a_place_for_metrics_that_is_none(config: NodeConfig, metrics: str) -> None:
+    assert refused(config, metrics=metrics) == f"metrics is {metrics!r}, which is not of the form HOST:PORT"
+
+
+# the data folder
+
+
+def test_a_folder_of_another_chain(config: NodeConfig) -> None:
+    other = genesis(3)
+    Store.create(Path(config.data) / CHAIN_FOLDER, other).close()
+    said = refused(config)
+    assert other.chain_id.hex()[:8] in said
+    assert genesis(2).chain_id.hex()[:8] in said
+
+
+def test_a_folder_that_another_process_writes(config: NodeConfig) -> None:
+    with Store.create(Path(config.data) / CHAIN_FOLDER, genesis(2)):
+        assert "in use by another process" in refused(config)
+    check(config)
+
+
+def test_a_damaged_chain(config: NodeConfig) -> None:
+    folder = Path(config.data) / CHAIN_FOLDER
+    Store.create(folder, genesis(2)).close()
+    (folder / DATABASE).write_bytes(b"not a database")
+    assert str(folder) in refused(config)
+
+
+def test_a_genesis_document_that_is_none(config: NodeConfig) -> None:
+    assert "cannot be read: No such file" in refused(config, genesis="none")
+    Path(config.genesis).write_text("a text")
+    assert "is no genesis document" in refused(config)
+
+
+def test_a_folder_that_is_a_file_or_in_one(config: NodeConfig) -> None:
+    path = Path(config.data)
+    path.write_text("precious")
+    assert refused(config) == f"{path} is a file, the node's data need a folder"
+    assert refused(config, data=f"{path}/below") == f"{path}/below cannot be made: {path} is a file"
+    with pytest.raises(NodeConfigError):
+        secure_folder(path)
+    assert path.read_text() == "precious"
+
+
+def test_a_folder_that_cannot_be_written(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(config.data)
+    monkeypatch.setattr("os.access", lambda place, mode: False)  # the administrator may write everywhere
+    assert refused(config) == f"{path} cannot be made: {path.parent} cannot be written to"
+    path.mkdir(mode=0o700)
+    assert refused(config) == f"{path} cannot be written to, its mode is 0700"
+
+
+def test_somebody_else_s_folder(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, me = Path(config.data), os.geteuid()
+    path.mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: me + 1)
+    said = f"{path} belongs to user {me}, this process runs as {me + 1}"
+    assert refused(config) == said
+    with pytest.raises(NodeConfigError, match=said):
+        secure_folder(path)
+
+
+# privacy
+
+
+@pytest.mark.usefixtures("careless")
+@on_trio
+async def test_everything_that_a_node_keeps_is_its_owner_s_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "data"
+    secure_folder(folder)
+    data = bytes(ROW_SIZE_MAX + 1)
+    async with anyio.create_task_group() as tasks:
+        with Store.create(folder / CHAIN_FOLDER, genesis(2)) as store:
+            store.append([Content(sha256(data), data)])
+            assert (folder / CHAIN_FOLDER / f"{DATABASE}-wal").exists()
+            for name in (ADDRESS_FILE, BAN_FILE, TRAINING_FILE):
+                write_file(folder / name, b"state")
+            tasks.start_soon(answer_status, folder, nobody())
+            await until(lambda: (folder / SOCKET).exists(), "a socket")
+            found = modes(tmp_path / "new")
+        tasks.cancel_scope.cancel()
+    assert len(found) >= 12
+    assert {name: mode for name, mode in found.items() if mode & 0o077} == {}
+
+
+def nobody() -> Any:
+    """A service that is not asked."""
+    return None
+
+
+@pytest.mark.usefixtures("careless")
+def test_a_folder_of_an_older_version_is_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    data = bytes(ROW_SIZE_MAX + 1)
+    with Store.create(folder / CHAIN_FOLDER, genesis(2)) as store:
+        store.append([Content(sha256(data), data)])
+    for name in OWN_NAMES[1:]:
+        (folder / name).write_text("kept")
+    assert folder.stat().st_mode & 0o777 == 0o777
+    secure_folder(folder)
+    found = modes(folder)
+    assert len(found) >= 10
+    assert {name: mode for name, mode in found.items() if mode & 0o077} == {}
+    assert set(found.values()) == {0o600, 0o700}
+    assert Store.open(folder / CHAIN_FOLDER, genesis(2), read_only=True).content(sha256(data)) == data
+
+
+@pytest.mark.usefixtures("careless")
+def test_what_is_not_the_node_s_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "node.log").write_text("kept")
+    (folder / "photos").mkdir()
+    (folder / "bans.json").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("not ours")
+    secure_folder(folder)
+    assert (folder / "photos").stat().st_mode & 0o777 == 0o777
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o666
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("careless")
+def test_a_folder_that_holds_other_things_is_closed_by_its_owner_alone(config: NodeConfig) -> None:
+    folder = Path(config.data)
+    folder.mkdir()
+    (folder / "photos").mkdir()
+    said = f"{folder} holds other things and has mode 0777, others may look into it; name another folder, or run: "
+    assert refused(config) == f"{said}chmod 700 {folder}"
+    with pytest.raises(NodeConfigError, match="holds other things"):
+        secure_folder(folder)
+    assert folder.stat().st_mode & 0o777 == 0o777
+    folder.chmod(0o700)
+    check(config)
+    secure_folder(folder)
+
+
+def test_the_names_are_those_that_are_used() -> None:
+    assert {CHAIN_FOLDER, TRAINING_FILE, ADDRESS_FILE, BAN_FILE, SOCKET} < set(OWN_NAMES)
+    assert preflight.UMASK == 0o077

@@ -1,0 +1,155 @@
+"""The local socket of a node: no client ends it, and a path that the system does not take is named."""
+
+import json
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from fedchain.chain.vote import NIL
+from fedchain.files.layout import SOCKET
+from fedchain.node.config import NodeConfigError
+from fedchain.node.operating.console import status_lines
+from fedchain.node.operating.status import REQUEST_SIZE_MAX, answer_status, ask_status
+from tests.node.shell import on_trio
+
+
+class Talker:
+    """Has a status that does not fit into a socket's buffer."""
+
+    def status(self) -> dict[str, Any]:
+        return {"text": "x" * 2**22}
+
+
+async def answered(folder: Path) -> dict[str, Any]:
+    """The first answer; whoever gives it has to begin first."""
+    while (answer := await to_thread.run_sync(ask_status, folder)) is None:
+        await anyio.sleep(0.005)
+    return answer
+
+
+@on_trio
+async def test_clients_that_hang_up_change_nothing(tmp_path: Path) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_status, tmp_path, Talker())
+        await answered(tmp_path)
+        for _ in range(5):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(tmp_path / SOCKET))
+            await anyio.wait_all_tasks_blocked()
+        assert await answered(tmp_path) == Talker().status()
+        tasks.cancel_scope.cancel()
+    assert not (tmp_path / SOCKET).exists()
+
+
+def test_members_are_shown_with_their_numbers() -> None:
+    one, other, stranger = "12D3KooWone", "12D3KooWother", "12D3KooWstranger"
+    answer: dict[str, Any] = {
+        "address": one,
+        "numbers": {one: 4, other: 0},
+        "name": "4",
+        "missing_posts": [one, other],
+        "electors_missing": [],
+        "head_age_s": None,
+        "clock_offset_ms": -12,
+        "elector": True,
+        "aggregator": "",
+        "catching_up_to": 0,
+        "attempt": 0,
+        "accuracy": 0.9876,
+        "epsilon": None,
+        "convicted": [[other, "two different votes"]],
+        "clocks_off": {other: -1500},
+        "refused": {"late": 2},
+        "peers": [other, stranger],
+        "links": {other: {"heard_s_ago": 0.5, "version": "0.1.0"}},
+        "open": {
+            "posts": {other: 12345},
+            "candidates": [{"hash": "9f176f37" + 56 * "0", "miner": one, "posts": 2}],
+            "votes": {"prevote": {one: "9f176f37" + 56 * "0", other: NIL.hex()}, "precommit": {}},
+        },
+    }
+    assert list(status_lines(answer)) == [
+        "address           12D3KooWone (peer 4)",
+        "name              4",
+        "missing posts     12D3KooWone (peer 4)",
+        "                  12D3KooWother (peer 0)",
+        "electors missing  -",
+        "head age          -",
+        "clock offset      -12 ms",
+        "elector           yes",
+        "aggregator        -",
+        "catching up to    -",
+        "attempt           1",
+        "accuracy          98.8 %",
+        "epsilon           -",
+        "post              12D3KooWother (peer 0): 12,345 bytes",
+        "candidate         9f176f37… of 12D3KooWone (peer 4), posts: 2",
+        "prevotes          1 for 9f176f37…",
+        "prevotes          1 for no block",
+        "convicted         12D3KooWother (peer 0): two different votes",
+        "clock off         12D3KooWother (peer 0): -1.5 s against the others",
+        "refused           late: 2",
+        "peer              12D3KooWother (peer 0): heard 0.5 s ago, 0.1.0",
+        "peer              12D3KooWstranger: not heard yet, an unknown version",
+    ]
+
+
+QUESTIONS = {
+    "nothing": b"",
+    "an empty line": b"\n",
+    "no JSON": b"status\n",
+    "no object": b"5\n",
+    "another question": b'{"ask": "key"}\n',
+    "an unban of nobody": b'{"ask": "unban"}\n',
+    "brackets without end": b"[" * 900 + b"\n",
+    "a line without end": b"x" * 2 * REQUEST_SIZE_MAX,
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_any_other_question_is_answered_with_an_error_and_ends_nothing(tmp_path: Path, name: str) -> None:
+    @on_trio
+    async def visit() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_status, tmp_path, Talker())
+            await answered(tmp_path)
+            async with await anyio.connect_unix(tmp_path / SOCKET) as client:
+                answer = b""
+                with suppress(anyio.BrokenResourceError, anyio.EndOfStream):  # it does not read to the end
+                    await client.send(QUESTIONS[name])
+                    await client.send_eof()
+                    while True:
+                        answer += await client.receive()
+            assert not answer or "error" in json.loads(answer)
+            assert await answered(tmp_path) == Talker().status()
+            tasks.cancel_scope.cancel()
+
+    visit()
+
+
+@on_trio
+async def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    with pytest.raises(NodeConfigError, match="is too long a path"):
+        await answer_status(folder, Talker())
+
+
+def test_a_long_path_is_taken_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    @on_trio
+    async def ask() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_status, folder, Talker())
+            await answered(folder)
+            tasks.cancel_scope.cancel()
+
+    ask()

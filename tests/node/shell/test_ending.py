@@ -1,0 +1,122 @@
+"""When a node ends by itself, and that it first lets the others have the last block."""
+
+from typing import Any, cast
+
+import anyio
+import pytest
+
+import fedchain.node.shell.ending as ending_module
+from fedchain.node.shell.activity import Activity
+from fedchain.node.shell.ending import Departure, Ending
+from fedchain.node.shell.service import Service
+from tests.chain.builders import genesis
+from tests.node.shell import on_trio, until
+from tests.node.shell.test_service import OTHERS, Shell, serving, status_at
+
+
+def left_after(ending: Ending, accuracies: list[float | None]) -> tuple[int, str]:
+    """The round after which a peer with these accuracies leaves, and why; 0: it stays."""
+    for number, accuracy in enumerate(accuracies, start=1):
+        assert ending.reason(number, number, accuracy) == "", "the round is still open"
+        if reason := ending.reason(number + 1, number, accuracy):
+            return number, reason
+        assert ending.reason(number + 1, number, accuracy) == "", "a round is looked at once"
+    return 0, ""
+
+
+def test_a_target_that_is_reached() -> None:
+    assert left_after(Ending(accuracy=0.9), [0.5, 0.89, 0.9, 0.95]) == (3, "accuracy 0.9000 has reached 0.9 in round 3")
+    assert left_after(Ending(accuracy=0.9), [0.5, 0.89]) == (0, "")
+
+
+def test_rounds_without_a_better_model() -> None:
+    said = "accuracy was never above 0.7000 in the last 2 rounds"
+    assert left_after(Ending(patience=2), [0.5, 0.7, 0.6, 0.7, 0.9]) == (4, said)
+    assert left_after(Ending(patience=2), [0.5, 0.4, 0.6, 0.5, 0.7, 0.6]) == (0, "")
+
+
+def test_without_a_rule_or_a_measurement_nobody_leaves() -> None:
+    assert left_after(Ending(), [0.1, 0.1, 1.0, 0.0]) == (0, "")
+    assert left_after(Ending(accuracy=0.1, patience=1), [None, None]) == (0, "")
+
+
+def test_a_setup_phase_is_no_round() -> None:
+    assert Ending(accuracy=0.1).reason(0, 0, 0.9) == ""
+
+
+class Stub:
+    """A service with a head, an accuracy, and peers that lag."""
+
+    def __init__(self, *, finished: bool = False) -> None:
+        self.activity = Activity()
+        self.node: Any = self
+        self.head: Any = self
+        self.round, self.height, self.finished = 2, 1, finished
+        self.behind = ["a peer"]
+
+    def lagging(self, height: int) -> list[str]:
+        assert height == self.height
+        return self.behind
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending_module, "LINGER_S_MIN", 0.01)
+
+
+@on_trio
+async def test_it_leaves_when_all_that_are_connected_have_the_last_block() -> None:
+    stub, left = Stub(), anyio.Event()
+    departure = Departure(Ending(accuracy=0.8), exits_when_finished=False)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(departure.wait, cast(Service, stub), left.set)
+        await anyio.wait_all_tasks_blocked()
+        stub.activity.trained_round, stub.activity.accuracy = 1, 0.5
+        departure.on_head()
+        stub.activity.trained_round, stub.activity.accuracy, stub.round = 2, 0.8, 3
+        departure.on_head()
+        await anyio.sleep(0.05)
+        assert not left.is_set(), "a peer lags"
+        stub.behind = []
+        await left.wait()
+
+
+@on_trio
+async def test_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending_module, "LINGER_S_MAX", 0.05)
+    left = anyio.Event()
+    departure = Departure(Ending(), exits_when_finished=True)
+    await departure.wait(cast(Service, Stub(finished=True)), left.set)
+    assert left.is_set()
+
+
+@on_trio
+async def test_a_finished_node_stays_unless_asked() -> None:
+    departure = Departure(Ending(), exits_when_finished=False)
+    with anyio.move_on_after(0.05) as scope:
+        await departure.wait(cast(Service, Stub(finished=True)), lambda: None)
+    assert scope.cancelled_caught
+
+
+@on_trio
+async def test_a_real_service_is_followed_to_its_last_round() -> None:
+    shell, left = Shell(), anyio.Event()
+    departure = Departure(Ending(accuracy=0.75), exits_when_finished=True)
+    async with serving(shell, genesis(1, rounds=3, target_mining_time_ms=1_000), hears=0) as service:
+        service._on_head = departure.on_head
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(departure.wait, service, left.set)
+            await left.wait()
+        assert service.activity.accuracy == 0.75
+        assert service.node.head.height >= 1
+
+
+@on_trio
+async def test_who_lags_is_told_by_its_status() -> None:
+    async with serving(Shell(), genesis(4)) as service:
+        other = OTHERS[0].public_key
+        service.on_peer(other, True)
+        await until(lambda: service.node.lagging(0) == [], "it said where it is")
+        assert service.node.lagging(1) == [other]
+        service._on_message(other, status_at(genesis(4), 1))
+        assert service.node.lagging(1) == []

@@ -1,0 +1,463 @@
+"""Worker processes: they answer, they are replaced when they die, and they end when nobody needs them."""
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import anyio
+import numpy as np
+import pytest
+
+from fedchain.chain.block import Header
+from fedchain.chain.difficulty import bits_from_attempts
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.proof_of_work import is_sealed
+from fedchain.chain.signatures import signatures_of
+from fedchain.files.layout import TRAINING_FILE
+from fedchain.learning.application import Application
+from fedchain.learning.knowledge import write_knowledge
+from fedchain.learning.learner import Contribution, Learner
+from fedchain.learning.payload.codec import pieces
+from fedchain.node.core.jobs import Verified, VerifySignatures
+from fedchain.node.founding.task import learning_from_genesis
+from fedchain.node.operating.json_log import JsonFormatter
+from fedchain.node.workers import supervisor
+from fedchain.node.workers.frames import read_frame, write_frame
+from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, Trainer
+from fedchain.node.workers.supervisor import (
+    MiningWorker,
+    Trained,
+    TrainingWorker,
+    VerifyingWorker,
+    WorkerFailed,
+    WorkerRefused,
+)
+from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
+from tests.node.shell import (
+    DIGITS,
+    TIMEOUT_S,
+    is_worker,
+    kill_worker,
+    on_trio,
+    until,
+    wait_until,
+    workers_of,
+    write_genesis,
+)
+from tests.support.paths import ROOT
+
+HEADER = ChainBuilder(genesis(2)).extend().header
+HARD_BITS = bits_from_attempts(2**60)
+
+
+@asynccontextmanager
+async def training(path: Path, folder: Path, data_dir: str = "") -> AsyncIterator[TrainingWorker]:
+    worker = TrainingWorker(path, folder, 1, data_dir)
+    try:
+        yield worker
+    finally:
+        await worker.close()
+
+
+@asynccontextmanager
+async def mining(on_sealed: Callable[[Header], None]) -> AsyncIterator[MiningWorker]:
+    worker = MiningWorker("sha256d", on_sealed)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        yield worker
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.long
+@on_trio
+async def test_training_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis")
+    learner = Learner(learning_from_genesis(Genesis.decode(path.read_bytes())))
+    expected = [learner.contribute(1, "update", number, b"").payload for number in (1, 2)]
+    answers: list[Trained] = []
+    async with training(path, tmp_path) as worker:
+        answers.append(await worker.contribute("update", 1, b""))
+        answers.append(await worker.contribute("update", 1, b""))
+        await kill_worker("train")  # between two contributions
+        answers.append(await worker.contribute("update", 1, b""))
+
+        async def ask() -> None:
+            answers.append(await worker.contribute("update", 2, b""))
+
+        (process,) = workers_of(os.getpid(), "train")
+        os.kill(process, signal.SIGSTOP)  # so that it does not answer before it is killed
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            os.kill(process, signal.SIGKILL)
+    assert [answer.payload for answer in answers] == [expected[0]] * 3 + [expected[1]]
+    assert {answer.steps for answer in answers} == {2}
+    assert 0.0 <= answers[0].measured["local_accuracy"] <= 1.0
+    assert not is_worker(process, "train")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", "training.msgpack"]
+    assert (tmp_path / TRAINING_FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_leaves_the_last_answer_and_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
+    trainer = Trainer(decoded, tmp_path, 1, "")
+    first = trainer.contribute("update", 1, b"")
+    kept = (tmp_path / TRAINING_FILE).read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail_as_a_full_disk)
+        with pytest.raises(OSError, match="No space left on device"):
+            trainer.contribute("update", 2, b"")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["genesis", TRAINING_FILE]
+    assert (tmp_path / TRAINING_FILE).read_bytes() == kept
+    assert Trainer(decoded, tmp_path, 1, "").contribute("update", 1, b"") == first
+
+
+def test_whom_a_contribution_skips_is_in_the_trainer_s_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contribute = Learner.contribute
+
+    def skipping(self: Learner, *arguments: Any) -> Contribution:
+        return replace(contribute(self, *arguments), skipped=((0, "part 00 is not here"),))
+
+    decoded = Genesis.decode(write_genesis(tmp_path / "genesis").read_bytes())
+    trainer = Trainer(decoded, tmp_path, 1, "")
+    assert "skipped" not in json.loads(trainer.contribute("update", 1, b"")[-1])
+    monkeypatch.setattr(Learner, "contribute", skipping)
+    assert json.loads(trainer.contribute("update", 2, b"")[-1])["skipped"] == [[0, "part 00 is not here"]]
+
+
+def fail_as_a_full_disk(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.long
+@on_trio
+async def test_training_that_fails_is_reported_and_the_next_is_done(tmp_path: Path) -> None:
+    async with training(write_genesis(tmp_path / "genesis"), tmp_path) as worker:
+        with pytest.raises(WorkerFailed, match=r"^KeyError: 'no such phase'"):
+            await worker.contribute("no such phase", 1, b"")
+        assert (await worker.contribute("update", 1, b"")).payload
+
+
+OWN = """
+import os
+from dataclasses import dataclass
+from fedchain.learning.exceptions import NothingToPost
+from fedchain.learning.methods.blade_fl import BladeFl
+
+@dataclass(frozen=True, kw_only=True)
+class Faulty(BladeFl):
+    def update(self, client, round):
+        if round.number == 2:
+            raise NothingToPost("as it should be")
+        print("from Python")
+        os.write(2, b"from elsewhere" + b"." * 9000 + b"\\n")
+        raise RuntimeError("boom")
+"""
+
+
+@pytest.mark.long
+@on_trio
+async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "own_faulty.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    caplog.set_level(logging.INFO, "fedchain.worker")
+    caplog.handler.setFormatter(JsonFormatter())
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, method="own_faulty:Faulty", hyperparameters={}))
+    async with training(path, tmp_path) as worker:
+        with pytest.raises(WorkerRefused, match=r"^NothingToPost: as it should be$"):
+            await worker.contribute("update", 2, b"")
+        with pytest.raises(WorkerFailed, match=r"^RuntimeError: boom \(.*own_faulty.py, line 14\)$"):
+            await worker.contribute("update", 1, b"")
+        await until(lambda: "RuntimeError: boom" in caplog.text, "its last words")
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    assert {(line["logger"], line["worker"]) for line in lines} == {("fedchain.worker", "train")}
+    messages = [line["message"].removeprefix("worker=train ") for line in lines]
+    assert messages[0] == "from Python"
+    assert messages[1].startswith("from elsewhere...")
+    assert messages[2] == "." * (9014 - 8192)
+    assert messages[3] == "Traceback (most recent call last):"
+    assert messages[-1] == "RuntimeError: boom"
+
+
+@pytest.mark.long
+@on_trio
+async def test_training_that_diverges_names_peer_round_and_loss_and_keeps_the_checkpoint_before_it(
+    tmp_path: Path,
+) -> None:
+    chosen = replace(DIGITS, method="fedavg")
+    rules, learner = Application(chosen), Learner(chosen)
+    sound = rules.aggregate("update", 1, b"", [(b"a", learner.contribute(1, "update", 1, b"").payload)])
+    known = rules.read_knowledge(sound)
+    assert known is not None
+    draw, ends = np.random.default_rng(0), np.array([-1e6, 1e6], np.float32)
+    damaging = write_knowledge(
+        [("update", 1, pieces({name: draw.choice(ends, value.shape) for name, value in known.items()}))]
+    )
+    async with training(write_genesis(tmp_path / "genesis", chosen), tmp_path) as worker:
+        await worker.contribute("update", 1, b"")
+        checkpoint = (tmp_path / TRAINING_FILE).read_bytes()
+        with pytest.raises(WorkerFailed, match=r"^TrainingDiverged: peer 1, round 2: "):
+            await worker.contribute("update", 2, damaging)
+        assert (tmp_path / TRAINING_FILE).read_bytes() == checkpoint
+        again = await worker.contribute("update", 2, sound)
+    assert again.payload == learner.contribute(1, "update", 2, sound).payload
+
+
+@pytest.mark.long
+@on_trio
+async def test_a_learning_rate_that_is_too_large_is_told_by_its_loss(tmp_path: Path) -> None:
+    wild = replace(DIGITS, hyperparameters={"learning_rate": 1e3, "weight_decay": 1e3})
+    async with training(write_genesis(tmp_path / "genesis", wild), tmp_path) as worker:
+        with pytest.raises(
+            WorkerFailed, match=r"peer 1, round 1: the loss is nan at step \d+; try a smaller learning_"
+        ):
+            await worker.contribute("update", 1, b"")
+    assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
+
+
+@pytest.mark.long
+@on_trio
+async def test_data_that_cannot_be_read_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, dataset="fashion-mnist"))
+    async with training(path, tmp_path, str(tmp_path / "nowhere")) as worker:
+        with pytest.raises(WorkerFailed, match="train-images-idx3-ubyte"):
+            await worker.prepare()
+
+
+@pytest.mark.long
+@on_trio
+async def test_the_miner_finds_a_nonce_for_the_newest_header_also_after_a_kill() -> None:
+    found: list[Header] = []
+    async with mining(found.append) as worker:
+        worker.mine(replace(HEADER, bits=HARD_BITS))  # nobody ever seals this one
+        first = await kill_worker("mine")
+        await until(
+            lambda: first not in workers_of(os.getpid(), "mine") and workers_of(os.getpid(), "mine"), "a new one"
+        )
+        worker.mine(replace(HEADER, bits=EASY_BITS, round=7))
+        await until(lambda: found, "a nonce")
+        second = await kill_worker("mine")
+        worker.mine(replace(HEADER, bits=EASY_BITS, round=8))
+        await until(lambda: found[-1].round == 8, "a nonce after a kill")
+    assert {header.round for header in found} == {7, 8}
+    assert all(is_sealed("sha256d", header) for header in found)
+    assert not is_worker(second, "mine")
+    assert workers_of(os.getpid(), "mine") == []
+
+
+@on_trio
+async def test_the_miner_rests_when_nothing_is_wanted_any_more() -> None:
+    found: list[Header] = []
+    async with mining(found.append) as worker:
+        worker.mine(replace(HEADER, bits=HARD_BITS))
+        await until(lambda: workers_of(os.getpid(), "mine"), "a process")
+        (process,) = workers_of(os.getpid(), "mine")
+        await until(lambda: state_of(process) == "R" and is_worker(process, "mine"), "a search")
+        assert not worker.stop_unless(lambda header: header.bits == HARD_BITS)
+        assert worker.stop_unless(lambda _: False)
+        assert not worker.stop_unless(lambda _: False)
+        await until(lambda: state_of(process) == "S", "a rest")
+        worker.mine(replace(HEADER, bits=EASY_BITS))
+        await until(lambda: found, "a nonce")
+        assert not worker.stop_unless(lambda _: False)  # it is found, so nothing is searched
+        assert workers_of(os.getpid(), "mine") == [process]
+
+
+def test_a_nonce_that_comes_too_late_or_twice_is_nobody_s_business() -> None:
+    found: list[Header] = []
+    worker = MiningWorker("sha256d", found.append)
+    worker.mine(replace(HEADER, round=7))
+    worker.mine(replace(HEADER, round=8))
+    for number in (7, 8, 8):
+        worker._on_answer(replace(HEADER, round=number, nonce=number))
+    assert [header.round for header in found] == [8]
+
+
+def state_of(process: int) -> str:
+    """R: it computes; S: it waits. As the kernel has it."""
+    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+
+
+def signatures(*heights: int) -> list[VerifySignatures]:
+    """Jobs for blocks of a chain; where a height is negative, the second signature is not what was signed."""
+    builder = ChainBuilder(genesis(4))
+    blocks = [builder.extend() for _ in range(max(map(abs, heights)))]
+    jobs = []
+    for height in heights:
+        block = blocks[abs(height) - 1]
+        signed = list(signatures_of(builder.genesis, block, builder.certificate(block)))
+        if height < 0:
+            signed[1] = *signed[1][:2], b"something else"
+        jobs.append(VerifySignatures(block.hash, tuple(signed)))
+    return jobs
+
+
+@on_trio
+async def test_signatures_are_verified_in_order_also_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "IDLE_S", 0.05)
+    jobs = signatures(1, -2, 3)
+    found: list[tuple[VerifySignatures, Verified]] = []
+    worker = VerifyingWorker(lambda job, result: found.append((job, result)))
+    expected = [Verified(len(jobs[0].signed)), Verified(1), Verified(len(jobs[2].signed))]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        await anyio.wait_all_tasks_blocked()
+        assert workers_of(os.getpid(), "verify") == [], "who replays nothing needs none"
+        for job in jobs:
+            worker.verify(job)
+        await until(lambda: len(found) == len(jobs), "all answers")
+        assert found == list(zip(jobs, expected, strict=True))
+        await until(lambda: not workers_of(os.getpid(), "verify"), "the end of a process that nobody needs")
+        monkeypatch.setattr(supervisor, "IDLE_S", 10.0)
+        worker.verify(jobs[0])
+        await until(lambda: len(found) == len(jobs) + 1, "an answer")
+        await kill_worker("verify")
+        for job in jobs[1:]:  # nobody looks at them
+            worker.verify(job)
+        await until(lambda: len(found) == 2 * len(jobs), "as many answers")
+        assert found[-2:] == [(job, Verified(0)) for job in jobs[1:]]
+        worker.verify(jobs[0])
+        await until(lambda: found[-1] == (jobs[0], expected[0]), "another process")
+        tasks.cancel_scope.cancel()
+    assert workers_of(os.getpid(), "verify") == []
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple["subprocess.Popen[bytes]", BinaryIO, BinaryIO]]:
+    """A worker process with its input and its output."""
+    command = [sys.executable, "-m", "fedchain.node.workers.process", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process, cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
+
+
+def test_a_miner_ends_with_its_pipe() -> None:
+    with started("mine", "sha256d") as (process, orders, _):
+        write_frame(orders, replace(HEADER, bits=HARD_BITS).to_record())
+        orders.close()
+        assert process.wait(TIMEOUT_S) == 0
+
+
+@pytest.mark.long
+def test_a_worker_that_fails_ends_with_its_error_and_does_not_abort(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis")
+    with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
+        write_frame(orders, [])
+        assert read_frame(answers) == ["ready"]
+        write_frame(orders, ["no such phase", 1, b""])
+        assert read_frame(answers) == ["failed", "KeyError: 'no such phase'"]
+        assert process.wait(TIMEOUT_S) == 1, "a signal would be below 0"
+
+
+@pytest.mark.long
+def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) -> None:
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters={"local_steps": 1_000_000}))
+    with started("train", str(path), str(tmp_path), "0", "") as (process, orders, answers):
+        write_frame(orders, [])  # it was dealt nothing
+        assert read_frame(answers) == ["ready"]
+        write_frame(orders, ["update", 1, b""])
+        orders.close()
+        assert process.wait(TIMEOUT_S) == 0
+    assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
+
+
+NODE = """
+import os, signal, sys
+import anyio
+from fedchain.node.workers.supervisor import WorkerProcess
+from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
+from dataclasses import replace
+
+async def main():
+    interrupted = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        async def wait():
+            with anyio.open_signal_receiver(signal.SIGINT) as signals:
+                print("listening", flush=True)
+                async for _ in signals:
+                    return interrupted.set()
+        tasks.start_soon(wait)
+        process = await WorkerProcess.start(sys.argv[1:])
+        print("started", flush=True)
+        await interrupted.wait()
+        await process.send(replace(ChainBuilder(genesis(2)).extend().header, bits=EASY_BITS).to_record())
+        await process.receive()
+        print("sealed", flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main, backend="trio")
+"""
+
+
+@contextmanager
+def node(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process with a worker, in a session of its own as under a terminal."""
+    command = [sys.executable, "-c", NODE, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True) as process:
+        try:
+            assert {line_of(process), line_of(process)} == {b"listening\n", b"started\n"}
+            yield process
+        finally:
+            process.kill()
+
+
+def line_of(process: "subprocess.Popen[bytes]") -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def worker_of(process: "subprocess.Popen[bytes]", kind: str) -> int:
+    """Its worker, once it has left the node's process group."""
+    found: list[int] = []
+
+    def has_left() -> bool:
+        found[:] = workers_of(process.pid, kind)
+        return len(found) == 1 and os.getpgid(found[0]) == found[0]
+
+    wait_until(has_left, "a worker")
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", ["mine", "train", "verify"])
+def test_a_node_that_is_killed_leaves_no_worker(tmp_path: Path, kind: str) -> None:
+    path = write_genesis(tmp_path / "genesis")
+    arguments = {"mine": ["sha256d"], "train": [str(path), str(tmp_path), "0", ""], "verify": []}[kind]
+    with node(kind, *arguments) as process:
+        worker = worker_of(process, kind)
+        process.kill()
+        process.wait()
+        wait_until(lambda: not is_worker(worker, kind), "the worker's end")
+
+
+def test_ctrl_c_in_the_terminal_is_not_for_the_workers() -> None:
+    with node("mine", "sha256d") as process:
+        worker = worker_of(process, "mine")
+        os.killpg(process.pid, signal.SIGINT)
+        assert line_of(process) == b"sealed\n"
+        assert workers_of(process.pid, "mine") == [worker]
+
+
+def test_a_worker_s_niceness_counts_because_it_is_in_its_node_s_session() -> None:
+    with node("mine", "sha256d") as process:
+        worker = worker_of(process, "mine")
+        wait_until(lambda: os.getpriority(os.PRIO_PROCESS, worker) == MINE_NICE, "a nice worker")
+        assert os.getsid(worker) == os.getsid(process.pid)
+        group = Path(f"/proc/{worker}/autogroup")
+        assert not group.exists() or group.read_text() == Path(f"/proc/{process.pid}/autogroup").read_text()
+
+
+def test_the_node_goes_first_then_training_then_mining() -> None:
+    assert 0 < TRAIN_NICE < MINE_NICE <= 19
