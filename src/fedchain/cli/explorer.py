@@ -316,14 +316,14 @@ def _rules_with(methods: Sequence[str]) -> RulesOf:
 
 def _serve_web(folders: Sequence[Path], rules: RulesOf, host: str, port: int, hosts: Sequence[str]) -> None:
     """Show chains in a browser; imports a web server, so only when it is asked for."""
-    from fedchain.node.web.serving import serve
+    from fedchain.web.serving import serve
 
     serve(folders, rules, host, port, hosts)
 
 
 def _report_web(folders: Sequence[Path], rules: RulesOf, path: Path) -> None:
     """Write a chain to an HTML file; imports templates, so only when it is asked for."""
-    from fedchain.node.web.report import write_report
+    from fedchain.web.report import write_report
 
     write_report(folders, rules, path)
 

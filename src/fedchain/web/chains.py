@@ -23,9 +23,9 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import SCENARIO_FILE, SOCKET
 from fedchain.node.config import NodeConfigError
 from fedchain.node.operating.status import ask_status
-from fedchain.node.web.measured import MeasuredFile
-from fedchain.node.web.places import Place, distinct_titles, slugs
-from fedchain.node.web.seen import SeenFile
+from fedchain.web.measured import MeasuredFile
+from fedchain.web.places import Place, distinct_titles, slugs
+from fedchain.web.seen import SeenFile
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""

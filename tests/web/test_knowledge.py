@@ -16,15 +16,15 @@ from fedchain.learning.models.parameters import parameter_spec
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
 from fedchain.node.founding.task import found_federation, rules_of
-from fedchain.node.web import knowledge, pages
-from fedchain.node.web.app import Site
-from fedchain.node.web.chains import Chain, open_chains
-from fedchain.node.web.knowledge import Drift, KnowledgeReader
-from fedchain.node.web.places import find_places
-from fedchain.node.web.report import render_report
 from fedchain.simulator.scenario import Scenario
+from fedchain.web import knowledge, pages
+from fedchain.web.app import Site
+from fedchain.web.chains import Chain, open_chains
+from fedchain.web.knowledge import Drift, KnowledgeReader
+from fedchain.web.places import find_places
+from fedchain.web.report import render_report
 from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
-from tests.node.web.builders import document, learning_chain, write_run
+from tests.web.builders import document, learning_chain, write_run
 
 ROUNDS = 6
 

@@ -11,9 +11,9 @@ from starlette.routing import Route
 from fedchain.chain.exceptions import NotFound
 from fedchain.chain.explorer.founding import plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
-from fedchain.node.web import pages
-from fedchain.node.web.chains import Chain, Reading
-from fedchain.node.web.open_round import open_round
+from fedchain.web import pages
+from fedchain.web.chains import Chain, Reading
+from fedchain.web.open_round import open_round
 
 LIMIT_MAX = 1_000
 """Blocks in one answer."""

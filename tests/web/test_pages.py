@@ -24,15 +24,15 @@ from fedchain.chain.storage.store import Candidate
 from fedchain.chains import Chain
 from fedchain.crypto.address import address
 from fedchain.node.founding.task import rules_of
-from fedchain.node.web import proof_check
-from fedchain.node.web.app import Site
-from fedchain.node.web.chains import open_chains
-from fedchain.node.web.places import find_places, slugs
-from fedchain.node.web.report import write_report
-from fedchain.node.web.serving import listen
+from fedchain.web import proof_check
+from fedchain.web.app import Site
+from fedchain.web.chains import open_chains
+from fedchain.web.places import find_places, slugs
+from fedchain.web.report import write_report
+from fedchain.web.serving import listen
 from tests.chain.builders import ChainBuilder, genesis, keys
 from tests.chain.test_explorer import FakeRules, write
-from tests.node.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
+from tests.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
 
 HOME = "http://localhost"
 
@@ -634,7 +634,7 @@ def test_who_has_not_posted_has_a_reason_and_a_deadline(tmp_path: Path, monkeypa
         number = int(folder.name[-1])
         return {"height": 4, "address": members[number], "training": number == 1, "open": {"posts": {members[0]: 32}}}
 
-    monkeypatch.setattr("fedchain.node.web.chains.ask_status", told)
+    monkeypatch.setattr("fedchain.web.chains.ask_status", told)
     shown = site(tmp_path / "net")
     client = TestClient(shown.app, base_url=HOME)
     found = client.get("/api/v1/net/open").json()
@@ -649,7 +649,7 @@ def test_who_has_not_posted_has_a_reason_and_a_deadline(tmp_path: Path, monkeypa
     assert "waited for: its node is stopped" in page
     assert "not waited for: missed round 3" in page
     assert "Missing posts have 12.0 s from block 4 on" in page
-    monkeypatch.setattr("fedchain.node.web.chains.ask_status", lambda folder: None)
+    monkeypatch.setattr("fedchain.web.chains.ask_status", lambda folder: None)
     shown.chains["net"].ask()
     found = client.get("/api/v1/net/open").json()
     assert [item["why"] for item in found["contributors"]] == ["", "", "", "missed round 3, on time 1 of 2 times since"]
@@ -684,7 +684,7 @@ def test_what_running_nodes_tell_is_put_together(tmp_path: Path, monkeypatch: py
             },
         }
 
-    monkeypatch.setattr("fedchain.node.web.chains.ask_status", told)
+    monkeypatch.setattr("fedchain.web.chains.ask_status", told)
     client = TestClient(site(tmp_path / "net", rules=lambda _: FakeRules()).app, base_url=HOME)
     found = client.get("/api/v1/net/open").json()
     assert [item["posted"] for item in found["contributors"]] == [True, True, False, False]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.files.layout import LOG_FILE, METRICS_FILE, read_metrics
-from fedchain.node.web.seen import SeenFile
+from fedchain.web.seen import SeenFile
 
 LOG_SIZE_MAX = 4 * 2**20
 """Bytes at the end of a log that are read."""

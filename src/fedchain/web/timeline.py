@@ -11,9 +11,9 @@ from fedchain.chain.explorer.columns import Line
 from fedchain.chain.explorer.views import BlockSummary
 from fedchain.node.core.deadlines import INTERVALS_FROM
 from fedchain.node.shell.timeline import SeenBlock
-from fedchain.node.web.charts import Segment, bar
-from fedchain.node.web.measured import Measured
-from fedchain.node.web.rivals import Rival, Seen
+from fedchain.web.charts import Segment, bar
+from fedchain.web.measured import Measured
+from fedchain.web.rivals import Rival, Seen
 
 LONGEST_DRAWN = 4
 """The longest bar of a list, in medians of their lengths."""

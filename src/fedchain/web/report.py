@@ -9,12 +9,12 @@ from markupsafe import Markup
 
 import fedchain
 from fedchain.chain.exceptions import ChainError, NotFound, StoreError
-from fedchain.node.web import pages
-from fedchain.node.web.app import FOLDER, make_templates
-from fedchain.node.web.chains import Chain, Reading, RulesOf, open_chains
-from fedchain.node.web.formats import Names
-from fedchain.node.web.knowledge import KnowledgeReader
-from fedchain.node.web.places import find_places
+from fedchain.web import pages
+from fedchain.web.app import FOLDER, make_templates
+from fedchain.web.chains import Chain, Reading, RulesOf, open_chains
+from fedchain.web.formats import Names
+from fedchain.web.knowledge import KnowledgeReader
+from fedchain.web.places import find_places
 
 BLOCKS_MAX = 1_000
 """Blocks in a report, the newest."""

@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 
 from fedchain.chain.exceptions import ChainError
-from fedchain.node.web.chains import Chain
+from fedchain.web.chains import Chain
 
 log = logging.getLogger("fedchain.web")
 

@@ -13,13 +13,13 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from fedchain.chain.storage.sqlite import Store
-from fedchain.node.web.app import Site
-from fedchain.node.web.chains import open_chains
-from fedchain.node.web.places import find_places
-from fedchain.node.web.serving import listen, make_server
+from fedchain.web.app import Site
+from fedchain.web.chains import open_chains
+from fedchain.web.places import find_places
+from fedchain.web.serving import listen, make_server
 from tests.chain.builders import ChainBuilder, genesis
 from tests.chain.test_explorer import FakeRules, write
-from tests.node.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
+from tests.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
 

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from tests.chain.test_altered import COLUMNS, TABLES, altered
 from tests.chain.test_altered import whole as whole
 from tests.chain.test_explorer import FakeRules
-from tests.node.web.test_pages import HOME, site
+from tests.web.test_pages import HOME, site
 
 pytestmark = pytest.mark.long
 

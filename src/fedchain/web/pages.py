@@ -23,13 +23,13 @@ from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.exceptions import LearningError
-from fedchain.node.web.chains import Chain, Reading
-from fedchain.node.web.charts import Chart, line_chart
-from fedchain.node.web.knowledge import KnowledgeReader
-from fedchain.node.web.measured import Measured, newest
-from fedchain.node.web.open_round import open_round
-from fedchain.node.web.rivals import rivals, seen_blocks
-from fedchain.node.web.timeline import Timed, timed
+from fedchain.web.chains import Chain, Reading
+from fedchain.web.charts import Chart, line_chart
+from fedchain.web.knowledge import KnowledgeReader
+from fedchain.web.measured import Measured, newest
+from fedchain.web.open_round import open_round
+from fedchain.web.rivals import rivals, seen_blocks
+from fedchain.web.timeline import Timed, timed
 
 BLOCKS_A_PAGE = 40
 """Blocks on one page of the list."""

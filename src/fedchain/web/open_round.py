@@ -13,8 +13,8 @@ from fedchain.chain.state import State, expected_contributors, posts_required, v
 from fedchain.chain.vote import NIL
 from fedchain.crypto.address import address
 from fedchain.node.core.deadlines import deadline_ms
-from fedchain.node.web.chains import Chain, Reading
-from fedchain.node.web.reasons import reasons
+from fedchain.web.chains import Chain, Reading
+from fedchain.web.reasons import reasons
 
 
 @dataclass(frozen=True, slots=True)

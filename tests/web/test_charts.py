@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedchain.node.web.charts import STYLES, bar, line_chart
+from fedchain.web.charts import STYLES, bar, line_chart
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.address import address
 from fedchain.files.layout import SCENARIO_FILE, TIMELINE_FILE
 from fedchain.node.shell.timeline import SeenBlock, SeenCandidate, TimelineFile, TrainingResult
-from fedchain.node.web.app import Site
-from fedchain.node.web.chains import open_chains
-from fedchain.node.web.measured import Measured
-from fedchain.node.web.places import find_places
-from fedchain.node.web.seen import SeenFile
-from fedchain.node.web.timeline import split, told, watched
+from fedchain.web.app import Site
+from fedchain.web.chains import open_chains
+from fedchain.web.measured import Measured
+from fedchain.web.places import find_places
+from fedchain.web.seen import SeenFile
+from fedchain.web.timeline import split, told, watched
 from tests.chain.builders import UPDATE, ChainBuilder, genesis, keys
 from tests.chain.test_explorer import FakeRules, write
 

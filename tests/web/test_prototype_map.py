@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fedchain.node.web.prototype_map import (
+from fedchain.web.prototype_map import (
     DOT_RADIUS,
     LETTER_HEIGHT,
     LETTER_WIDTH,

@@ -6,7 +6,7 @@ from itertools import islice
 from fedchain.chain.state import PUNCTUAL
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.web.chains import Chain, Reading
+from fedchain.web.chains import Chain, Reading
 
 BLOCKS_TRIED = 3
 """Blocks that are read for a member to find the one it missed: where contributors are drawn, most lack it rightly."""

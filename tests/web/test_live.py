@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 from fedchain.chain.storage.sqlite import Store
-from fedchain.node.web.chains import Holder, open_chains
-from fedchain.node.web.live import Live
-from fedchain.node.web.places import find_places
+from fedchain.web.chains import Holder, open_chains
+from fedchain.web.live import Live
+from fedchain.web.places import find_places
 from tests.chain.builders import ChainBuilder, genesis
 from tests.chain.test_explorer import FakeRules, write
-from tests.node.web.builders import append
+from tests.web.builders import append
 
 PATIENCE_S = 60.0
 """For a machine that is busy; it takes a fraction of a second."""
@@ -63,7 +63,7 @@ def test_nodes_are_asked_when_they_wrote_and_while_there_is_a_candidate(
     (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())
     live, asked = Live([found], lambda: False), threading.Semaphore(0)
     told: dict[str, Any] = {"open": {"candidates": []}}
-    monkeypatch.setattr("fedchain.node.web.live.ASK_EVERY_S", 10 * PATIENCE_S)
+    monkeypatch.setattr("fedchain.web.live.ASK_EVERY_S", 10 * PATIENCE_S)
 
     def ask(holder: Holder) -> None:
         holder.status = told

@@ -19,8 +19,8 @@ from fedchain.crypto.hashing import Hash
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import LearningError
 from fedchain.learning.models.parameters import parameter_spec
-from fedchain.node.web.chains import Chain, Reading
-from fedchain.node.web.prototype_map import Dot, prototype_map
+from fedchain.web.chains import Chain, Reading
+from fedchain.web.prototype_map import Dot, prototype_map
 
 ROUNDS_SHOWN = 40
 """Rounds up to the one that is asked for."""

@@ -32,12 +32,12 @@ from fedchain.chain.explorer.views import Recomputation
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import LearningError
-from fedchain.node.web import pages
-from fedchain.node.web.chains import Chain, Reading
-from fedchain.node.web.formats import Names, filters
-from fedchain.node.web.interface import interface_routes
-from fedchain.node.web.knowledge import KnowledgeReader
-from fedchain.node.web.live import Live
+from fedchain.web import pages
+from fedchain.web.chains import Chain, Reading
+from fedchain.web.formats import Names, filters
+from fedchain.web.interface import interface_routes
+from fedchain.web.knowledge import KnowledgeReader
+from fedchain.web.live import Live
 
 log = logging.getLogger("fedchain.web")
 
@@ -342,7 +342,7 @@ def is_over(chain: Chain, reading: Reading) -> bool:
 def make_templates() -> Environment:
     """The templates: all that is put into them is escaped."""
     found = Environment(
-        loader=PackageLoader("fedchain.node.web"),
+        loader=PackageLoader("fedchain.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

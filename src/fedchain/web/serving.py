@@ -9,10 +9,10 @@ from pathlib import Path
 import uvicorn
 
 from fedchain.chain.exceptions import StoreError
-from fedchain.node.web.app import Site
-from fedchain.node.web.chains import RulesOf, open_chains
-from fedchain.node.web.live import Live
-from fedchain.node.web.places import find_places
+from fedchain.web.app import Site
+from fedchain.web.chains import RulesOf, open_chains
+from fedchain.web.live import Live
+from fedchain.web.places import find_places
 
 BACKLOG = 128
 """Connections that wait to be taken."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fedchain.chain.exceptions import ChainError
 from fedchain.crypto.address import address
 from fedchain.node.shell.timeline import SeenBlock
-from fedchain.node.web.chains import Chain
+from fedchain.web.chains import Chain
 
 
 @dataclass(frozen=True, slots=True)
