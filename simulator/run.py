@@ -15,13 +15,13 @@ from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
 from fedchain.files.layout import RECORD_FOLDER, free_folder
-from fedchain.learning.aggregation.threshold import SHARE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import LearningError, NothingToPost
-from fedchain.learning.learner import Learner
-from fedchain.learning.secrets import Secrets
+from fedchain.learning.sums.secrets import Secrets
+from fedchain.learning.sums.threshold import SHARE
 from fedchain.learning.task.choice import TaskFunction
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.custody.dealing import deal_keys, share_bytes
 from fedchain.node.founding.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner

@@ -17,12 +17,12 @@ import torch
 from fedchain.learning.client import Client
 from fedchain.learning.convergence.theory import Constants
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
+from fedchain.learning.families.prototypes import Known, known_prototypes
 from fedchain.learning.methods.dfpl import Dfpl
-from fedchain.learning.prototype_method import Known, known_prototypes
 from fedchain.learning.round import ReadPost, Round, Tensors
-from fedchain.learning.schedule import batches_per_pass, count_steps
-from fedchain.learning.training import draw_batches
+from fedchain.learning.training.loop import draw_batches
+from fedchain.learning.training.schedule import batches_per_pass, count_steps
+from fedchain.learning.worker.learner import Learner
 
 CLIENTS_MAX = 20
 """Clients that are measured; of more, the first so many."""

@@ -29,7 +29,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.models.parameters import wire_name
 from fedchain.learning.models.vectors import flatten, read_vector, trained_parameters, unflatten
 from fedchain.learning.round import Tensors
-from fedchain.learning.schedule import Schedule
+from fedchain.learning.training.schedule import Schedule
 
 Objective = Literal["cosine", "l2", "closed-form"]
 """What is made small: the angle to the step that was seen, or the squared distance; or nothing, by division."""

@@ -7,10 +7,10 @@ image, at least those of its own encryptor, and trains a UNet of the same form t
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.adamw import AdamWSchedule, train_with_adamw
 from fedchain.learning.leakage.descent import PixelRange
 from fedchain.learning.models.prototypes import EVALUATION_BATCH
 from fedchain.learning.models.unet import UNet, build_unet
+from fedchain.learning.training.adamw import AdamWSchedule, train_with_adamw
 
 
 def train_decoder(

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fedchain.learning.families.robust import RobustMethod
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.round import Round, Tensors
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BladeFl(RobustMethod):
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Train logistic regressions at once."""
-        from fedchain.learning.linear_training import train_linear
+        from fedchain.learning.training.linear import train_linear
 
         are_finite = train_linear(clients, self.schedule)
         return [read_parameters(client.model) if are_finite[place] else None for place, client in enumerate(clients)]

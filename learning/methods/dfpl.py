@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.local_sgd import Auxiliary
+from fedchain.learning.families.local_sgd import Auxiliary
+from fedchain.learning.families.prototypes import Known, PrototypeMethod, known_prototypes
 from fedchain.learning.method import validate_range
-from fedchain.learning.prototype_method import Known, PrototypeMethod, known_prototypes
 from fedchain.learning.round import Round, Tensors
-from fedchain.learning.schedule import batches_per_pass
+from fedchain.learning.training.schedule import batches_per_pass
 
 if TYPE_CHECKING:
     import torch
@@ -134,7 +134,7 @@ class Dfpl(PrototypeMethod):
         import torch
 
         from fedchain.learning.models.prototypes import class_means
-        from fedchain.learning.training import train
+        from fedchain.learning.training.loop import train
 
         embeddings: list[torch.Tensor] = []
         seen: list[torch.Tensor] = []

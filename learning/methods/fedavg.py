@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
+from fedchain.learning.families.robust import RobustMethod
 from fedchain.learning.method import Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.parameters import combine_parameters, load_parameters, parameter_spec, read_parameters
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.round import Round, Tensors
 
 if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client, Forward
-    from fedchain.learning.training import Correct
+    from fedchain.learning.training.loop import Correct
 
 INITIAL_MODEL = Phase("initial_model")
 """Setup phase of a rule that moves the common model by a step, and so must find the first one on the chain. All clients
@@ -52,7 +52,7 @@ class FedAvg(RobustMethod):
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Train logistic regressions at once."""
-        from fedchain.learning.linear_training import train_linear
+        from fedchain.learning.training.linear import train_linear
 
         are_finite = train_linear(clients, self.schedule)
         return [self.post_model(client) if are_finite[place] else None for place, client in enumerate(clients)]

@@ -57,7 +57,7 @@ class FedDkc(FedGkt):
 
     def local_knowledge(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the refined p^k, (B, C), of a client's logits (B, C)."""
-        from fedchain.learning.distillation import refine_by_kernel, refine_by_search, soften
+        from fedchain.learning.families.distillation_terms import refine_by_kernel, refine_by_search, soften
 
         if self.refinement == "skr":
             return refine_by_search(logits, self.entropy_bits)

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.learning.aggregation.mean import round_once, weighted_sum
-from fedchain.learning.encrypted_data import EncryptedData, encrypted_spec, images_in_part
 from fedchain.learning.exceptions import ConfigurationError, PartMissing, TrainingDiverged
 from fedchain.learning.method import Lifetime, Phase, validate_range
 from fedchain.learning.methods.fedavg import INITIAL_MODEL, FedAvg
@@ -32,7 +31,8 @@ from fedchain.learning.payload.bulk import EVERYBODY, PartRef
 from fedchain.learning.payload.pixels import pack_images, unpack_images
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors, left_behind
-from fedchain.learning.schedule import Schedule, batches_per_pass
+from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec, images_in_part
+from fedchain.learning.training.schedule import Schedule, batches_per_pass
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fedchain.learning.client import Client, Forward
     from fedchain.learning.models.plain import PooledModel
     from fedchain.learning.models.stochastic import StochasticLayer
-    from fedchain.learning.training import Given
+    from fedchain.learning.training.loop import Given
 
 ENCRYPT = Phase("encrypt", lifetime=Lifetime.FEDERATION)
 """Setup phase in which everybody shows its encrypted data."""
@@ -176,7 +176,7 @@ class FedEds(FedAvg):
         """Algorithm 1: train g and c, freeze them, train the encryptor, post its images with what the model says of
         them, and put g and c back to the common model."""
         from fedchain.learning.models.vectors import read_state, write_state
-        from fedchain.learning.training import train
+        from fedchain.learning.training.loop import train
 
         assert round.bulk is not None, "encrypted data are posted by reference"
         common = read_state(client.model)
@@ -192,7 +192,7 @@ class FedEds(FedAvg):
         Where the steps diverge with others' encrypted data, which anybody can make up, they are taken again without.
         """
         from fedchain.learning.models.vectors import read_state, write_state
-        from fedchain.learning.training import train
+        from fedchain.learning.training.loop import train
 
         correct = self.rule.correction(client)
         times = self.epochs_in(round.number)
@@ -222,7 +222,7 @@ class FedEds(FedAvg):
         local = super().loss(forward, images, labels, None)  # L_c
         if given is None:
             return local
-        from fedchain.learning.distillation import divergence
+        from fedchain.learning.families.distillation_terms import divergence
         from fedchain.learning.models.plain import PooledModel
 
         assert isinstance(forward, PooledModel), "the configuration was validated"
@@ -279,11 +279,11 @@ class FedEds(FedAvg):
         import torch
         import torch.nn.functional as F
 
-        from fedchain.learning.adamw import AdamWSchedule, train_with_adamw
         from fedchain.learning.models.plain import PooledModel
         from fedchain.learning.models.prototypes import EVALUATION_BATCH
         from fedchain.learning.models.unet import build_unet
         from fedchain.learning.seeding import derive
+        from fedchain.learning.training.adamw import AdamWSchedule, train_with_adamw
 
         model, images, labels = client.model, client.train_images, client.train_labels
         assert isinstance(model, PooledModel), "the configuration was validated"
@@ -324,7 +324,7 @@ class FedEds(FedAvg):
 
         from fedchain.learning.models.plain import PooledModel
         from fedchain.learning.seeding import derive
-        from fedchain.learning.training import draw_batches
+        from fedchain.learning.training.loop import draw_batches
 
         local_weight, shared_weight = self.weights_in(round.number)
         if shared_weight == 0 or round.bulk is None:

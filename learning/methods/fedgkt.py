@@ -1,8 +1,8 @@
 """FedGKT: He, Annavaram and Avestimehr, "Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge",
 NeurIPS 2020 (arXiv:2007.14513).
 
-How examples travel is in `learning/distillation_method.py`, the divergence in `learning/distillation.py`. B batch,
-C classes; p^k is what a client says of an example, p^S what the aggregator does.
+How examples travel is in `learning/families/distillation.py`, the divergence in `distillation_terms.py` beside it.
+B batch, C classes; p^k is what a client says of an example, p^S what the aggregator does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedchain.learning.distillation_method import DistillationMethod, Given
+from fedchain.learning.families.distillation import DistillationMethod, Given
 from fedchain.learning.method import validate_range
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class FedGkt(DistillationMethod):
         """J^k = CE + beta KL(p^S || p^k)."""
         import torch.nn.functional as F
 
-        from fedchain.learning.distillation import divergence, soften
+        from fedchain.learning.families.distillation_terms import divergence, soften
 
         distance = divergence(soften(given.logits, self.temperature), logits, self.temperature)
         return F.cross_entropy(logits, labels) + self.distillation_weight * distance
@@ -46,13 +46,13 @@ class FedGkt(DistillationMethod):
         """J^S = CE + beta KL(p^k || p^S)."""
         import torch.nn.functional as F
 
-        from fedchain.learning.distillation import divergence
+        from fedchain.learning.families.distillation_terms import divergence
 
         distance = divergence(self.local_knowledge(given.logits), logits, self.temperature)
         return F.cross_entropy(logits, labels) + self.distillation_weight * distance
 
     def local_knowledge(self, logits: torch.Tensor) -> torch.Tensor:
         """Return p^k, (B, C), of a client's logits (B, C)."""
-        from fedchain.learning.distillation import soften
+        from fedchain.learning.families.distillation_terms import soften
 
         return soften(logits, self.temperature)

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedchain.learning.aggregation.mean import WEIGHT_MAX
 from fedchain.learning.config import CLIENTS_MAX
-from fedchain.learning.distillation_method import LABELS, Choose, Given
+from fedchain.learning.families.distillation import LABELS, Choose, Given
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedgkt import FedGkt
 from fedchain.learning.models.model_info import ModelInfo
@@ -136,7 +136,12 @@ class FedIct(FedGkt):
         """
         import torch.nn.functional as F
 
-        from fedchain.learning.distillation import divergence, frequency_weights, released_divergence, soften
+        from fedchain.learning.families.distillation_terms import (
+            divergence,
+            frequency_weights,
+            released_divergence,
+            soften,
+        )
 
         assert given.own is not None, "the client knows its own distribution"
         if self.compat == "released-code":
@@ -152,7 +157,7 @@ class FedIct(FedGkt):
         """J^S_ICT = CE + beta KL(p^k || p^S) + mu LKA (Eqs. 4 and 9), LKA of Eq. 12 or Eq. 13, in the same way."""
         import torch.nn.functional as F
 
-        from fedchain.learning.distillation import divergence, released_divergence
+        from fedchain.learning.families.distillation_terms import divergence, released_divergence
 
         adjustment = self._adjustment_weights(given)  # (C,), or one number
         if self.compat == "released-code":
@@ -167,7 +172,7 @@ class FedIct(FedGkt):
         """What LKA multiplies each class's term with: v of Eq. 14, (C,), the one cosine of Eq. 12, or zero."""
         import torch
 
-        from fedchain.learning.distillation import residual_weights, similarity
+        from fedchain.learning.families.distillation_terms import residual_weights, similarity
 
         assert given.own is not None, "who posted labels posted its distribution"
         assert given.common is not None, "somebody did"

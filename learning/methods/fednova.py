@@ -25,7 +25,7 @@ from fedchain.learning.round import Round, Tensors
 
 if TYPE_CHECKING:
     from fedchain.learning.client import Client
-    from fedchain.learning.training import Correct
+    from fedchain.learning.training.loop import Correct
 
 _NORMALIZER_MAX = 2.0**40
 """Largest ||a_k||_1: of the most steps that count, and a momentum below 1 - 2^-16."""

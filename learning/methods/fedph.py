@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
-from fedchain.learning.local_sgd import Auxiliary
+from fedchain.learning.families.local_sgd import Auxiliary
+from fedchain.learning.families.prototypes import Known, PrototypeMethod, known_prototypes
 from fedchain.learning.method import validate_range
 from fedchain.learning.privacy.noise import add_noise
-from fedchain.learning.prototype_method import Known, PrototypeMethod, known_prototypes
 from fedchain.learning.round import Round, Tensors
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
+from fedchain.learning.families.prototypes import known_prototypes
+from fedchain.learning.families.robust import RobustMethod
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.prototype_method import known_prototypes
-from fedchain.learning.robust_method import RobustMethod
 from fedchain.learning.round import ReadPost, Round, Tensors
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client
-    from fedchain.learning.training import Correct
+    from fedchain.learning.training.loop import Correct
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class FedProx(FedAvg):
 
     def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
         """Train logistic regressions on h_k at once."""
-        from fedchain.learning.linear_training import train_linear
+        from fedchain.learning.training.linear import train_linear
 
         are_finite = train_linear(clients, self.schedule, proximal_weight=self.proximal_weight)
         return [self.post_model(client) if are_finite[place] else None for place, client in enumerate(clients)]

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import Round, Tensors
-from fedchain.learning.schedule import batches_per_pass
+from fedchain.learning.training.schedule import batches_per_pass
 
 if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client
     from fedchain.learning.models.base import Model
-    from fedchain.learning.training import Step
+    from fedchain.learning.training.loop import Step
 
 _LOG_FLOOR, _NORM_FLOOR = 1e-12, 1e-30
 """As in the published code: what keeps the logarithm of a probability, and a division by a gradient, finite."""
@@ -81,7 +81,7 @@ class FedReg(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Generate data under the common model, take the regularised steps, post the parameters (Algorithm D.1)."""
-        from fedchain.learning.training import run_steps
+        from fedchain.learning.training.loop import run_steps
 
         generated = cycle(list(self.generate(client)))
         own = self.generate_for_all(client) if self.modified_gradient else client.train_images  # rows as the examples
@@ -96,7 +96,7 @@ class FedReg(FedAvg):
         """Yield pseudo and perturbed data for each batch of one shuffled pass, under the common model."""
         import torch
 
-        from fedchain.learning.training import draw_batches
+        from fedchain.learning.training.loop import draw_batches
 
         generator = torch.Generator().manual_seed(client.generator.initial_seed())
         batches = draw_batches(len(client.train_labels), self.batch_size, generator)
@@ -145,7 +145,7 @@ class FedReg(FedAvg):
             unflatten,
             write_vector,
         )
-        from fedchain.learning.training import take_step
+        from fedchain.learning.training.loop import take_step
 
         model, common = client.model, read_vector(client.model)  # o, (P,)
         parameters = trained_parameters(model)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedchain.learning.client import Client
-    from fedchain.learning.training import Step
+    from fedchain.learning.training.loop import Step
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class PFedMe(FedAvg):
     def update(self, client: Client, round: Round) -> Tensors:
         """Train theta and w (Algorithm 1); post w and n_k; the client's model is theta from here on."""
         from fedchain.learning.models.vectors import read_vector, write_vector
-        from fedchain.learning.training import run_steps
+        from fedchain.learning.training.loop import run_steps
 
         local = read_vector(client.model)  # w, (P,)
         state = client.state(PFedMeState)

@@ -23,8 +23,8 @@ from fedchain.learning.privacy.clipping import clip_factors
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.noise import add_noise, fingerprint
 from fedchain.learning.privacy.releases import Release, Sampling
-from fedchain.learning.schedule import Schedule, batches_per_pass, count_steps
-from fedchain.learning.training import Correct, Given, Loss, run_steps, take_step
+from fedchain.learning.training.loop import Correct, Given, Loss, run_steps, take_step
+from fedchain.learning.training.schedule import Schedule, batches_per_pass, count_steps
 
 GRADIENTS = "gradients"
 """Name of the mechanism in a ledger."""

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.learning.secrets import Secrets
+from fedchain.learning.sums.secrets import Secrets
 
 GRID_BITS = 32
 """Value and noise are multiples of 2^-32 of sigma's power of two, so that the last bits of a sum of floats, which

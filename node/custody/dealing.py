@@ -26,9 +26,9 @@ from fedchain.crypto.threshold import (
     write_share_file,
 )
 from fedchain.crypto.threshold.sealing import DEALING_SIZE_MAX
-from fedchain.learning.aggregation.threshold import PUBLIC_KEY, SHARE
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.registry import build_method
+from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE
 from fedchain.node.config import NodeConfigError
 from fedchain.node.founding.task import learning_from_genesis
 

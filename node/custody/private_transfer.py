@@ -14,7 +14,7 @@ from fedchain.crypto.hpke import seal, unseal
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.privacy.ledger import Entry, read_entry, write_entry
-from fedchain.learning.secrets import ROOT_SIZE
+from fedchain.learning.sums.secrets import ROOT_SIZE
 from fedchain.node.custody.journal_file import JournalError
 from fedchain.node.custody.ledger_file import ledger_path, open_ledger
 from fedchain.node.custody.secrets_file import read_root, write_root

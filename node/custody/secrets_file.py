@@ -15,7 +15,7 @@ from fedchain.crypto.durable import write_file
 from fedchain.crypto.file_mode import exposure
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.exceptions import SecretMissing
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.node.custody.ledger_file import create_ledger, ledger_path
 
 

@@ -349,8 +349,8 @@ def _check_data(config: NodeConfig, member: int, genesis: Genesis) -> str:
     validate_choice(task, config.task)
     use_current_folder()
 
-    from fedchain.learning.evaluation import evaluate
-    from fedchain.learning.learner import Learner
+    from fedchain.learning.training.evaluation import evaluate
+    from fedchain.learning.worker.learner import Learner
 
     learner = Learner(task, members=genesis.members, chain_id=genesis.chain_id)
     learner.prepare(member)

@@ -80,9 +80,9 @@ class Trainer:
         secrets: str = "",
         dealt: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        from fedchain.learning.learner import Learner
         from fedchain.learning.payload.part_folder import PARTS, PartFolder
         from fedchain.learning.registry import use_current_folder
+        from fedchain.learning.worker.learner import Learner
         from fedchain.node.custody.ledger_file import open_ledger
         from fedchain.node.custody.secrets_file import open_secrets
         from fedchain.node.founding.task import learning_from_genesis

@@ -61,8 +61,8 @@ class Trained:
     steps: int
     """Local steps taken."""
     measured: dict[str, Any]
-    """What was measured of the trained model, as :class:`fedchain.learning.evaluation.Evaluation` has it; and, where
-    there are any, ``skipped``: places of members whose contributions were of no use, each with the reason."""
+    """What was measured of the trained model, as :class:`fedchain.learning.training.evaluation.Evaluation` has it; and,
+    where there are any, ``skipped``: places of members whose contributions were of no use, each with the reason."""
 
 
 class TrainingWorker:

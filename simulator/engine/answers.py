@@ -6,9 +6,9 @@ from typing import Any
 
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.bulk import AddressedBytes
-from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost, ReleaseRefused, TrainingDiverged
-from fedchain.learning.learner import Contribution
+from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.learner import Contribution
 
 REFUSALS = {kind.__name__: kind for kind in (NothingToPost, DecryptionRefused, ReleaseRefused, TrainingDiverged)}
 """Why a client has nothing to post, by the name that a record gives it."""

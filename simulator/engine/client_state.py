@@ -5,8 +5,8 @@ from pathlib import Path
 import msgpack
 
 from fedchain.crypto.hashing import HASH_SIZE, sha256
-from fedchain.learning.learner import Learner
 from fedchain.learning.privacy.ledger import read_entry, write_entry
+from fedchain.learning.worker.learner import Learner
 
 
 def save_client(learner: Learner, client: int, path: Path) -> None:

@@ -24,8 +24,8 @@ from fedchain.chain.storage.store import Content, Final, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import NothingToPost
-from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.part_folder import LinkedPartFolder
+from fedchain.learning.worker.learner import Contribution
 from fedchain.network.messages import Message, PostMessage
 from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict

@@ -15,8 +15,8 @@ from typing import Any
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import NothingToPost
-from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.payload.part_folder import PartFolder
+from fedchain.learning.worker.learner import Contribution, Learner
 from fedchain.simulator.engine.answers import Answer, Batch, Question
 from fedchain.simulator.engine.client_state import is_saved
 from fedchain.simulator.engine.record import Record, RecordError

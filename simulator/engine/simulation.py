@@ -25,11 +25,11 @@ from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost
-from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
+from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.learner import Contribution
 from fedchain.node import task
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect

@@ -20,10 +20,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
-from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import LearningError, told
-from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
+from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.learner import Contribution, Learner
 from fedchain.node.operating.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.simulator.engine.client_state import restore_client, save_client
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, hand_over, take_over
@@ -67,12 +67,12 @@ class Compute(Protocol):
     def contribute(
         self, client: int, phase: str, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Contribution]:
-        """As :meth:`fedchain.learning.learner.Learner.contribute`; asked again, it gives the same result again."""
+        """As :meth:`fedchain.learning.worker.learner.Learner.contribute`; asked again, it answers the same."""
 
     def evaluate_received(
         self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
     ) -> Job[Evaluation | None]:
-        """As :meth:`fedchain.learning.learner.Learner.evaluate_received`."""
+        """As :meth:`fedchain.learning.worker.learner.Learner.evaluate_received`."""
 
     def close(self) -> None:
         """Stop at once; jobs under way are lost."""

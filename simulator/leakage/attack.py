@@ -11,6 +11,8 @@ import torch
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.families.local_sgd import LocalSgdMethod
+from fedchain.learning.families.prototypes import PrototypeMethod
 from fedchain.learning.leakage.descent import PixelRange, Search
 from fedchain.learning.leakage.gradient_inversion import (
     Objective,
@@ -23,12 +25,10 @@ from fedchain.learning.leakage.gradient_inversion import (
     recover_labels,
 )
 from fedchain.learning.leakage.prototype_inversion import invert_prototype
-from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Method
 from fedchain.learning.methods.fedreg import FedReg
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.prototypes import forward_all
-from fedchain.learning.prototype_method import PrototypeMethod
 from fedchain.learning.registry import build_method
 from fedchain.learning.seeding import derive
 from fedchain.learning.task.data_source import load_examples

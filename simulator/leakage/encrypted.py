@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedchain.learning.adamw import AdamWSchedule
-from fedchain.learning.encrypted_data import EncryptedData, encrypted_spec
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.image_decoder import decode_images, stretch, train_decoder
 from fedchain.learning.methods.fededs import ENCRYPT, FedEds
 from fedchain.learning.payload.bulk import decode_part
 from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.seeding import derive
+from fedchain.learning.sums.encrypted_data import EncryptedData, encrypted_spec
+from fedchain.learning.training.adamw import AdamWSchedule
 from fedchain.simulator.leakage.attack import Finding, view_of
 from fedchain.simulator.leakage.federation import Federation
 from fedchain.simulator.leakage.scores import score_pairs

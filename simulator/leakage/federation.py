@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from fedchain.chain.genesis import AggregatorRule, Contributor
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
-from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.base import Model
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.task.data_source import DataSource, Share
+from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.engine.simulation import simulation_keys
 from fedchain.simulator.reproduction.forgetting import draw_clients
 from fedchain.simulator.run import load_learner

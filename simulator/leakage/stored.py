@@ -13,14 +13,14 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.leakage.descent import Search
 from fedchain.learning.leakage.gradient_inversion import Objective, has_closed_form
-from fedchain.learning.learner import Learner
-from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.models.base import Model
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.seeding import derive
-from fedchain.learning.training import draw_batches
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.training.loop import draw_batches
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.leakage.attack import Finding, attack_prototype_post, attack_update, view_of
 from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_encoder, read_post

@@ -28,9 +28,9 @@ from fedchain.learning.convergence.theory import (
     weight_max,
 )
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.round import Round
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import with_shapes
 from fedchain.simulator.scenario import Scenario
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from fedchain.learning.application import Application
-from fedchain.learning.evaluation import evaluate
-from fedchain.learning.learner import Learner
-from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import Round
 from fedchain.learning.seeding import derive
+from fedchain.learning.training.evaluation import evaluate
+from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
 from fedchain.simulator.reproduction.parallel import OnRound
 from fedchain.simulator.scenario import Scenario

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from fedchain.learning.application import Application
-from fedchain.learning.learner import Learner
+from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.reproduction.parallel import OnRound
 from fedchain.simulator.scenario import Scenario
 

@@ -27,11 +27,11 @@ from fedchain.files.layout import (
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
-from fedchain.learning.model_file import ModelState, state_of_checkpoint, state_of_knowledge, write_model
-from fedchain.learning.model_origin import Origin, validate_shared, write_origin
 from fedchain.learning.registry import use_current_folder
 from fedchain.learning.task.choice import validate_choice
+from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.model_file import ModelState, state_of_checkpoint, state_of_knowledge, write_model
+from fedchain.learning.worker.model_origin import Origin, validate_shared, write_origin
 from fedchain.node.founding.task import learning_from_genesis, use_method_file
 from fedchain.node.workers.frames import PipeBroken
 from fedchain.node.workers.training_file import read_training

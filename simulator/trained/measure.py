@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedchain.learning.learner import Learner
-from fedchain.learning.model_file import ModelState
+from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.model_file import ModelState
 from fedchain.simulator.trained.folders import ModelFolder, TrainedModel
 
 

@@ -25,9 +25,7 @@ from fedchain.files.layout import CHAIN_FOLDER, MODELS_FOLDER
 from fedchain.files.tables import read_toml
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
 from fedchain.learning.method import Method
-from fedchain.learning.model_file import ModelState, read_model, state_of_knowledge
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import (
@@ -40,6 +38,8 @@ from fedchain.learning.registry import (
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.choice import TaskFunction, name_task
 from fedchain.learning.task.custom import build_own_module, load_task
+from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.model_file import ModelState, read_model, state_of_knowledge
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, result_of

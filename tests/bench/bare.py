@@ -15,12 +15,12 @@ import torch.nn.functional as F
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import load_dataset
-from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.partition.split import split
 from fedchain.learning.registry import build_method
-from fedchain.learning.schedule import Schedule
+from fedchain.learning.training.schedule import Schedule
 from fedchain.simulator.scenario import Scenario
 
 

@@ -40,7 +40,7 @@ from fedchain.crypto.threshold import (
     prove_plaintexts,
 )
 from fedchain.crypto.threshold.encryption import Randomizer
-from fedchain.learning.aggregation.threshold import FRACTION_BITS
+from fedchain.learning.sums.threshold import FRACTION_BITS
 
 MEMBERS, THRESHOLD = 5, 3
 CLASSES, D = 10, 512

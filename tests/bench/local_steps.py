@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from fedchain.learning.application import Application
-from fedchain.learning.checkpoint import copy_state, restore_state
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.learner import Learner
-from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.method import Contributor
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.registry import METHODS
 from fedchain.learning.round import Round
 from fedchain.learning.task.custom import describe_task
+from fedchain.learning.worker.checkpoint import copy_state, restore_state
+from fedchain.learning.worker.learner import Learner
 
 CLIENTS = 4
 EXAMPLES, CLASSES_OF_CLIENT = 300, 3

@@ -18,17 +18,17 @@ from fedchain.crypto.threshold import (
     prove_plaintexts,
 )
 from fedchain.crypto.threshold.dealer import KEY_BITS_MIN_TESTING
-from fedchain.learning.aggregation.threshold import PUBLIC_KEY, SHARE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.learner import Learner
+from fedchain.learning.families.prototypes import PrototypeMethod
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.integers import write_integers
-from fedchain.learning.prototype_method import PrototypeMethod
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Tensors
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE
+from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, SIGNING_KEYS, random_source
 
 SMALL = "tests.learning.small_keys:SmallKey"

@@ -13,11 +13,11 @@ from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
 from fedchain.learning.method import Contributor, Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.task.custom import describe_task
+from fedchain.learning.worker.learner import Learner
 from tests.learning.federation import Federation
 from tests.learning.tally import Book
 from tests.learning.task.test_custom import Net, config, load, points

@@ -15,7 +15,6 @@ from fedchain.learning.application import Application
 from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingToPost, PartMissing
-from fedchain.learning.learner import Learner
 from fedchain.learning.payload import bulk
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
@@ -33,6 +32,7 @@ from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.part_folder import PartFolder, PartMemory
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Tensors
+from fedchain.learning.worker.learner import Learner
 from tests.learning import relay
 
 MEMBERS = [bytes([place + 1]) * 32 for place in range(3)]

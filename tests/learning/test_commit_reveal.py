@@ -11,13 +11,13 @@ from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import CLIENTS_MAX, LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.learner import Learner
 from fedchain.learning.method import Lifetime, Phase
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.commitment import COMMITMENT, commit, commitments_spec, validate_revealed
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import ReadPost, Round, Tensors
+from fedchain.learning.worker.learner import Learner
 
 MEMBERS = [b"\1" * 32, b"\2" * 32, b"\3" * 32]
 

@@ -9,7 +9,7 @@ import pytest
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.registry import METHODS, build_method, load_method
 

@@ -14,7 +14,6 @@ from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.knowledge import write_knowledge
-from fedchain.learning.learner import Learner
 from fedchain.learning.method import Contributor, Lifetime, Method, Phase
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
@@ -22,6 +21,7 @@ from fedchain.learning.models.prototypes import forward_all
 from fedchain.learning.payload.codec import pieces
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
+from fedchain.learning.worker.learner import Learner
 from tests.learning.federation import check, read_payload
 
 TOTAL = TensorSpec("total", (1,), "int64", minimum=1)
@@ -133,7 +133,7 @@ def test_a_third_phase_costs_no_training_time_and_no_evaluation(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
     chosen = LearningConfig(method="contributed:ThreePhases", clients=3, hyperparameters={"local_steps": 4})
     rules, learner, knowledge = Application(chosen), Learner(chosen), b""
-    monkeypatch.setattr("fedchain.learning.evaluation.forward_all", counted := Counted(forward_all))
+    monkeypatch.setattr("fedchain.learning.training.evaluation.forward_all", counted := Counted(forward_all))
     for number in (1, 2):
         for phase, steps, passes in (("update", 4, number), ("rest", 0, 0), ("tidy_up", 0, 0)):
             before = counted.calls

@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.families.local_sgd import LocalSgdMethod
+from fedchain.learning.families.prototypes import Known
 from fedchain.learning.method import Method
 from fedchain.learning.methods.blade_fl import BladeFl
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.solo import Solo
 from fedchain.learning.models.prototypes import class_means
-from fedchain.learning.prototype_method import Known
 from fedchain.learning.round import ReadPost, Round, Tensors
 
 B, C, D = 6, 4, 3

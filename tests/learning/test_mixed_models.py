@@ -13,7 +13,6 @@ from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
-from fedchain.learning.learner import Learner
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.registry import describe_model
@@ -22,6 +21,7 @@ from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.task.custom import describe_task
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import found_federation, learning_from_genesis, learning_to_genesis, rules_of
 from tests.chain.builders import CREATED_MS, EASY_BITS, genesis, keys
 from tests.learning.federation import Federation

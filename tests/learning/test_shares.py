@@ -15,14 +15,14 @@ from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, SecretMissing
-from fedchain.learning.learner import Learner
 from fedchain.learning.method import Lifetime, Method, Phase, validate_range
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.integers import read_integers, validate_below, write_integers
 from fedchain.learning.payload.spec import TensorSpec, byte_strings
 from fedchain.learning.round import ReadPost, Round, Tensors
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.worker.learner import Learner
 
 SIZE = 64
 """Bytes of a ciphertext."""

@@ -21,7 +21,6 @@ from fedchain.learning.application import Application
 from fedchain.learning.bulk import payload_specs
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, NothingToPost
-from fedchain.learning.learner import Learner
 from fedchain.learning.method import Contributor
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.part_folder import PartMemory
@@ -29,6 +28,7 @@ from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.custom import describe_task
+from fedchain.learning.worker.learner import Learner
 from tests.learning.federation import SPLITTING
 from tests.learning.federation import config as small
 

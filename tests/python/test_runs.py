@@ -18,11 +18,11 @@ import torch
 
 import fedchain
 from fedchain.files.tables import read_toml
-from fedchain.learning.evaluation import evaluate
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.model_origin import read_origin
 from fedchain.learning.models.base import Model
 from fedchain.learning.task.choice import name_task
+from fedchain.learning.training.evaluation import evaluate
+from fedchain.learning.worker.model_origin import read_origin
 from fedchain.simulator.scenario import ScenarioError
 from tests.python.tasks import Bag, Sound, load
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.learner import Contribution
+from fedchain.learning.worker.learner import Contribution
 from fedchain.node.core.node import Node
 from fedchain.simulator.engine import content_pool
 from fedchain.simulator.engine.content_pool import LARGE_SIZE, ContentPool

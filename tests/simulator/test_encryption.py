@@ -11,7 +11,7 @@ import pytest
 from fedchain.chain.exceptions import Refused
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.threshold.share_proof import ShareProof, ShareStatement, is_proven
-from fedchain.learning.learner import Learner
+from fedchain.learning.worker.learner import Learner
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.events import Contributed, Event, MessageReceived

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.learner import Learner
+from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
 from fedchain.simulator.reproduction.forgetting import draw_clients, run_forgetting
 from fedchain.simulator.scenario import Scenario

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from fedchain.learning.bulk import address_bytes
-from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.learner import Contribution
 from fedchain.learning.payload.bulk import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, PartRef
+from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.learner import Contribution
 from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from fedchain.simulator.engine.training_pool import Job

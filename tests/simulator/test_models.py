@@ -16,8 +16,8 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.files.layout import GENESIS_FILE, MODELS_FOLDER, TRAINING_FILE, read_metrics
-from fedchain.learning.learner import Learner
-from fedchain.learning.model_file import write_model
+from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.model_file import write_model
 from fedchain.node.workers.process import Trainer
 from fedchain.simulator.run import load_learner, run_scenario
 from fedchain.simulator.scenario import Scenario

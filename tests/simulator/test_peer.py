@@ -11,7 +11,7 @@ import pytest
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.learner import Contribution
+from fedchain.learning.worker.learner import Contribution
 from fedchain.node.core.node import Node
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.measurement import RoundMetrics

@@ -19,9 +19,9 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.files.layout import RECORD_FOLDER
 from fedchain.learning.bulk import AddressedBytes
-from fedchain.learning.evaluation import Evaluation
 from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, TrainingDiverged
-from fedchain.learning.learner import Contribution
+from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.learner import Contribution
 from fedchain.simulator.engine import snapshot
 from fedchain.simulator.engine.answers import Answer, Batch, Question, read_answer, write_answer
 from fedchain.simulator.engine.handover import LARGE_SIZE

@@ -16,13 +16,13 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.evaluation import evaluate
 from fedchain.learning.exceptions import InvalidPayload, OwnCodeFailed, TrainingDiverged
-from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.blade_fl import BladeFl
-from fedchain.learning.model_file import read_model
 from fedchain.learning.round import ReadPost, Round, Tensors
+from fedchain.learning.training.evaluation import evaluate
+from fedchain.learning.worker.learner import Contribution, Learner
+from fedchain.learning.worker.model_file import read_model
 from fedchain.simulator.engine.handover import LARGE_SIZE, Handed, Incoming, Outgoing, take_over
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.training_pool import LastContributions, TrainingPool, WorkerDiedError

@@ -16,8 +16,8 @@ from fedchain.chain.storage.store import Storage
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.application import Application
-from fedchain.learning.evaluation import Evaluation
-from fedchain.learning.learner import Contribution
+from fedchain.learning.training.evaluation import Evaluation
+from fedchain.learning.worker.learner import Contribution
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.simulation import (
     Outcome,

@@ -18,7 +18,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.learner import Learner
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all

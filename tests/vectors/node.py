@@ -19,11 +19,11 @@ from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.signatures import PublicKey
 from fedchain.crypto.threshold.dealer import KEY_BITS_MIN_TESTING, deal_for_testing
-from fedchain.learning.aggregation.threshold import PUBLIC_KEY, SHARE, UPDATE, Encryption
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.round import ReadPost, Round, Tensors
-from fedchain.learning.secrets import Secrets
+from fedchain.learning.sums.secrets import Secrets
+from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE, UPDATE, Encryption
 from fedchain.network.libp2p.bounds import message_id
 from fedchain.network.messages import GossipMessage, encode_message
 from fedchain.node.core.deadlines import deadline_ms, patience_ms

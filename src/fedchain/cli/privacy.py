@@ -21,7 +21,7 @@ def privacy(
     with clear_errors():
         import json
 
-        from fedchain.learning.local_sgd import NO_EPSILON
+        from fedchain.learning.families.local_sgd import NO_EPSILON
 
         found = read_ledger(key, genesis)
         if as_json:
@@ -49,7 +49,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
         KeyFileError: there is no journal to say whose the ledger is, and the key file cannot be read.
     """
     from fedchain.crypto.address import address
-    from fedchain.learning.local_sgd import LocalSgdMethod
+    from fedchain.learning.families.local_sgd import LocalSgdMethod
     from fedchain.learning.privacy.releases import total_epsilon
     from fedchain.learning.registry import build_method
     from fedchain.node.config import NodeConfigError

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.learner import Contribution, Learner
 from fedchain.learning.method import Contributor, Method
 from fedchain.learning.payload.part_folder import PartMemory
 from fedchain.learning.registry import HyperparameterValue, agreed_name, build_method, name_method, use_current_folder
 from fedchain.learning.round import Tensors
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.learning.task.custom import load_task
+from fedchain.learning.worker.learner import Contribution, Learner
 from fedchain.node.founding.task import with_shapes
 
 

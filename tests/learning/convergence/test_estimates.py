@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedchain.learning.checkpoint import save_state
 from fedchain.learning.client import Client, Forward
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.convergence.estimates import constants_of, estimate_constants, observe_round
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
+from fedchain.learning.families.prototypes import Known
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.models.model_info import ModelInfo
-from fedchain.learning.prototype_method import Known
 from fedchain.learning.round import Round
+from fedchain.learning.worker.checkpoint import save_state
+from fedchain.learning.worker.learner import Learner
 
 CURVATURE = 3.0
 TARGETS = (1.0, 2.0, 4.0)

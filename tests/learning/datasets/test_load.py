@@ -36,7 +36,7 @@ def test_who_trains_on_digits_without_noise_loads_no_large_library() -> None:
     code = """
 import sys
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.learner import Learner
+from fedchain.learning.worker.learner import Learner
 Learner(LearningConfig(dataset="digits", clients=4))
 print({"sklearn", "scipy", "matplotlib"} & sys.modules.keys())
 """

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.leakage.descent import PixelRange, Search
 from fedchain.learning.leakage.gradient_inversion import (
     expect_fedreg_step,
@@ -18,7 +19,6 @@ from fedchain.learning.leakage.gradient_inversion import (
     recover_labels,
 )
 from fedchain.learning.leakage.quality import psnr
-from fedchain.learning.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.fedreg import FedReg
 from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.small import Cnn

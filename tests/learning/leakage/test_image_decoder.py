@@ -2,10 +2,10 @@
 
 import torch
 
-from fedchain.learning.adamw import AdamWSchedule
 from fedchain.learning.leakage.descent import PixelRange
 from fedchain.learning.leakage.image_decoder import decode_images, standardise, stretch, train_decoder
 from fedchain.learning.leakage.quality import psnr
+from fedchain.learning.training.adamw import AdamWSchedule
 
 RANGE = PixelRange(torch.tensor(-1.0), torch.tensor(3.0))
 SCHEDULE = AdamWSchedule(learning_rate=0.01, epochs=12, batch_size=16)

@@ -12,9 +12,8 @@ import torch
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.distillation import divergence
 from fedchain.learning.exceptions import ConfigurationError, PartMissing, TrainingDiverged
-from fedchain.learning.learner import Learner
+from fedchain.learning.families.distillation_terms import divergence
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.fededs import (
     ENCRYPT,
@@ -32,6 +31,7 @@ from fedchain.learning.payload.bulk import EVERYBODY, PartRef, manifest
 from fedchain.learning.payload.pixels import pack_images, unpack_images
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Round, Tensors
+from fedchain.learning.worker.learner import Learner
 from tests.learning.federation import Federation, aggregate, config, examples, model_of, new_client
 
 EXAMPLES = 12

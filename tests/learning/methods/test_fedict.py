@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.distillation_method import Given
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.families.distillation import Given
 from fedchain.learning.methods.feddkc import FedDkc
 from fedchain.learning.methods.fedgkt import FedGkt
 from fedchain.learning.methods.fedict import FedIct, Stated

@@ -9,14 +9,14 @@ import torch
 
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost, ReleaseRefused, SecretMissing
-from fedchain.learning.learner import Learner
+from fedchain.learning.families.prototypes import Known
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.models.prototypes import forward_all
 from fedchain.learning.privacy.releases import Release, Sampling
-from fedchain.learning.prototype_method import Known
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Round
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.worker.learner import Learner
 from tests.learning.federation import Federation, config, new_client
 from tests.learning.methods.toy import CROSS_ENTROPY, EMBEDDING, GENERATOR, LABELS, LOGITS, B, C, D, loss_of
 

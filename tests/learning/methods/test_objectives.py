@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.client import Client
-from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.methods.demlearn import DemLearn
 from fedchain.learning.methods.fedcurv import FedCurv
 from fedchain.learning.methods.fednova import FedNova

@@ -6,7 +6,7 @@ import torch
 from fedchain.learning.methods.scaffold import Scaffold, ScaffoldState
 from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.round import Round
-from fedchain.learning.training import draw_batches
+from fedchain.learning.training.loop import draw_batches
 from tests.learning.federation import (
     Federation,
     aggregate,

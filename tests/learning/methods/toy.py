@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fedchain.learning.local_sgd import LocalSgdMethod
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 
 B, C, D, W = 6, 4, 3, 3
 GENERATOR = torch.Generator().manual_seed(0)

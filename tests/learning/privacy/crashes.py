@@ -13,7 +13,7 @@ import numpy as np
 from fedchain.learning.privacy.ledger import Budget, Entry, PrivacyLedger
 from fedchain.learning.privacy.noise import add_noise, fingerprint
 from fedchain.learning.privacy.releases import Release
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 
 SECTOR_SIZE = 512
 ROUNDS = 4

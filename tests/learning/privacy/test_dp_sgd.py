@@ -13,7 +13,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, ReleaseRefused
-from fedchain.learning.learner import Learner
+from fedchain.learning.families.prototypes import Known
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.moon import Moon, Others
@@ -22,11 +22,11 @@ from fedchain.learning.models.vectors import gradient_vector, read_vector
 from fedchain.learning.privacy.dp_sgd import clipped_sum, draw_poisson_batches, example_gradients
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
-from fedchain.learning.prototype_method import Known
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.round import Round
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
-from fedchain.learning.training import Loss
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.training.loop import Loss
+from fedchain.learning.worker.learner import Learner
 from tests.learning.federation import CLIENTS, Federation, config, new_client, secrets_of
 
 NOISE: dict[str, HyperparameterValue] = {"gradient_noise": 2.0, "gradient_clip": 0.5}

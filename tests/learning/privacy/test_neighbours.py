@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from fedchain.learning.client import Client
+from fedchain.learning.families.prototypes import PrototypeMethod
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.privacy.releases import total_epsilon
-from fedchain.learning.prototype_method import PrototypeMethod
 from fedchain.learning.round import Round
-from fedchain.learning.secrets import Secrets
+from fedchain.learning.sums.secrets import Secrets
 from tests.learning.federation import new_client
 
 DELTA, CONFIDENCE = 1e-5, 0.99

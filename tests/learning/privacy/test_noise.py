@@ -9,7 +9,7 @@ from scipy.stats import kstest
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.privacy.clipping import clip_rows
 from fedchain.learning.privacy.noise import GRID_BITS, add_noise, normals
-from fedchain.learning.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 
 MINE = Secrets(0, bytes(range(ROOT_SIZE)))
 VALUE = np.linspace(-3, 3, 60).reshape(6, 10)

@@ -8,13 +8,13 @@ import torch
 
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError, ReleaseRefused
-from fedchain.learning.learner import Learner
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.privacy.ledger import Budget, Memory, PrivacyLedger
 from fedchain.learning.privacy.prototypes import PrototypeNoise, noised_class_means
 from fedchain.learning.privacy.releases import Release, total_epsilon
 from fedchain.learning.registry import HyperparameterValue
-from fedchain.learning.secrets import Secrets
+from fedchain.learning.sums.secrets import Secrets
+from fedchain.learning.worker.learner import Learner
 from tests.learning.federation import Federation, config, new_client, read_payload, secrets_of
 
 NOISE = PrototypeNoise(multiplier=3.0, clip=2.0, examples_min=1, budget=Budget(0.0, 1e-5), phase="update")

@@ -9,9 +9,9 @@ import torch
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import load_dataset
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
 from fedchain.learning.task.data_source import PartitionedDataSource
 from fedchain.learning.task.feature_shift import WEATHERS, Weather, apply_weather
+from fedchain.learning.worker.learner import Learner
 from tests.learning.federation import Federation
 
 WHITE = 16

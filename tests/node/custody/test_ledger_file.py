@@ -12,7 +12,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.cli.main import app
 from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
-from fedchain.learning.local_sgd import NO_EPSILON
+from fedchain.learning.families.local_sgd import NO_EPSILON
 from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry
 from fedchain.learning.privacy.releases import Release
 from fedchain.node.custody.journal_file import JournalFile, journal_path

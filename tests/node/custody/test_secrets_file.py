@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedchain.learning.exceptions import SecretMissing
-from fedchain.learning.secrets import ROOT_SIZE
+from fedchain.learning.sums.secrets import ROOT_SIZE
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
 
 

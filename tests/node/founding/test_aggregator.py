@@ -11,7 +11,7 @@ from fedchain.crypto.address import address
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.learner import Learner
+from fedchain.learning.worker.learner import Learner
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.effects import Blame, Contribute, Effect
 from fedchain.node.core.events import Contributed

@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.learner import Learner
 from fedchain.learning.task.custom import describe_task
+from fedchain.learning.worker.learner import Learner
 from tests.support.paths import DOCS
 
 

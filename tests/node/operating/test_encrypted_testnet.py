@@ -13,8 +13,8 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.learner import Learner
-from fedchain.learning.secrets import Secrets
+from fedchain.learning.sums.secrets import Secrets
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.custody.dealing import read_share
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
 from fedchain.node.founding.task import learning_from_genesis

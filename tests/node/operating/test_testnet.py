@@ -24,7 +24,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.learner import Learner
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, status_table, stop_all

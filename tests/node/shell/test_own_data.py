@@ -15,8 +15,8 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN
-from fedchain.learning.learner import Learner
 from fedchain.learning.task.custom import load_task
+from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis
 from fedchain.node.shell.run import read_genesis
 from tests.chain.builders import keys

@@ -1,0 +1,271 @@
+"""Methods whose clients train a model of their own, or a common one, with SGD. B batch, D embedding, n examples."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.method import Method, Phase, validate_range
+from fedchain.learning.training.schedule import Schedule, count_steps
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedchain.learning.client import Client, Forward
+    from fedchain.learning.models.model_info import ModelInfo
+    from fedchain.learning.privacy.dp_sgd import GradientNoise
+    from fedchain.learning.privacy.ledger import Budget
+    from fedchain.learning.privacy.releases import Release
+    from fedchain.learning.round import Round, Tensors
+
+Auxiliary = Callable[["torch.Tensor", "torch.Tensor"], tuple[float, "torch.Tensor"]]
+"""auxiliary(embeddings (N, D), labels (N,)) -> weight and value of the term beside cross-entropy."""
+
+
+NO_EPSILON = (
+    "noise on prototypes alone has no epsilon: the model that makes them was trained on the same examples; "
+    "with gradient_noise it has one"
+)
+"""Why nothing that is called epsilon is said of a method's noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSgdMethod(Method):
+    """One phase a round, `update`: every client trains and posts. A method overrides what differs."""
+
+    learning_rate: float = 0.1
+    """Step size eta of local SGD."""
+
+    batch_size: int = 32
+    """Examples per minibatch, B."""
+
+    local_steps: int = 20
+    """Minibatch steps of a client per round, E."""
+
+    local_epochs: int = 0
+    """If positive, a client makes this many passes over its data per round, instead of local_steps."""
+
+    momentum: float = 0.0
+    """Momentum of local SGD; its buffer starts empty in every round."""
+
+    weight_decay: float = 0.0
+    """L2 penalty of local SGD."""
+
+    shared_init: bool = True
+    """Whether all clients start from the same random model; otherwise each draws its own."""
+
+    gradient_noise: float = 0.0
+    """DP-SGD: standard deviation of the noise on each step's sum of clipped gradients, in units of gradient_clip;
+    0: plain SGD."""
+
+    gradient_clip: float = 1.0
+    """DP-SGD: largest L2 norm of one example's gradient, C."""
+
+    batch_sampling: Literal["shuffled", "poisson"] = "shuffled"
+    """DP-SGD: shuffled (batches of shuffled passes, in an order that everybody can repeat; epsilon has no benefit from
+    it) or poisson (each example joins each batch with probability B / n, in private; epsilon is amplified)."""
+
+    epsilon_budget: float = 0.0
+    """Most that a member spends over all rounds, as a total epsilon; it posts nothing that would exceed it. It needs
+    gradient_noise: without, no epsilon holds. 0: no bound."""
+
+    privacy_delta: float = 1e-5
+    """The delta of every epsilon that is stated or bounded; well below 1 / n."""
+
+    covered_by_dp_sgd: ClassVar[bool] = False
+    """Whether all that is posted follows from what `train` makes of the model, from knowledge and from counts, which
+    are public. A class that overrides what decides about a post, such as `update`, says so anew: without it, DP-SGD is
+    refused."""
+
+    shares_model: ClassVar[bool] = False
+    """Whether the knowledge is a model that `receive` loads, so that it can be evaluated before training."""
+
+    personalizes: ClassVar[bool] = False
+    """Whether what `receive` makes of a shared model differs from client to client."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One."""
+        return (Phase("update", trains=True),)
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range."""
+        validate_range("learning_rate", self.learning_rate, 0.0, 1e3, low_open=True)
+        validate_range("batch_size", self.batch_size, 1, 1 << 20)
+        validate_range("local_steps", self.local_steps, 1, 1 << 20)
+        validate_range("local_epochs", self.local_epochs, 0, 1 << 20)
+        validate_range("momentum", self.momentum, 0.0, 1.0, high_open=True)
+        validate_range("weight_decay", self.weight_decay, 0.0, 1e3)
+        validate_range("gradient_noise", self.gradient_noise, 0.0, 1e6)
+        validate_range("gradient_clip", self.gradient_clip, 0.0, 1e12, low_open=True)
+        validate_range("epsilon_budget", self.epsilon_budget, 0.0, 1e6)
+        validate_range("privacy_delta", self.privacy_delta, 0.0, 1.0, low_open=True, high_open=True)
+        if self.gradient_noise > 0 and not self._is_covered():
+            raise ConfigurationError(
+                f"DP-SGD does not cover all that {type(self).__name__} posts; use no gradient_noise"
+            )
+        if self.batch_sampling == "poisson" and self.gradient_noise == 0:
+            raise ConfigurationError("batch_sampling poisson is of DP-SGD; it needs gradient_noise, which is 0")
+        if self.epsilon_budget > 0 and not self.adds_noise:
+            raise ConfigurationError("epsilon_budget bounds nothing: the method adds no noise as it is set")
+        if self.epsilon_budget > 0 and not self.states_epsilon:
+            raise ConfigurationError(f"epsilon_budget bounds nothing: {NO_EPSILON}")
+
+    def validate_model(self, info: ModelInfo) -> None:
+        """Raise `ConfigurationError` for batch normalization under DP-SGD: it mixes the examples of a batch."""
+        if self.gradient_noise > 0 and info.normalization:
+            name = min(info.normalization)
+            raise ConfigurationError(
+                f"DP-SGD cannot train batch normalization ({name}), which mixes examples; take a model without it"
+            )
+
+    @abstractmethod
+    def update(self, client: Client, round: Round) -> Tensors:
+        """Train the client's model and return what it posts; `train` and `run_steps` do the steps."""
+
+    def update_together(self, clients: Sequence[Client], round: Round) -> Sequence[Tensors | None]:
+        """Do `update` for clients with linear models at once, and return their posts; None for one that diverged.
+
+        A method that can says so by overriding this beside `update`. A subclass that overrides `update`, or
+        what `update` calls, and not this one is not asked: see `trains_together`.
+        """
+        raise NotImplementedError
+
+    @property
+    def trains_together(self) -> bool:
+        """Whether `update_together` does what `update` does, which adds no noise."""
+        if self.adds_noise:
+            return False
+        here = _class_of(self, "update_together")
+        names = ("update", "train", "loss", "schedule", "correction", "post_model")
+        others = [_class_of(self, name) for name in names if hasattr(self, name)]
+        return here is not LocalSgdMethod and all(issubclass(here, other) for other in others)
+
+    @abstractmethod
+    def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        """Return the scalar local loss of one batch: pure, and without control flow that depends on the data.
+
+        `given` is what it reads besides the batch: None, or a tuple of the method's own type that `update` makes.
+        """
+
+    def receive(self, client: Client, round: Round) -> None:
+        """Take in the knowledge at the start of a round (`round.knowledge` may be None), before the first phase."""
+
+    def auxiliary(self, client: Client, round: Round) -> Auxiliary | None:
+        """Return the term beside cross-entropy as a function of embeddings, so that it can be reported.
+
+        None if there is none, or if more than the embeddings decides it.
+        """
+        return None
+
+    def train(self, client: Client, round: Round, **changes: Any) -> None:
+        """Take the round's steps of SGD, or DP-SGD, on `loss`; `changes` are those of `training.train`."""
+        if self.gradient_noise == 0:
+            from fedchain.learning.training.loop import train
+
+            train(client, self.loss, self.schedule, round.number, **changes)
+            return
+        from fedchain.learning.privacy.dp_sgd import train_privately
+
+        train_privately(client, self.loss, self.schedule, round.number, self._gradient_noise, **changes)
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether posts carry noise, and a ledger says what they cost."""
+        return self.gradient_noise > 0
+
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether noise covers everything that posts are made of, so that what a ledger adds up is an epsilon.
+
+        It does under DP-SGD, which covers the model, and so whatever noise is put on what the model makes of the data.
+        """
+        return self.gradient_noise > 0
+
+    def round_releases(self) -> Sequence[Release]:
+        """The releases of each member in a round, where they are known beforehand and the same for all; none elsewhere.
+
+        That is so of shuffled passes over the data: steps are other parts of a pass for members with other numbers.
+        """
+        if self.gradient_noise == 0 or self.batch_sampling != "shuffled" or self.local_epochs == 0:
+            return ()
+        from fedchain.learning.privacy.dp_sgd import planned_release
+
+        one_batch = self.batch_size  # of examples: a pass is a pass of however many
+        return (planned_release(self.schedule, one_batch, self._gradient_noise),)
+
+    def cautions(self, rounds: int | None) -> Sequence[str]:
+        """See `Method.cautions`."""
+        if self.adds_noise and not self.states_epsilon:
+            return (NO_EPSILON,)
+        releases = self.round_releases()
+        if rounds is None or not releases or self.epsilon_budget <= 0:
+            return ()
+        from fedchain.learning.privacy.releases import rounds_within
+
+        lasting = rounds_within(releases, self.epsilon_budget, self.privacy_delta, rounds)
+        if lasting == rounds and rounds > 0:
+            return ()
+        of_all = f"{lasting} of {rounds} rounds" if rounds else f"{lasting} rounds"
+        return (
+            f"the privacy budget of epsilon {self.epsilon_budget:g} lasts for {of_all}: then nobody posts any more, "
+            "and the federation stands still; lower rounds, or raise epsilon_budget",
+        )
+
+    @property
+    def budget(self) -> Budget:
+        """What a member may spend."""
+        from fedchain.learning.privacy.ledger import Budget
+
+        return Budget(self.epsilon_budget, self.privacy_delta)
+
+    def planned_steps(self, phase: Phase, examples: int, round_number: int) -> int:
+        """As the schedule has them, where the phase trains."""
+        return count_steps(self.schedule, examples) if phase.trains else 0
+
+    @property
+    def schedule(self) -> Schedule:
+        """How a client's local SGD runs."""
+        return Schedule(
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            steps=self.local_steps,
+            epochs=self.local_epochs,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
+
+    @property
+    def _gradient_noise(self) -> GradientNoise:
+        """How gradients are hidden."""
+        from fedchain.learning.privacy.dp_sgd import GradientNoise
+        from fedchain.learning.privacy.releases import Sampling
+
+        return GradientNoise(
+            multiplier=self.gradient_noise,
+            clip=self.gradient_clip,
+            sampling=Sampling(self.batch_sampling),
+            budget=self.budget,
+            phase=next(phase.name for phase in self.phases if phase.trains),
+        )
+
+    def _is_covered(self) -> bool:
+        """Whether the last class that decides what is posted says that DP-SGD covers it."""
+        for kind in type(self).__mro__:
+            if "covered_by_dp_sgd" in vars(kind):
+                return bool(vars(kind)["covered_by_dp_sgd"])
+            if not _DECIDES.isdisjoint(vars(kind)):
+                return False
+        return False
+
+
+_DECIDES = frozenset({"update", "train", "receive", "correction", "post_model", "post_prototypes", "phases", "setup"})
+"""What a class may override so that other things of its data are posted, or in other phases."""
+
+
+def _class_of(method: Method, name: str) -> type:
+    """Return the class that a method has something from."""
+    return next(kind for kind in type(method).__mro__ if name in vars(kind))

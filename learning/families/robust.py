@@ -1,0 +1,57 @@
+"""The hyper-parameters with which a method lets its user choose how posts become one; see `aggregation/robust.py`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedchain.learning.aggregation.robust import RobustRule
+from fedchain.learning.config import CLIENTS_MAX
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.families.local_sgd import LocalSgdMethod
+from fedchain.learning.method import validate_range
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobustMethod(LocalSgdMethod):
+    """A method whose mean over clients may be another rule. Every rule but the plain mean weights clients alike."""
+
+    aggregation_rule: Literal[
+        "mean", "median", "trimmed_mean", "clipping", "krum", "multi_krum", "geometric_median"
+    ] = "mean"
+    """How posts become one: mean, or what a minority of liars cannot move far: median, trimmed_mean, clipping,
+    krum, multi_krum, geometric_median."""
+
+    byzantine: int = 0
+    """Number of posts that may be lies (of a class's posts, where prototypes are posted); trimmed_mean, krum,
+    multi_krum and neighbour_mixing reckon with it."""
+
+    neighbour_mixing: bool = False
+    """Whether each post is first replaced by the mean of those nearest to it (NNM), for data that differ much."""
+
+    clipping_norm: float = 0.0
+    """clipping: largest L2 norm of a post's distance to what was known before; 0: the median of the posts'."""
+
+    def validate(self) -> None:
+        """Raise `ConfigurationError` for a hyper-parameter outside its range, or one that does nothing."""
+        super().validate()
+        validate_range("byzantine", self.byzantine, 0, CLIENTS_MAX)
+        validate_range("clipping_norm", self.clipping_norm, 0.0, 1e12)
+        if self.clipping_norm > 0 and self.aggregation_rule != "clipping":
+            raise ConfigurationError(f"clipping_norm is of the rule clipping, not of {self.aggregation_rule}")
+        if self.byzantine == 0 and (self.aggregation_rule in _COUNTING or self.neighbour_mixing):
+            what = "neighbour_mixing" if self.neighbour_mixing else f"aggregation_rule {self.aggregation_rule}"
+            raise ConfigurationError(f"{what} needs byzantine, the number of posts that may be lies; it is 0")
+
+    @property
+    def robust_rule(self) -> RobustRule | None:
+        """The rule; None is the plain mean, with whatever weights the method has."""
+        if self.aggregation_rule == "mean" and not self.neighbour_mixing:
+            return None
+        return RobustRule(
+            name=self.aggregation_rule,
+            byzantine=self.byzantine,
+            neighbour_mixing=self.neighbour_mixing,
+            clipping_norm=self.clipping_norm,
+        )
+
+
+_COUNTING = ("trimmed_mean", "krum", "multi_krum")

@@ -1,0 +1,1 @@
+"""How sums are opened of which nobody sees a term."""

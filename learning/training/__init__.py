@@ -1,0 +1,1 @@
+"""Training and measuring a model, the same for every method."""

@@ -1,0 +1,126 @@
+"""Local training: the one loop that every method shares. B batch, n examples of the client, P scalars of the model.
+
+`train` is SGD on the method's loss. A method changes it in at most three places: `correct` adds to the gradient what
+is no function of the batch (a proximal term, a control variate), `given` gives the loss more than the batch (what
+another model makes of the same images), and `run_steps` replaces SGD's step altogether.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.models.vectors import flatten, trained_parameters, unflatten
+from fedchain.learning.training.schedule import Schedule, count_steps
+
+Loss = Callable[[Forward, torch.Tensor, torch.Tensor, Any], torch.Tensor]
+"""loss(forward, images, labels, given) -> scalar."""
+
+Correct = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""correct(gradient (P,), parameters (P,)) -> the gradient (P,) that SGD takes; weight decay and momentum come after."""
+
+Given = Callable[[torch.Tensor], Any]
+"""given(batch) -> what the loss is given in this step besides images and labels, by default None; batch (B,) are
+positions among the client's examples. Called once a step, in the order of the steps."""
+
+Step = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
+"""step(images, labels, given) -> loss: moves the client's model by one minibatch."""
+
+
+def train(
+    client: Client,
+    loss: Loss,
+    schedule: Schedule,
+    round_number: int,
+    *,
+    correct: Correct | None = None,
+    given: Given | None = None,
+    forward: Forward | None = None,
+) -> None:
+    """Train the client's model in place with SGD and count the steps in `client.steps`.
+
+    `forward` is how the loss sees the model, by default the model itself. Raises `TrainingDiverged` if any step's loss
+    was not finite; the model is then of no use.
+    """
+    parameters = trained_parameters(client.model)
+    velocities = [torch.zeros_like(value) for value in parameters]
+
+    def step(images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        value = loss(forward or client.model, images, labels, given)
+        gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+        if correct is not None:
+            with torch.no_grad():
+                gradients = unflatten(correct(flatten(gradients), flatten(parameters)), parameters)
+        take_step(parameters, gradients, velocities, schedule)
+        return value
+
+    run_steps(client, step, schedule, round_number, given=given)
+
+
+def run_steps(
+    client: Client,
+    step: Step,
+    schedule: Schedule,
+    round_number: int,
+    *,
+    given: Given | None = None,
+    batches: Iterator[torch.Tensor] | None = None,
+) -> None:
+    """Take a round's steps on the client's model, in training mode, and count them in `client.steps`.
+
+    `batches` yields the examples of each step, by default those of shuffled passes. Raises `TrainingDiverged` if any
+    step's loss was not finite; the model is then of no use.
+    """
+    steps = count_steps(schedule, len(client.train_labels))
+    if batches is None:
+        batches = draw_batches(len(client.train_labels), schedule.batch_size, client.generator)
+    client.model.train()
+    losses = torch.empty(steps)
+    for number in range(steps):
+        batch = next(batches)  # (B,)
+        images, labels = take_batch(client, batch)
+        losses[number] = step(images, labels, None if given is None else given(batch)).detach()
+    client.steps += steps
+    _validate_losses(losses, client.index, round_number)
+
+
+def take_batch(client: Client, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return training images and labels at these indices (B,); images augmented, where the client's task says so."""
+    images = client.train_images.index_select(0, batch)
+    if client.augmentation is not None:
+        images = client.augmentation(images, client.generator)
+    return images, client.train_labels.index_select(0, batch)
+
+
+@torch.no_grad()
+def take_step(
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    velocities: Sequence[torch.Tensor],
+    schedule: Schedule,
+) -> None:
+    """Take torch.optim.SGD's step. The class itself would load torch's compiler, a second and 70 MB a process."""
+    for value, gradient, velocity in zip(parameters, gradients, velocities, strict=True):
+        if schedule.weight_decay > 0:
+            gradient = gradient.add(value, alpha=schedule.weight_decay)
+        if schedule.momentum > 0:
+            gradient = velocity.mul_(schedule.momentum).add_(gradient)
+        value.sub_(gradient, alpha=schedule.learning_rate)
+
+
+def draw_batches(examples: int, batch_size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+    """Yield indices (B,) for ever: shuffled passes, each cut into full batches; the rest of a pass is left out."""
+    size = min(batch_size, examples)
+    while True:
+        order = torch.randperm(examples, generator=generator)
+        for start in range(0, examples - size + 1, size):
+            yield order[start : start + size]
+
+
+def _validate_losses(losses: torch.Tensor, client: int, round_number: int) -> None:
+    broken = (~torch.isfinite(losses)).nonzero()
+    if len(broken):
+        step = int(broken[0])
+        raise TrainingDiverged(client, round_number, step, float(losses[step]))

@@ -1,0 +1,64 @@
+"""A model as a safetensors file that `load_state_dict` of the module takes as it is: its own names, nothing else.
+
+What a member ends with is in its training process, or in the checkpoint that a node keeps; what all of them share, for
+methods that exchange parameters, is the knowledge (`models/parameters.py`).
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.models.parameters import common_parameters
+from fedchain.learning.round import Tensors
+from fedchain.learning.worker.checkpoint import MODEL_PREFIX
+
+ModelState = dict[str, torch.Tensor]
+"""A module's state by the module's own names, as `state_dict` has it: parameters and buffers."""
+
+
+def state_of(module: nn.Module) -> ModelState:
+    """Return copies of a module's state; no two share memory, and later training changes none."""
+    return {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
+
+
+def state_of_checkpoint(data: bytes) -> ModelState:
+    """Return the model in a client's checkpoint (`save_state`), such as a node keeps of its member.
+
+    Raises `ConfigurationError` for bytes that are no safetensors file.
+    """
+    tensors = read_model(data)
+    return {name.removeprefix(MODEL_PREFIX): tensors[name] for name in tensors if name.startswith(MODEL_PREFIX)}
+
+
+def state_of_knowledge(knowledge: Tensors, info: ModelInfo) -> ModelState:
+    """Return the model that all members share; raises `ConfigurationError` where the knowledge is no whole model."""
+    return {name: torch.from_numpy(value) for name, value in common_parameters(knowledge, info).items()}
+
+
+def write_model(state: ModelState, metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """Return a state as the bytes of a safetensors file; the metadata are texts that stand beside the tensors."""
+    return safetensors.torch.save(state, dict(metadata))
+
+
+def read_model(data: bytes) -> ModelState:
+    """Read what `write_model` wrote; raises `ConfigurationError` for bytes that are no safetensors file."""
+    try:
+        return safetensors.torch.load(data)
+    except safetensors.SafetensorError as error:
+        raise ConfigurationError(f"{len(data)} bytes are no safetensors file: {error}") from error
+
+
+def load_model(module: nn.Module, state: ModelState, whose: str) -> None:
+    """Give a module another state. Raises `ConfigurationError`, and changes nothing, if it does not fit."""
+    expected, found = ({name: tuple(value.shape) for name, value in of.items()} for of in (module.state_dict(), state))
+    for name in (*expected, *found):
+        if found.get(name) != expected.get(name):
+            ours, theirs = found.get(name, "no such tensor"), expected.get(name, "no such tensor")
+            raise ConfigurationError(f"{name} of the model: {theirs} expected, as {whose} model has it, found {ours}")
+    module.load_state_dict(state)

@@ -1,0 +1,353 @@
+"""How examples travel: what belongs together stays together, what is missing counts as not posted, and the aggregator's
+network goes on where it was left."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import ConfigurationError, NothingToPost
+from fedchain.learning.families.distillation import DistillationMethod
+from fedchain.learning.families.server import ServerState
+from fedchain.learning.models import server
+from fedchain.learning.models.registry import describe_model
+from fedchain.learning.models.server import build_server_model
+from fedchain.learning.models.shapes import info_of
+from fedchain.learning.models.vectors import write_state
+from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR, PART_SIZE_MAX, PartRef, decode_part, listed
+from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.registry import HyperparameterValue, build_method
+from fedchain.learning.round import Tensors
+from fedchain.learning.worker.learner import Contribution
+from tests.learning.federation import CLIENTS, Federation, config
+
+MIXED = "split-mlp-1+split-mlp-2+split-mlp-3"
+
+
+class Relay(Federation):
+    """A federation whose parts can be looked at, and lost."""
+
+    def refs(self, phase: str, payload: bytes) -> tuple[PartRef, ...]:
+        return listed(decode(payload, self.rules._payload_specs[phase]), self.rules._kinds[phase])
+
+    def tensors(self, phase: str, ref: PartRef) -> Tensors:
+        return decode_part(self.parts.read(ref.hash), self.rules._kinds[phase][ref.kind])
+
+    def step(self, phase: str, participants: range = range(CLIENTS)) -> list[bytes]:
+        return [one.payload for one in self._phase(phase, participants)]
+
+
+def small(method: str = "fedgkt", **hyperparameters: HyperparameterValue) -> LearningConfig:
+    return replace(config(method, **hyperparameters), model=MIXED)
+
+
+def test_features_and_logits_stand_in_the_order_of_the_data() -> None:
+    federation = Relay(small(local_epochs=1))
+    federation.round = 1
+    payloads = federation.step("update")
+    for index, payload in enumerate(payloads):
+        client, (ref,) = federation.client(index), federation.refs("update", payload)
+        tensors = federation.tensors("update", ref)
+        with torch.no_grad():
+            features, _, logits = client.model.eval().split(client.train_images)
+        np.testing.assert_allclose(tensors["features"], features.numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(tensors["logits"], logits.numpy(), rtol=1e-5, atol=1e-6)
+    assert len({federation.client(index).info.parameters for index in range(CLIENTS)}) == 3, "three architectures"
+
+
+def test_answers_are_what_the_trained_network_says_of_each_example_in_its_order() -> None:
+    """The state that is posted is the one in which the last client was answered."""
+    federation = Relay(small(learning_rate=0.05))
+    federation.play()
+    federation.round = 2
+    (sent,) = federation.refs("update", federation.step("update")[-1])
+    (payload,) = federation.step("distill")
+    refs = federation.refs("distill", payload)
+    assert [ref.reader for ref in refs] == [0, 1, 2, NEXT_AGGREGATOR]
+    network = build_server_model((13,), 10).eval()
+    write_state(network, torch.from_numpy(np.array(federation.tensors("distill", refs[-1])["values"])))
+    with torch.no_grad():
+        said = network(torch.from_numpy(np.array(federation.tensors("update", sent)["features"]))).numpy()
+    np.testing.assert_allclose(federation.tensors("distill", refs[2])["logits"], said, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(said, said[::-1], atol=0.1), "in another order they are other answers"
+
+
+def test_a_client_learns_from_the_answers_to_it_and_to_nobody_else() -> None:
+    federation = Relay(small())
+    federation.play()
+    seen: list[torch.Tensor] = []
+    method = federation.learner.method
+    assert isinstance(method, DistillationMethod)
+    client = federation.client(1)
+    with federation.learner.lend(1, 2) as lent:
+        round = federation.learner._round(lent, 2, federation.knowledge)
+        round = replace(round, bulk=federation.learner._bulk(lent, method.phases[0], round))
+        answer = method._answer_to(lent, round)
+        assert answer is not None
+        choose = method.given_to_client(lent, round, answer)
+        seen.append(choose(torch.tensor([3, 0])).logits)
+    (mine,) = [ref for ref in round.bulk.parts("distill") if ref.kind == "answers" and ref.reader == 1]  # type: ignore[union-attr]
+    stated = federation.tensors("distill", mine)["logits"]
+    assert len(stated) == len(client.train_labels)
+    np.testing.assert_array_equal(seen[0].numpy(), stated[[3, 0]])
+
+
+def test_examples_are_cut_into_parts_that_are_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Relay(small())
+    whole.round = 1
+    (one,) = whole.refs("update", whole.step("update")[0])
+    rows = len(whole.client(0).train_labels)
+    monkeypatch.setattr(DistillationMethod, "_rows_max", lambda self, info: rows // 3)
+    cut = Relay(small())
+    cut.round = 1
+    parts = cut.refs("update", cut.step("update")[0])
+    sizes = [len(cut.tensors("update", ref)["logits"]) for ref in parts]
+    assert sum(sizes) == rows
+    assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) in (3, 4)
+    joined = np.concatenate([cut.tensors("update", ref)["features"] for ref in parts])
+    np.testing.assert_allclose(joined, whole.tensors("update", one)["features"], rtol=1e-5, atol=1e-6)
+    (payload,) = cut.step("distill")
+    answered = [ref for ref in cut.refs("distill", payload) if ref.reader == 0]
+    assert sum(len(cut.tensors("distill", ref)["logits"]) for ref in answered) == rows
+
+
+def test_an_example_of_32x32_pixels_takes_64_kib_or_half_of_it() -> None:
+    info = describe_model("resnet8-56")
+    method, half = build_method("fedgkt", {}), build_method("fedgkt", {"precision": "float16"})
+    assert isinstance(method, DistillationMethod)
+    assert isinstance(half, DistillationMethod)
+    assert (method._rows_max(info), half._rows_max(info)) == (255, 511)
+    spec = method.parts(method.phases[0], info)["examples"]
+    assert sum(tensor.size_bytes_max for tensor in spec) < PART_SIZE_MAX
+
+
+def test_a_large_batch_teaches_what_it_would_with_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(5)
+    features, found = torch.randn(6, 16, 8, 8, generator=draw), []
+    for large in (server.LARGE_BATCH, 1):
+        monkeypatch.setattr(server, "LARGE_BATCH", large)
+        torch.manual_seed(5)
+        model = build_server_model((16, 8, 8), 10, 2).train()
+        for _ in range(2):
+            logits = model(features)
+            gradients = torch.autograd.grad(logits.square().mean(), list(model.parameters()))
+        found.append([logits, *gradients, *model.state_dict().values()])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_half_precision_halves_the_bytes_and_keeps_the_meaning() -> None:
+    federation, half = Relay(small()), Relay(small(precision="float16"))
+    sizes = []
+    for one in (federation, half):
+        one.round = 1
+        (ref,) = one.refs("update", one.step("update")[0])
+        tensors = one.tensors("update", ref)
+        sizes.append(sum(tensor.nbytes for tensor in tensors.values()))
+        one.step("distill")
+        one.play()
+    assert sizes[0] == 2 * sizes[1]
+    assert tensors["features"].dtype == np.float16
+
+
+def lose(federation: Relay, phase: str, sender: int, kind: str) -> None:
+    """Forget the bytes of a sender's parts of a kind."""
+    known = federation.learner._round(federation.client(0), 1, federation.knowledge)
+    bulk = federation.learner._bulk(federation.client(0), federation.learner._phases["distill"], known)
+    assert bulk is not None
+    for ref in bulk.parts(phase):
+        if (ref.sender, ref.kind) == (sender, kind):
+            del federation.parts._parts[ref.hash]
+
+
+@pytest.mark.parametrize(("phase", "kind"), [("update", "examples"), ("labels", "labels")])
+def test_who_s_parts_are_missing_has_not_posted(phase: str, kind: str) -> None:
+    """The aggregator's network is as if the sender had not been there."""
+    lost, without = Relay(small()), Relay(small())
+    for federation in (lost, without):
+        federation.round = 1
+    lost.step("update")
+    without.step("update", range(2))
+    lose(lost, phase, 2, kind)
+    made = lost.learner.contribute(CLIENTS, "distill", 1, lost.knowledge)
+    assert [ref.reader for ref in lost.refs("distill", made.payload) if ref.kind == "answers"] == [0, 1]
+    assert without.step("distill") == [made.payload]
+    ((place, reason),) = made.skipped
+    assert (place, reason.startswith("part "), reason.endswith(" is not here")) == (2, True, True)
+
+
+def test_who_is_not_answered_because_bytes_are_missing_names_the_aggregator() -> None:
+    federation = Relay(small())
+    federation.play()
+    federation.round = 2
+    assert federation.learner.contribute(1, "update", 2, federation.knowledge).skipped == ()
+    lose(federation, "distill", CLIENTS, "answers")
+    for client in (1, 2):
+        ((place, reason),) = federation.learner.contribute(client, "update", 2, federation.knowledge).skipped
+        assert (place, reason.endswith(" is not here")) == (CLIENTS, True)
+
+
+@pytest.mark.parametrize("heard", [(), (1, 2)])
+def test_who_was_late_in_the_setup_sends_its_labels_with_its_examples(heard: tuple[int, ...]) -> None:
+    """The aggregator computes, byte for byte, what it would have if the setup had heard everybody."""
+
+    class Late(Relay):
+        def _phase(self, phase: str, participants: Sequence[int]) -> list[Contribution]:
+            return super()._phase(phase, heard if phase == "labels" else participants)
+
+    late, timely = Late(small()), Relay(small())
+    for _ in range(2):
+        for federation in (late, timely):
+            federation.round += 1
+        for index, (one, other) in enumerate(zip(late.step("update"), timely.step("update"), strict=True)):
+            kinds = [ref.kind for ref in late.refs("update", one)]
+            assert kinds == (["examples"] if index in heard else ["examples", "late labels"])
+            assert late.refs("update", one)[:1] == timely.refs("update", other)
+        assert late.step("distill") == timely.step("distill")
+
+
+def test_fedict_answers_who_was_late_in_the_setup() -> None:
+    federation = Relay(small("fedict"))
+    federation.knowledge = b""
+    federation.round = 1
+    federation.step("update")
+    (payload,) = federation.step("distill")
+    assert [ref.reader for ref in federation.refs("distill", payload)] == [0, 1, 2, NEXT_AGGREGATOR]
+
+
+def test_what_was_learned_of_an_incomplete_post_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of three parts of the first sender is lost: the others go on as if it had not been there."""
+    monkeypatch.setattr(DistillationMethod, "_rows_max", lambda self, info: 20)
+    lost, without = Relay(small()), Relay(small())
+    for federation in (lost, without):
+        federation.round = 1
+    parts = lost.refs("update", lost.step("update")[0])
+    assert len(parts) > 1
+    del lost.parts._parts[parts[0].hash]
+    without.step("update", range(1, 3))
+    (payload,) = lost.step("distill")
+    assert {ref.reader for ref in lost.refs("distill", payload)} == {1, 2, NEXT_AGGREGATOR}
+    assert without.step("distill") == [payload]
+
+
+def test_without_any_examples_the_phase_closes_empty() -> None:
+    federation = Relay(small())
+    federation.round = 1
+    federation.step("update")
+    federation.parts._parts.clear()
+    before = federation.learner.checkpoint(CLIENTS)
+    reasons = r"; peer 0: part \w+ is not here; peer 1: .*; peer 2: .*"
+    with pytest.raises(NothingToPost, match=f"member 3, round 1: no client's examples are of use here{reasons}"):
+        federation.learner.contribute(CLIENTS, "distill", 1, federation.knowledge)
+    assert federation.learner.checkpoint(CLIENTS) == before
+    assert federation.rules.aggregate("distill", 1, federation.knowledge, []) == federation.knowledge
+
+
+def test_another_aggregator_goes_on_from_the_state_that_was_posted() -> None:
+    """A member that never had the role computes, byte for byte, what the one that had it would have."""
+    federation = Relay(small())
+    federation.play(2)
+    federation.round = 3
+    federation.step("update")
+    saved = federation.learner.checkpoint(CLIENTS)
+    expected = federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
+    other = federation.new_learner()
+    assert other.contribute(CLIENTS, "distill", 3, federation.knowledge) == expected, "it has the posted state"
+    state = federation.client(CLIENTS).state(ServerState)
+    assert state.round == 3
+    assert state.values is not None
+    federation.learner.restore(CLIENTS, saved)
+    refs = [ref for ref in federation.refs("distill", expected.payload) if ref.kind == "server"]
+    tensors = federation.tensors("distill", refs[0])
+    assert tensors["round"].tolist() == [3]
+    np.testing.assert_array_equal(tensors["values"], state.values.numpy())
+
+
+def test_a_network_that_nobody_gives_out_begins_anew() -> None:
+    federation = Relay(small())
+    federation.play(2)
+    known = federation.learner._round(federation.client(0), 3, federation.knowledge)
+    bulk = federation.learner._bulk(federation.client(0), federation.learner._phases["distill"], known)
+    assert bulk is not None
+    (ref,) = [ref for ref in bulk.parts("distill") if ref.kind == "server"]
+    del federation.parts._parts[ref.hash]
+    federation.round = 3
+    federation.step("update")
+    other = federation.new_learner()
+    made = other.contribute(CLIENTS, "distill", 3, federation.knowledge)
+    assert made != federation.learner.contribute(CLIENTS, "distill", 3, federation.knowledge)
+
+
+def test_an_aggregator_that_diverges_posts_nothing_and_stays_as_it_was() -> None:
+    federation = Relay(small(learning_rate=0.01))
+    federation.play()
+    federation.round = 2
+    federation.step("update")
+    with federation.learner.lend(CLIENTS, 2) as aggregator:
+        state = aggregator.state(ServerState)
+        assert state.values is not None
+        state.values[:] = 1e30
+    before = federation.learner.checkpoint(CLIENTS)
+    with pytest.raises(NothingToPost, match="no client's examples are of use here"):
+        federation.learner.contribute(CLIENTS, "distill", 2, federation.knowledge)
+    assert federation.learner.checkpoint(CLIENTS) == before
+
+
+def test_examples_that_nobody_can_learn_from_stop_nobody_else() -> None:
+    """They are valid numbers, and would leave the aggregator's network without any."""
+    hostile, without = Relay(small(learning_rate=0.1)), Relay(small(learning_rate=0.1))
+    for federation in (hostile, without):
+        federation.round = 1
+    with hostile.learner.lend(1, 1) as client:
+        round = hostile.learner._round(client, 1, hostile.knowledge)
+        bulk = hostile.learner._bulk(client, hostile.learner._phases["update"], round)
+        features = np.full((len(client.train_labels), 13), 9e5, np.float32)
+        logits = np.full((len(client.train_labels), 10), -9e5, np.float32)
+        logits[:, 0] = 9e5
+        assert bulk is not None
+        bulk.write("examples", {"features": features, "logits": logits}, AGGREGATOR)
+        posted = encode(bulk.manifest())
+    honest = {place: hostile.learner.contribute(place, "update", 1, hostile.knowledge).payload for place in (0, 2)}
+    posts = [(bytes([place]), payload) for place, payload in sorted({**honest, 1: posted}.items())]
+    for sender, payload in posts:
+        hostile.rules.check("update", sender, 1, hostile.knowledge, payload)
+    hostile.knowledge = hostile.rules.aggregate("update", 1, hostile.knowledge, posts)
+    made = hostile.learner.contribute(CLIENTS, "distill", 1, hostile.knowledge)
+    payload, ((place, reason),) = made.payload, made.skipped
+    assert (place, reason.startswith("the network diverges with it: the ")) == (1, True)
+    assert {ref.reader for ref in hostile.refs("distill", payload)} == {0, 2, NEXT_AGGREGATOR}
+    without.knowledge = without.rules.aggregate("update", 1, without.knowledge, [posts[0], posts[2]])
+    without.parts = hostile.parts
+    other = without.new_learner()
+    assert other.contribute(CLIENTS, "distill", 1, without.knowledge).payload == payload
+
+
+def test_models_must_have_features_of_one_shape() -> None:
+    assert info_of(small()).feature_shape == (13,)
+    with pytest.raises(
+        ConfigurationError, match=r"one shape, but split-mlp-1 has \(13,\), resnet2-56 has \(16, 8, 8\)"
+    ):
+        info_of(replace(small(), model="split-mlp-1+resnet2-56"))
+    with pytest.raises(ConfigurationError, match="take a model that can be split"):
+        Application(replace(small(), model="digits-mlp"))
+    assert replace(small(), model="auto").model_names == ("resnet2-56",)
+
+
+def test_a_round_leaves_answers_and_labels_and_drops_what_was_sent() -> None:
+    federation = Relay(small())
+    federation.play(2)
+    kinds = [(number, reader) for number, (_, _, reader), *_ in federation.rules.parts_known(federation.knowledge)]
+    assert sorted(kinds) == [(0, -2)] * 3 + [(2, -3), (2, 0), (2, 1), (2, 2)]
+
+
+def test_specs_of_state_hold_the_papers_network() -> None:
+    method = build_method("fedgkt", {})
+    kinds = method.parts(method.phases[1], describe_model("resnet2-56"))
+    sizes = {spec.name: spec for spec in kinds["server"]}
+    assert sizes["values"].free_max > 600_000
+    assert all(isinstance(spec, TensorSpec) for spec in kinds["answers"])

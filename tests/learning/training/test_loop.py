@@ -1,0 +1,141 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedchain.learning.client import Client, Forward
+from fedchain.learning.exceptions import TrainingDiverged
+from fedchain.learning.models.registry import build_model, describe_model
+from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.training.loop import draw_batches, run_steps, train
+from fedchain.learning.training.schedule import Schedule, count_steps
+
+
+def schedule(**changes: float) -> Schedule:
+    defaults = {"learning_rate": 0.1, "batch_size": 4, "steps": 6, "epochs": 0, "momentum": 0.0, "weight_decay": 0.0}
+    return Schedule(**(defaults | changes))  # type: ignore[arg-type]
+
+
+def new_client(examples: int = 10) -> Client:
+    images = torch.randn(examples, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(examples) % 3
+    return Client(
+        index=5,
+        model=build_model("digits-mlp", 0),
+        info=describe_model("digits-mlp"),
+        train_images=images,
+        train_labels=labels,
+        test_images=images,
+        test_labels=labels,
+        classes=(0, 1, 2),
+        generator=torch.Generator().manual_seed(2),
+    )
+
+
+def cross_entropy(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+    return F.cross_entropy(forward(images)[1], labels)
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.01)])
+def test_training_takes_the_steps_of_torchs_sgd(momentum: float, weight_decay: float) -> None:
+    client = new_client()
+    train(client, cross_entropy, schedule(momentum=momentum, weight_decay=weight_decay), round_number=1)
+
+    other = new_client()
+    batches = draw_batches(10, 4, torch.Generator().manual_seed(2))
+    optimizer = torch.optim.SGD(other.model.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    for _ in range(6):
+        batch = next(batches)
+        optimizer.zero_grad()
+        F.cross_entropy(other.model(other.train_images[batch])[1], other.train_labels[batch]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    for found, expected in zip(client.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(found, expected)
+    assert client.steps == 6
+
+
+def test_batches_are_shuffled_passes_cut_into_full_batches() -> None:
+    batches = draw_batches(10, 4, torch.Generator().manual_seed(0))
+    passes = [torch.cat([next(batches), next(batches)]) for _ in range(50)]
+    assert all(len(set(part.tolist())) == 8 for part in passes)
+    assert {int(index) for part in passes for index in part} == set(range(10))
+    assert len({tuple(part.tolist()) for part in passes}) > 40
+
+
+def test_a_client_with_fewer_examples_than_a_batch_trains_on_all_of_them() -> None:
+    batches = draw_batches(3, 32, torch.Generator())
+    assert [sorted(next(batches).tolist()) for _ in range(3)] == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize(("epochs", "examples", "steps"), [(0, 10, 6), (1, 10, 2), (3, 10, 6), (3, 12, 9), (2, 3, 2)])
+def test_epochs_replace_steps(epochs: int, examples: int, steps: int) -> None:
+    assert count_steps(schedule(epochs=epochs), examples) == steps
+    client = new_client(examples)
+    train(client, cross_entropy, schedule(epochs=epochs), round_number=1)
+    assert client.steps == steps
+
+
+def test_a_loss_that_is_not_finite_is_reported_with_its_step() -> None:
+    calls = iter(range(100))
+
+    def breaking(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        factor = math.nan if next(calls) >= 3 else 1.0
+        return cross_entropy(forward, images, labels, given) * factor
+
+    with pytest.raises(TrainingDiverged) as caught:
+        train(new_client(), breaking, schedule(), round_number=9)
+    assert (caught.value.client, caught.value.round_number, caught.value.step) == (5, 9, 3)
+    assert math.isnan(caught.value.loss)
+
+
+def test_a_correction_is_added_to_the_gradient_before_decay_and_momentum() -> None:
+    changes = {"momentum": 0.9, "weight_decay": 0.1}
+    client, other = new_client(), new_client()
+    anchor = read_vector(client.model)
+    train(client, cross_entropy, schedule(**changes), 1, correct=lambda g, w: g + 0.5 * (w - anchor))
+
+    def penalised(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        parameters = torch.cat([value.reshape(-1) for value in other.model.parameters()])
+        return cross_entropy(forward, images, labels, given) + 0.25 * (parameters - anchor).square().sum()
+
+    train(other, penalised, schedule(**changes), 1)
+    torch.testing.assert_close(read_vector(client.model), read_vector(other.model))
+
+
+def test_an_idle_correction_changes_no_bit() -> None:
+    client, other = new_client(), new_client()
+    train(client, cross_entropy, schedule(momentum=0.5), 1, correct=lambda gradient, parameters: gradient)
+    train(other, cross_entropy, schedule(momentum=0.5), 1)
+    assert torch.equal(read_vector(client.model), read_vector(other.model))
+
+
+def test_the_loss_is_given_the_rows_of_the_same_examples() -> None:
+    client = new_client()
+    seen = []
+
+    def loss(forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        assert torch.equal(given, images)
+        seen.append(len(given))
+        return cross_entropy(forward, images, labels, given)
+
+    train(client, loss, schedule(), 1, given=lambda batch: client.train_images[batch])
+    assert seen == [4] * 6
+
+
+def test_a_method_may_take_its_own_steps() -> None:
+    client = new_client()
+    before = read_vector(client.model)
+    shapes = []
+
+    def step(images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        shapes.append(tuple(images.shape))
+        assert client.model.training
+        return torch.tensor(math.nan if len(shapes) == 5 else 0.0)
+
+    with pytest.raises(TrainingDiverged, match="at step 4"):
+        run_steps(client, step, schedule(), round_number=1)
+    assert shapes == [(4, 1, 8, 8)] * 6
+    assert client.steps == 6
+    assert torch.equal(read_vector(client.model), before)

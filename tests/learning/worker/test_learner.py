@@ -1,0 +1,254 @@
+"""Learning end to end on the digits, and the promise that a client's round can be repeated by itself."""
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.datasets.load import forget_datasets, load_dataset
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, TrainingDiverged
+from fedchain.learning.models.shapes import info_of
+from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.training.evaluation import calculate_taa
+from fedchain.learning.worker.learner import Contribution, Learner
+
+METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
+
+
+def config(method: str = "dfpl", **hyperparameters: HyperparameterValue) -> LearningConfig:
+    return LearningConfig(method=method, clients=5, hyperparameters=hyperparameters)
+
+
+def play(
+    config: LearningConfig, rounds: int, learners: Iterable[Learner] = (), order: Iterable[int] | None = None
+) -> tuple[list[list[Contribution]], bytes]:
+    """Run rounds in one process, client i on learner i modulo their number; return contributions and knowledge."""
+    rules, knowledge, history = Application(config), b"", []
+    serving = list(learners) or [Learner(config)]
+    for number in range(1, rounds + 1):
+        made = {}
+        for client in order or range(config.clients):
+            learner = serving[client % len(serving)]
+            made[client] = learner.contribute(client, "update", number, knowledge)
+        contributions = [made[client] for client in sorted(made)]
+        posts = [(bytes([client]), contribution.payload) for client, contribution in enumerate(contributions)]
+        knowledge = rules.aggregate("update", number, knowledge, posts)
+        history.append(contributions)
+    return history, knowledge
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        config("dfpl"),
+        config("dfpl", regularizer="norm", prototype_source="last_epoch", shared_init=False),
+        config("dfpl", local_epochs=1, aggregation="samples", momentum=0.5),
+        config("fedavg"),
+        config("blade-fl"),
+        config("solo"),
+    ],
+    ids=lambda chosen: f"{chosen.method} {dict(chosen.hyperparameters)}",
+)
+def test_clients_learn_the_digits(chosen: LearningConfig) -> None:
+    history, _ = play(chosen, rounds=6)
+    assert calculate_taa([contribution.trained for contribution in history[-1]]) > 0.93
+    losses = [np.mean([contribution.trained.local_loss for contribution in made]) for made in history]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "blade-fl"])
+def test_the_shared_model_learns_all_classes(method: str) -> None:
+    chosen = LearningConfig(method=method, clients=5, partition="iid")
+    learner = Learner(chosen)
+    history, knowledge = play(chosen, 5, [learner])
+    assert history[0][0].received is None
+    assert history[1][0].received is not None
+    final = learner.evaluate_received(0, 6, knowledge, evaluate_test=True)
+    assert final is not None
+    assert final.test_accuracy is not None
+    assert final.test_accuracy > 0.85
+    assert learner.evaluate_received(3, 6, knowledge, evaluate_test=True).test_accuracy == final.test_accuracy  # type: ignore[union-attr]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", METHODS)
+def test_a_clients_round_depends_neither_on_the_process_nor_on_other_clients(method: str) -> None:
+    chosen = config(method)
+    _, knowledge = play(chosen, 2)
+    torch.rand(7)
+    apart, other = play(chosen, 2, [Learner(chosen) for _ in range(chosen.clients)], order=(3, 1, 4, 0, 2))
+    together, _ = play(chosen, 2, order=(2, 0, 1, 4, 3))
+    assert knowledge == other
+    assert [made.payload for made in apart[-1]] == [made.payload for made in together[-1]]
+
+
+def test_a_built_in_model_of_other_shapes_than_were_agreed_on_is_refused() -> None:
+    shapes = info_of(config())
+    Learner(replace(config(), shapes=shapes)).prepare(0)
+    (name, _), *others = shapes.parameters
+    agreed = replace(config(), shapes=replace(shapes, parameters=((name, (63, 64)), *others)))
+    expected = r"tensor 0 of the model is fc1.weight \(64, 64\), but in the genesis it is fc1.weight \(63, 64\)$"
+    with pytest.raises(ConfigurationError, match=expected):
+        Learner(agreed).prepare(0)
+
+
+def test_contributing_leaves_torch_as_it_was() -> None:
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    Learner(config()).contribute(0, "update", 1, b"")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("method", ["dfpl", "solo"])
+def test_a_checkpoint_lets_another_process_go_on(method: str) -> None:
+    chosen, learner = config(method), Learner(config(method))
+    _, knowledge = play(chosen, 1, [learner])
+    saved = learner.checkpoint(3)
+    expected = learner.contribute(3, "update", 2, knowledge)
+    other = Learner(chosen)
+    other.restore(3, saved)
+    assert other.contribute(3, "update", 2, knowledge) == expected
+    assert other.checkpoint(3) == learner.checkpoint(3) != saved
+
+
+DAMAGED = {
+    "empty": (b"", "is no safetensors file"),
+    "junk": (b"junk" * 10, "is no safetensors file"),
+    "no tensors": (b"\x08\0\0\0\0\0\0\0{}      ", "must hold"),
+    "one tensor missing": (safetensors.torch.save({"model.fc1.weight": torch.ones(64, 64)}), "must hold"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_checkpoint_is_refused_and_changes_nothing(case: str) -> None:
+    data, message = DAMAGED[case]
+    learner = Learner(config())
+    before = learner.checkpoint(0)
+    with pytest.raises(ConfigurationError, match=f"checkpoint of client 0 {message}"):
+        learner.restore(0, data)
+    assert learner.checkpoint(0) == before
+
+
+def test_a_diverged_client_is_as_it_was_before() -> None:
+    learner = Learner(config("solo", learning_rate=1000.0, weight_decay=1000.0))
+    before = learner.checkpoint(2)
+    with pytest.raises(TrainingDiverged) as caught:
+        learner.contribute(2, "update", 1, b"")
+    assert (caught.value.client, caught.value.round_number) == (2, 1)
+    assert learner.checkpoint(2) == before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_damaged_knowledge_is_refused_and_changes_nothing(method: str) -> None:
+    learner = Learner(config(method))
+    before = learner.checkpoint(1)
+    with pytest.raises(InvalidPayload):
+        learner.contribute(1, "update", 2, b"damaged")
+    assert learner.checkpoint(1) == before
+
+
+def test_evaluating_a_received_model_leaves_the_client_as_it_was() -> None:
+    chosen, learner = config("blade-fl"), Learner(config("blade-fl"))
+    _, knowledge = play(chosen, 1, [learner])
+    before = learner.checkpoint(0)
+    assert learner.evaluate_received(0, 2, knowledge) is not None
+    assert learner.checkpoint(0) == before
+    assert learner.evaluate_received(0, 1, b"") is None
+
+
+def test_the_whole_test_set_may_be_kept_for_the_shared_model() -> None:
+    chosen = config("fedavg")
+    _, knowledge = play(chosen, 1)
+    measured = Learner(chosen, test_local=False).contribute(0, "update", 2, knowledge, evaluate_test=True)
+    assert measured.trained.test_accuracy is None
+    assert measured.received is not None
+    assert measured.received.test_accuracy is not None
+
+
+def test_numbers_in_a_post_are_counted_without_labels_and_counts() -> None:
+    learner = Learner(config("dfpl"))
+    made = learner.contribute(0, "update", 1, b"")
+    with learner.lend(0, 1) as own:
+        assert made.scalars == len(own.classes) * own.model.embedding_size
+    learner = Learner(config("fedavg"))
+    made = learner.contribute(0, "update", 1, b"")
+    with learner.lend(0, 1) as own:
+        assert made.scalars == sum(parameter.numel() for parameter in own.model.parameters())
+
+
+def test_what_is_measured_is_what_the_method_has() -> None:
+    (first, second), _ = play(config("dfpl"), 2)
+    assert first[0].trained.prototype_accuracy is None
+    assert 0.5 < (second[0].trained.prototype_accuracy or 0) <= 1
+    assert second[0].received is None
+    assert first[0].steps == 20
+    assert first[0].trained.test_accuracy is None
+    measured = Learner(config("dfpl")).contribute(0, "update", 1, b"", evaluate_test=True).trained
+    assert measured.local_accuracy == first[0].trained.local_accuracy
+    assert 0 < (measured.test_accuracy or 0) < measured.local_accuracy
+    assert (measured.test_loss or 0) > 0
+    assert measured.test_accuracy_prototype is None, "no prototype is known in round 1"
+
+
+def test_prototypes_of_all_classes_predict_the_whole_test_set() -> None:
+    task = LearningConfig(method="dfpl", clients=5, partition="iid")
+    _, knowledge = play(task, 1)
+    found = Learner(task).contribute(0, "update", 2, knowledge, evaluate_test=True).trained
+    assert found.test_accuracy_prototype is not None
+    assert 0.5 < found.test_accuracy_prototype < 1
+
+
+def test_a_contribution_travels_between_processes() -> None:
+    contribution = Learner(config("solo")).contribute(0, "update", 1, b"")
+    assert ForkingPickler.loads(ForkingPickler.dumps(contribution)) == contribution
+
+
+def test_solo_and_dfpl_share_their_first_round() -> None:
+    dfpl, solo = (Learner(config(method)).contribute(0, "update", 1, b"") for method in ("dfpl", "solo"))
+    assert dfpl.trained == replace(solo.trained, auxiliary_loss=0.0, local_objective=solo.trained.local_loss)
+
+
+def test_dfpl_without_weight_trains_as_solo_does() -> None:
+    dfpl, _ = play(config("dfpl", regularizer_weight=0.0), 3)
+    solo, _ = play(config("solo"), 3)
+    for ours, theirs in zip(dfpl[-1], solo[-1], strict=True):
+        assert ours.trained.local_loss == theirs.trained.local_loss
+
+
+def test_clients_start_from_one_model_or_each_from_its_own() -> None:
+    shared, own = Learner(config()), Learner(config(shared_init=False))
+    assert shared.checkpoint(0) == shared.checkpoint(1)
+    assert own.checkpoint(0) != own.checkpoint(1)
+
+
+def test_a_data_set_that_was_let_go_is_read_again_by_who_asks() -> None:
+    forget_datasets()  # those of other tests' learners are not these
+    kept, released = Learner(config()), Learner(config())
+    released.prepare(1)
+    images = weakref.ref(load_dataset("digits").train_images)
+    released.release_examples()
+    assert images() is None
+    for client in (1, 2):
+        contributions = [each.contribute(client, "update", 1, b"", evaluate_test=True) for each in (kept, released)]
+        assert contributions[0] == contributions[1]
+
+
+def test_the_histogram_counts_each_clients_examples() -> None:
+    learner = Learner(config())
+    histogram = learner.histogram()
+    assert histogram.shape == (5, 10)
+    assert ((histogram > 0).sum(axis=1) >= 2).all()
+    assert histogram.sum() <= 1442
+
+
+def test_a_client_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="client must be between 0 and 4, not 5"):
+        Learner(config()).contribute(5, "update", 1, b"")
