@@ -22,9 +22,9 @@ from fedchain.files.layout import (
 )
 from fedchain.node.shell.timeline import newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import colour, line_style, title_of
+from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the operating system: it protects no data"

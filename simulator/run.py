@@ -29,13 +29,13 @@ from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.engine.record import Record, read_timeline
-from fedchain.simulator.engine.recording_pool import RecordingPool
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
-from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resume import identity
+from fedchain.simulator.resuming.record import Record, read_timeline
+from fedchain.simulator.resuming.recording_pool import RecordingPool
+from fedchain.simulator.resuming.resume import identity
+from fedchain.simulator.resuming.snapshot import Snapshots
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.simulator.tracking import Tracker, open_tracker, validate_tracker
 from fedchain.simulator.trained.origins import add_origins
@@ -65,7 +65,7 @@ def run_scenario(
         out: the folder; None: the first free one of the scenario's name.
         keep_models: whether the members' final models are written.
         track: trackers, as :func:`open_tracker` reads them; they hear of all rounds.
-        is_resumed: whether the run in the folder goes on: see :func:`fedchain.simulator.resume.resumed_run`.
+        is_resumed: whether the run in the folder goes on: see :func:`fedchain.simulator.resuming.resume.resumed_run`.
         keeps_record: whether a run that is interrupted can go on.
 
     Returns:

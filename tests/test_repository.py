@@ -118,7 +118,7 @@ def test_nothing_is_left_to_do(path: Path) -> None:
     assert LEFT_OVER.findall(path.read_text(encoding="utf-8")) == []
 
 
-SIGNED = "simulator/engine/snapshot.py"
+SIGNED = "simulator/resuming/snapshot.py"
 """Reads what this user has signed on this machine, and nothing else."""
 
 

@@ -42,18 +42,18 @@ from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.engine.mirrored_store import Mirror, MirroredStore
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
 from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
-from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.remembered_checks import Remembered, RememberedChecks
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared_checks import SharedChecks
 from fedchain.simulator.engine.sleeping import Shifts
-from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.engine.witness import Witness
+from fedchain.simulator.resuming.mirrored_store import Mirror, MirroredStore
+from fedchain.simulator.resuming.record import Record
+from fedchain.simulator.resuming.snapshot import Snapshots
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 TRACE_LINES_MAX = 4_096

@@ -43,7 +43,7 @@ from fedchain.learning.worker.model_file import ModelState, read_model, state_of
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.report import RunFolder, result_of
-from fedchain.simulator.resume import (
+from fedchain.simulator.resuming.resume import (
     holds_finished,
     identity,
     read_finished,

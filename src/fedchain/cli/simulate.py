@@ -138,13 +138,13 @@ def run_command(
 
             overrides["hyperparameters"] = read_settings(settings, encryption)
         if is_resumed:
-            from fedchain.simulator.resume import resumed_run
+            from fedchain.simulator.resuming.resume import resumed_run
 
             scenario, out = resumed_run(scenario_file, overrides, out)
         else:
             scenario = load_scenario(scenario_file, overrides)
             if out is not None:
-                from fedchain.simulator.resume import require_new
+                from fedchain.simulator.resuming.resume import require_new
 
                 require_new(out)
         if download:
@@ -164,7 +164,7 @@ def run_command(
 def draw_interrupted(scenario_file: Path | None, values: Mapping[str, Any], out: Path | None) -> None:
     """Show what is there of an interrupted run."""
     with clear_errors(ScenarioError):
-        from fedchain.simulator.resume import interrupted_run
+        from fedchain.simulator.resuming.resume import interrupted_run
         from fedchain.simulator.run import draw_scenario
 
         draw_scenario(*interrupted_run(scenario_file, values, out))

@@ -8,7 +8,7 @@ import pytest
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.planning.estimates import ResourceTable, load_resources, reproduce_resources
 from fedchain.simulator.scenario import ScenarioError
-from tests.simulator.test_search import fake_results
+from tests.simulator.planning.test_search import fake_results
 
 SHIPPED = Path("experiments/dfpl_tables3_4_fmnist.toml")
 

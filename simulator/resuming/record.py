@@ -6,7 +6,7 @@ place by letting everything else happen again. What is in the folder::
     record.log          frames, appended one after the other: size (4), check (8), content as MessagePack
     contents/abcd…      payloads and parts that are too large for a frame, under the hexadecimal of their SHA-256
     states/3-17         client 3 as it was after its 17th answer; of each client the newest
-    snapshot            the simulation as it was once, in :mod:`fedchain.simulator.engine.snapshot`'s own form
+    snapshot            the simulation as it was once, in :mod:`fedchain.simulator.resuming.snapshot`'s own form
 
 A frame that was being written when its process was killed is cut off, and what it said is computed again. A process
 that is killed leaves everything that it wrote; after a failure of power, the rounds that were closed are there.
@@ -29,10 +29,10 @@ import msgpack
 from fedchain.chain.block import Header
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.simulator.engine.answers import Answer, Batch, Content, read_answer, write_answer
 from fedchain.simulator.engine.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import Span
 from fedchain.simulator.engine.sealing import Seal
+from fedchain.simulator.resuming.answers import Answer, Batch, Content, read_answer, write_answer
 from fedchain.simulator.scenario import ScenarioError
 
 LOG, CONTENTS, STATES, SNAPSHOT = "record.log", "contents", "states", "snapshot"

@@ -17,10 +17,10 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.worker.learner import Contribution, Learner
-from fedchain.simulator.engine.answers import Answer, Batch, Question
 from fedchain.simulator.engine.client_state import is_saved
-from fedchain.simulator.engine.record import Record, RecordError
 from fedchain.simulator.engine.training_pool import Call, Job, Pending, Reply, TrainingPool
+from fedchain.simulator.resuming.answers import Answer, Batch, Question
+from fedchain.simulator.resuming.record import Record, RecordError
 
 KEYS_KEPT = 4
 """Phases that a client was asked for last. Who was restarted may be asked for one of them again."""
@@ -80,7 +80,7 @@ class RecordingPool(TrainingPool):
         return self._call("contribute", client, (phase, round_number, knowledge), evaluate_test, state)
 
     def memory(self) -> Any:
-        """How far it is, while nothing is being computed; see :class:`fedchain.simulator.engine.snapshot.Memory`."""
+        """How far it is, while nothing is being computed; see :class:`fedchain.simulator.resuming.snapshot.Memory`."""
         assert not self._asked, "what is being computed is not written down yet"
         keys = {client: list(asked) for client, asked in self._keys.items()}
         return dict(self._counts), keys, dict(self._made)

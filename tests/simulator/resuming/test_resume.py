@@ -23,13 +23,13 @@ from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, Trai
 from fedchain.learning.training.evaluation import Evaluation
 from fedchain.learning.worker.learner import Contribution
 from fedchain.simulator.engine import snapshot
-from fedchain.simulator.engine.answers import Answer, Batch, Question, read_answer, write_answer
 from fedchain.simulator.engine.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.engine.record import LOG, Record, RecordError, read_timeline
-from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resume import identity
+from fedchain.simulator.resuming.answers import Answer, Batch, Question, read_answer, write_answer
+from fedchain.simulator.resuming.record import LOG, Record, RecordError, read_timeline
+from fedchain.simulator.resuming.resume import identity
+from fedchain.simulator.resuming.snapshot import Snapshots
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.simulator.interruptions import found, play, scenario_of
