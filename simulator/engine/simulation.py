@@ -30,10 +30,10 @@ from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.seeding import derive
 from fedchain.learning.training.evaluation import Evaluation
 from fedchain.learning.worker.learner import Contribution
-from fedchain.node import task
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Effect
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, PeerDisconnected
+from fedchain.node.founding import task
 from fedchain.node.shell.timeline import SeenBlock
 from fedchain.simulator.adversaries.adversary import Coalition
 from fedchain.simulator.adversaries.registry import build_adversary

@@ -20,7 +20,7 @@ from fedchain.learning.models.parameters import parameter_spec
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
 from fedchain.node.founding.task import found_federation, rules_of
-from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
+from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
 
 MEMBERS = 10
 """Of chains of class prototypes."""

@@ -49,7 +49,7 @@ def bare(scenario: Scenario) -> dict[str, float]:
 
 def protocol(scenario: Scenario) -> dict[str, float]:
     """The protocol alone."""
-    from tests.simulator.trivial import run_trivial
+    from tests.support.simulator.trivial import run_trivial
 
     begun = time.perf_counter()
     outcome = run_trivial(scenario)
@@ -59,7 +59,7 @@ def protocol(scenario: Scenario) -> dict[str, float]:
 
 def rounds(scenario: Scenario) -> dict[str, list[float]]:
     """CPU seconds of every round of the protocol alone, the first one without what comes before it."""
-    from tests.simulator.trivial import run_trivial
+    from tests.support.simulator.trivial import run_trivial
 
     marks: list[float] = []
     outcome = run_trivial(scenario, on_round=lambda row: marks.append(time.process_time()))
@@ -98,7 +98,7 @@ def memory(scenario: Scenario) -> dict[str, float | str]:
 def scrypt(scenario: Scenario) -> dict[str, float]:
     """Hashes per second through ``search_nonce`` and in a bare loop, in turns; the median of the ratios."""
     from fedchain.chain.proof_of_work import search_nonce
-    from tests.chain.builders import ChainBuilder, genesis
+    from tests.support.chain.builders import ChainBuilder, genesis
 
     header = replace(ChainBuilder(genesis()).extend().header, bits=0x03000001)  # nobody meets this target
     seal, ours, theirs = header.seal(), list[float](), list[float]()

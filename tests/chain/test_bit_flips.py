@@ -9,8 +9,8 @@ import pytest
 
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import Invalid, OutOfWindow, Refused, UnknownParent
-from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys, payload
-from tests.chain.peer import Peer, encode_final
+from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys, payload
+from tests.support.chain.peer import Peer, encode_final
 
 FLIPS = 2_000
 """Of each kind."""

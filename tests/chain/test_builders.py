@@ -9,7 +9,7 @@ from fedchain.chain.transition import judge_block, judge_final
 from fedchain.chain.validation import validate_evidence
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
-from tests.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, double_vote, genesis, keys
+from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, double_vote, genesis, keys
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from tests.chain import by_the_book as book
+from tests.support.chain import by_the_book as book
 from tests.support.paths import DOCS
 
 PUBLISHED: dict[str, Any] = json.loads((DOCS / "vectors.json").read_text(encoding="utf-8"))

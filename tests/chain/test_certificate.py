@@ -14,7 +14,7 @@ from fedchain.chain.validation import CLOCK_MS_MAX, validate_certificate
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import ZERO_HASH, Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
-from tests.chain.builders import CREATED_MS, genesis, keys
+from tests.support.chain.builders import CREATED_MS, genesis, keys
 
 GENESIS = genesis(7)
 KEYS = sorted(keys(7), key=lambda key: key.public_key)

@@ -26,8 +26,8 @@ from fedchain.chain.transition import judge_block, judge_final, judge_joined
 from fedchain.chain.validation import validate_evidence, validate_post, validate_vote, validate_window
 from fedchain.chain.vote import Vote
 from fedchain.crypto.keys import is_valid_signature
-from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
 from tests.fuzz.mutation import mutate, mutate_structure
+from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
 
 SIZE_MAX = 2**20
 BUILDER = ChainBuilder(genesis(7))

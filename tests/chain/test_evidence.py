@@ -12,7 +12,7 @@ from fedchain.chain.validation import validate_evidence
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
-from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys, payload, post
+from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys, payload, post
 
 GENESIS = genesis(4)
 KEYS = keys(5)

@@ -25,7 +25,7 @@ from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import is_valid_signature
-from tests.chain.builders import (
+from tests.support.chain.builders import (
     BLOCK_MS,
     CREATED_MS,
     GLOBAL,

@@ -12,7 +12,7 @@ from fedchain.chain.genesis import FaultModel
 from fedchain.chain.state import votes_required
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature
-from tests.chain.builders import ChainBuilder, double_vote, genesis, keys
+from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
 
 BUILDER = ChainBuilder(genesis(7))
 BELOW, BLOCK = BUILDER.extend_many(2)

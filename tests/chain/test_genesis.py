@@ -19,7 +19,7 @@ from fedchain.chain.genesis import (
 )
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
-from tests.chain.builders import CREATED_MS, GLOBAL, UPDATE, genesis, keys
+from tests.support.chain.builders import CREATED_MS, GLOBAL, UPDATE, genesis, keys
 
 FULL: dict[str, Any] = {
     "setup": (PhaseRule("key_shares", Contributor.PARTICIPANT, 2),),

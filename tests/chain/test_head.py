@@ -18,8 +18,8 @@ from fedchain.chain.storage.repair import repair
 from fedchain.chain.storage.rows import FINALS, STATES, to_row
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Final
-from tests.chain.builders import ChainBuilder, double_vote, genesis, keys
-from tests.chain.forgeries import FORGED, Forge
+from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
+from tests.support.chain.forgeries import FORGED, Forge
 
 GENESIS = genesis(4)
 BLOCKS = 6

@@ -11,7 +11,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post
+from tests.support.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post
 
 BUILDER = ChainBuilder(genesis(3))
 FIRST, SECOND = BUILDER.extend_many(2)

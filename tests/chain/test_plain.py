@@ -7,7 +7,7 @@ from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
 from fedchain.chain.explorer.views import TransactionProof
 from fedchain.chain.merkle import merkle_proof
 from fedchain.crypto.address import address
-from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.builders import ChainBuilder, genesis, keys
 
 NUMBERS = {"one": 1, "two": 2}
 

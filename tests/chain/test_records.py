@@ -21,7 +21,7 @@ from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature
-from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys, payload, post
+from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys, payload, post
 
 SIZE_MAX = 2**20
 GENESIS = genesis(3)

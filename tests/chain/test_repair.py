@@ -21,9 +21,9 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Final, Record
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
-from tests.chain.builders import ChainBuilder, genesis, payload, post
 from tests.chain.test_storage import LARGE, content
 from tests.chain.test_store import GENESIS, OWN, ask, execute
+from tests.support.chain.builders import ChainBuilder, genesis, payload, post
 
 BLOCKS = 12
 SMALL = b"small"

@@ -36,7 +36,7 @@ from fedchain.chain.state import (
 from fedchain.chain.validation import CLOCK_MS_MAX
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import sha256
-from tests.chain.builders import (
+from tests.support.chain.builders import (
     BLOCK_MS,
     CREATED_MS,
     EASY_BITS,

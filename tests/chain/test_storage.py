@@ -16,7 +16,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore, Record, Storage
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
-from tests.chain.builders import ChainBuilder, genesis, payload, post
+from tests.support.chain.builders import ChainBuilder, genesis, payload, post
 
 GENESIS = genesis(4)
 OWN = GENESIS.members[0]

@@ -30,7 +30,7 @@ from fedchain.chain.storage.rows import GENESIS as GENESIS_TABLE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.crypto.hashing import sha256
-from tests.chain.builders import ChainBuilder, genesis
+from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.paths import ROOT
 
 GENESIS = genesis(3)
@@ -760,7 +760,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content
 from fedchain.crypto.hashing import sha256
 from tests.chain.test_store import GENESIS, OWN
-from tests.chain.builders import ChainBuilder
+from tests.support.chain.builders import ChainBuilder
 
 chain = ChainBuilder(GENESIS)
 with Store.open(Path(sys.argv[1]), GENESIS) as store:

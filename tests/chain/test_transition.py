@@ -37,7 +37,16 @@ from fedchain.chain.validation import CLOCK_MS_MAX
 from fedchain.chain.vote import NIL, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
-from tests.chain.builders import CREATED_MS, GLOBAL, UPDATE, ChainBuilder, double_post, double_vote, genesis, keys
+from tests.support.chain.builders import (
+    CREATED_MS,
+    GLOBAL,
+    UPDATE,
+    ChainBuilder,
+    double_post,
+    double_vote,
+    genesis,
+    keys,
+)
 
 KEYS = keys(12)
 

@@ -30,7 +30,7 @@ from fedchain.chain.validation import CLOCK_MS_MAX, validate_payload, validate_p
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
-from tests.chain.builders import (
+from tests.support.chain.builders import (
     EASY_BITS,
     GLOBAL,
     UPDATE,
@@ -43,7 +43,7 @@ from tests.chain.builders import (
     payload,
     post,
 )
-from tests.chain.peer import Peer, encode_final
+from tests.support.chain.peer import Peer, encode_final
 
 KEYS = keys(12)
 STRANGER = KEYS[11]

@@ -11,7 +11,7 @@ from fedchain.chain.validation import CLOCK_MS_MAX, validate_vote
 from fedchain.chain.vote import NIL, Vote, VoteKind, read_kind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
-from tests.chain.builders import CREATED_MS, genesis, keys
+from tests.support.chain.builders import CREATED_MS, genesis, keys
 
 GENESIS = genesis(4)
 KEYS = keys(5)

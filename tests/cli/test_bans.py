@@ -20,8 +20,8 @@ from fedchain.files.layout import CHAIN_FOLDER, SOCKET
 from fedchain.network.bans import Ban, read_bans, write_bans
 from fedchain.network.data_folder import BAN_FILE
 from fedchain.node.operating.status import answer_status
-from tests.chain.builders import keys
-from tests.node.shell import on_trio
+from tests.support.chain.builders import keys
+from tests.support.node.shell import on_trio
 
 ONE, TWO = (key.public_key for key in keys(2))
 

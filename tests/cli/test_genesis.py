@@ -16,7 +16,7 @@ from fedchain.cli.consensus_options import SETTINGS
 from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.node.founding.genesis_text import GROUPS, NAMES, ZERO_TEXTS, genesis_lines
-from tests.chain.builders import GLOBAL, UPDATE, genesis, keys
+from tests.support.chain.builders import GLOBAL, UPDATE, genesis, keys
 
 MEMBERS = [word for key in keys(4) for word in ("--member", address(key.public_key))]
 

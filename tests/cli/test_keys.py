@@ -23,7 +23,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
-from tests.chain.builders import genesis
+from tests.support.chain.builders import genesis
 
 KEY = PrivateKey(bytes(range(32)))
 MEMBERS = 2

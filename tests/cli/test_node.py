@@ -17,8 +17,8 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.founding.task import learning_from_genesis
-from tests.chain.builders import keys
-from tests.node.shell import DIGITS, write_genesis
+from tests.support.chain.builders import keys
+from tests.support.node.shell import DIGITS, write_genesis
 
 STRANGER = PrivateKey.generate()
 ANYWHERE = "/ip4/127.0.0.1/tcp/0"

@@ -50,10 +50,10 @@ from fedchain.network.messages import MESSAGE_SIZE_MAX, decode_message, encode_m
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis, round_phases, setup_phases
 from fedchain.simulator.disturbances import FAULT_KINDS, Fault
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
-from tests.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
 from tests.crypto.threshold.dealt import SENDERS, random_source, small_key
 from tests.fuzz.engine import Session, Target
 from tests.fuzz.victim import messages
+from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
 
 SPLITTING = frozenset({"feddkc", "fedgkt", "fedict"})
 """Methods that need a model that can be split; what they post and leave are lists of parts."""

@@ -9,11 +9,11 @@ import pytest
 
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding
-from tests.chain.builders import genesis
 from tests.fuzz.__main__ import TARGETS, report
 from tests.fuzz.engine import CORPUS, FINDINGS_MAX, Finding, Outcome, Session, Target, fuzz, replay
 from tests.fuzz.mutation import mutate, mutate_text
 from tests.fuzz.victim import NODE, Victim
+from tests.support.chain.builders import genesis
 
 EXECUTIONS = {"node": 150, "payload": 300, "knowledge": 300, "genesis": 400, "scenario": 200}
 STORED = sorted(path for path in CORPUS.glob("*/*") if path.is_file())

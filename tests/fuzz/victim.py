@@ -42,9 +42,9 @@ from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, 
 from fedchain.node.core.events import MessageReceived, PeerConnected, Tick
 from fedchain.node.core.node import Node
 from fedchain.node.core.voting.journal import Journal
-from tests.chain.builders import CREATED_MS, ChainBuilder, SumRules, double_vote, genesis, keys
 from tests.fuzz.engine import Session, Target
-from tests.node.driver import Peer
+from tests.support.chain.builders import CREATED_MS, ChainBuilder, SumRules, double_vote, genesis, keys
+from tests.support.node.driver import Peer
 
 STEPS_MAX = 24
 HEIGHT = 2

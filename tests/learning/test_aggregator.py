@@ -18,11 +18,11 @@ from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import Federation
-from tests.learning.tally import Book
 from tests.learning.task.test_custom import Net, config, load, points
+from tests.support.learning.federation import Federation
+from tests.support.learning.tally import Book
 
-TALLY = LearningConfig(method="tests.learning.tally:Tally", clients=3)
+TALLY = LearningConfig(method="tests.support.learning.tally:Tally", clients=3)
 
 
 def test_the_aggregator_has_a_model_and_no_examples() -> None:
@@ -109,7 +109,7 @@ def test_with_own_data_the_aggregator_s_model_is_the_function_s_and_its_sets_are
     def without_data(member: int, members: int) -> tuple[Any, Any, Any]:
         return load(member, members) if member < members else (Net, None, "nothing")
 
-    chosen = describe_task(config("tests.learning.tally:Tally", hyperparameters={}), load)
+    chosen = describe_task(config("tests.support.learning.tally:Tally", hyperparameters={}), load)
     learner = Learner(chosen, without_data)
     with learner.lend(3, 1) as aggregator:
         assert isinstance(aggregator.model, Net)

@@ -23,7 +23,7 @@ from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
-from tests.learning.federation import check
+from tests.support.learning.federation import check
 
 INFO = describe_model("digits-mlp")
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")

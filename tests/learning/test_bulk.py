@@ -33,7 +33,7 @@ from fedchain.learning.payload.part_folder import PartFolder, PartMemory
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Tensors
 from fedchain.learning.worker.learner import Learner
-from tests.learning import relay
+from tests.support.learning import relay
 
 MEMBERS = [bytes([place + 1]) * 32 for place in range(3)]
 NOISE = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)

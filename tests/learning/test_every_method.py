@@ -11,7 +11,7 @@ from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS, load_method
-from tests.learning.federation import (
+from tests.support.learning.federation import (
     CLIENTS,
     SPLITTING,
     Federation,

@@ -22,7 +22,7 @@ from fedchain.learning.payload.codec import pieces
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import check, read_payload
+from tests.support.learning.federation import check, read_payload
 
 TOTAL = TensorSpec("total", (1,), "int64", minimum=1)
 NAMES = {"count": "examples", "announce": "announced"}

@@ -29,8 +29,8 @@ from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
 from fedchain.learning.round import Tensors
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import SPLITTING
-from tests.learning.federation import config as small
+from tests.support.learning.federation import SPLITTING
+from tests.support.learning.federation import config as small
 
 CLIENTS = 4
 EXAMPLES = 8

@@ -16,7 +16,7 @@ from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis, round_phases, rules_of, setup_phases
-from tests.chain.builders import genesis
+from tests.support.chain.builders import genesis
 
 SPLITTING = frozenset({"feddkc", "fedgkt", "fedict"})
 """Methods that need a model that can be split."""

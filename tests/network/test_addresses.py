@@ -24,7 +24,7 @@ from fedchain.network.libp2p.addresses import (
     seen_from,
 )
 from fedchain.network.limits import Limits
-from tests.chain.builders import keys
+from tests.support.chain.builders import keys
 
 MEMBERS = [key.public_key for key in keys(20)]
 ME, ONE, TWO, THREE = MEMBERS[:4]

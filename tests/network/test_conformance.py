@@ -10,7 +10,7 @@ from fedchain.network.network import Network
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import Conditions, SimulatedNetwork
 from fedchain.testing.networks import Listener, NetworkConformance, Wire, gossip
-from tests.chain.builders import keys
+from tests.support.chain.builders import keys
 
 
 class SimulatedWire:

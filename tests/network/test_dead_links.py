@@ -23,9 +23,9 @@ from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 from fedchain.testing.networks import gossip
-from tests.network.deaf import deafen
-from tests.network.proxy import Proxy, proxy
-from tests.network.real import KEYS, LIMITS, MEMBERS, TIMEOUT_S, Inbox, meshed, on_trio, peer, until
+from tests.support.network.deaf import deafen
+from tests.support.network.proxy import Proxy, proxy
+from tests.support.network.real import KEYS, LIMITS, MEMBERS, TIMEOUT_S, Inbox, meshed, on_trio, peer, until
 
 HASTY = Limits(
     redial_min_s=0.1,

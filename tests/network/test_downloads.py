@@ -20,7 +20,7 @@ from fedchain.network.load import LARGE_AT_ONCE_MAX, LARGE_BYTES_MAX, OWED_MAX
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
 from fedchain.network.providers import PROVIDERS_MAX
 from fedchain.network.source import RATE_MIN, RATE_WINDOW_MS, STALL_MS
-from tests.chain.builders import keys
+from tests.support.chain.builders import keys
 
 A, B, C, D = (key.public_key for key in keys(4))
 

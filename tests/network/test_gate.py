@@ -13,7 +13,7 @@ from fedchain.network.admission import EXCESS, Gate
 from fedchain.network.bans import BAN_FILE_SIZE_MAX, REASON_SIZE_MAX, Ban, read_bans, write_bans
 from fedchain.network.data_folder import BAN_FILE
 from fedchain.network.limits import Limits, TokenBucket
-from tests.chain.builders import keys
+from tests.support.chain.builders import keys
 
 MEMBERS = [key.public_key for key in keys(3)]
 ONE, TWO, THREE = MEMBERS

@@ -22,7 +22,7 @@ from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Message, Po
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 from fedchain.testing.networks import gossip
-from tests.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until, works
+from tests.support.network.real import LIMITS, MEMBERS, Inbox, attacker, meshed, on_trio, peer, until, works
 
 STRANGER = PrivateKey(bytes(32))
 

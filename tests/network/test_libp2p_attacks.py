@@ -41,8 +41,8 @@ from fedchain.network.messages import (
 )
 from fedchain.network.verdict import Verdict
 from fedchain.testing.networks import gossip
-from tests.chain.builders import ChainBuilder, genesis
-from tests.network.real import (
+from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.network.real import (
     ADDRESSES,
     GOSSIP,
     KEYS,

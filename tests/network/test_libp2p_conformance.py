@@ -15,7 +15,7 @@ from fedchain.network.limits import Limits
 from fedchain.network.messages import GossipMessage, Message
 from fedchain.network.network import Network, Receiver
 from fedchain.testing.networks import NetworkConformance, Wire
-from tests.network.real import MEMBERS, TIMEOUT_S, meshed, peer, until
+from tests.support.network.real import MEMBERS, TIMEOUT_S, meshed, peer, until
 
 COUNT = 8
 STEPS = (1, 3)

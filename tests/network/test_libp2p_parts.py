@@ -28,8 +28,8 @@ from fedchain.network.libp2p.log import LINES_PER_MINUTE, LimitedLog
 from fedchain.network.libp2p.streams import KEEPALIVE, WINDOW_SIZE, FrameReader, FrameTooLarge, Outbox
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Status, encode_message
-from tests.chain.builders import keys
-from tests.network.real import meshed, on_trio, peer
+from tests.support.chain.builders import keys
+from tests.support.network.real import meshed, on_trio, peer
 
 KEY = keys(1)[0]
 LIMITS = Limits(frame_timeout_s=0.1, idle_timeout_s=0.1, keepalive_s=0.01)

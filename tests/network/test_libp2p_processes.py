@@ -10,7 +10,7 @@ import pytest
 from fedchain.crypto.address import address
 from fedchain.network.messages import GetContent
 from fedchain.testing.networks import gossip
-from tests.network.real import MEMBERS, Inbox, on_trio, peer, until
+from tests.support.network.real import MEMBERS, Inbox, on_trio, peer, until
 
 PROGRAM = """
 import sys
@@ -18,7 +18,7 @@ import trio
 from fedchain.network.messages import GetContent
 from fedchain.network.verdict import Verdict
 from fedchain.testing.networks import gossip
-from tests.network.real import peer
+from tests.support.network.real import peer
 
 async def main():
     async with peer(1, sys.argv[1], listen=sys.argv[2]) as network:

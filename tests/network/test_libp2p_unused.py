@@ -14,7 +14,7 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.security.noise.transport import Transport as Noise
 
 from fedchain.network.libp2p.unused import HEAVY, UNUSED, NotInstalled, _Placeholder
-from tests.network.real import KEYS, attacker, on_trio, peer, works
+from tests.support.network.real import KEYS, attacker, on_trio, peer, works
 
 NEVER_IMPORTED = ("grpc", "lru", "mypy_protobuf", "rpcudp")
 """Modules of what libp2p asks for besides; they are not even looked for."""

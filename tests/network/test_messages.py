@@ -40,7 +40,7 @@ from fedchain.network.messages import (
     encode_message,
 )
 from fedchain.network.session import sign_session
-from tests.chain.builders import ChainBuilder, genesis, keys, payload
+from tests.support.chain.builders import ChainBuilder, genesis, keys, payload
 
 HASH = bytes(range(32))
 

@@ -17,8 +17,8 @@ from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, SOCKET
 from fedchain.network.data_folder import ADDRESS_FILE
 from fedchain.node.folders import find_nodes, find_runs
 from fedchain.node.operating.status import answer_status
-from tests.chain.builders import UPDATE, ChainBuilder, genesis
-from tests.node.shell import on_trio, until
+from tests.support.chain.builders import UPDATE, ChainBuilder, genesis
+from tests.support.node.shell import on_trio, until
 
 LEARNING = (("dataset", '"digits"'), ("method", '"dfpl"'))
 

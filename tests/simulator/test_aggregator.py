@@ -17,12 +17,12 @@ from fedchain.simulator.leakage.federation import Federation as WithoutChain
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.run import load_learner, simulated_dealing
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario
-from tests.learning.federation import Federation
-from tests.simulator.trivial import trivial_scenario, trivial_simulation
+from tests.support.learning.federation import Federation
+from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 TALLY = Scenario(
     name="tally",
-    method="tests.learning.tally:Tally",
+    method="tests.support.learning.tally:Tally",
     peers=3,
     rounds=3,
     workers=1,
@@ -177,7 +177,10 @@ def test_an_aggregator_that_lies_about_the_aggregate_is_believed_by_nobody() -> 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"aggregator": "none"}, "aggregator is none, but phase 'announce' of tests.learning.tally:Tally needs one"),
+        (
+            {"aggregator": "none"},
+            "aggregator is none, but phase 'announce' of tests.support",
+        ),
         ({"method": "fedavg", "aggregator": "dedicated"}, "aggregator is dedicated, but fedavg has no phase"),
         ({"method": "fedavg", "centralized": True}, "aggregator is none, but centralized needs one"),
     ],

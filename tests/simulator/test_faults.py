@@ -13,7 +13,7 @@ import pytest
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.simulation import Outcome, Simulation
 from fedchain.simulator.scenario import Scenario
-from tests.simulator.trivial import trivial_scenario, trivial_simulation
+from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 SEEDS = 50
 QUICK, LONG = 10, 25

@@ -15,7 +15,7 @@ from fedchain.simulator.engine.simulation import Outcome
 from fedchain.simulator.palette import COLOURS, bar_style, line_style, title_of
 from fedchain.simulator.report import RunFolder, draw_curves, draw_heat_map, draw_timeline, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario
-from tests.simulator.trivial import trivial_scenario
+from tests.support.simulator.trivial import trivial_scenario
 
 ROWS = [
     RoundMetrics(round=number, height=number, virtual_s=5.0 * number, taa=0.5 + 0.1 * number, tal=1.0 / number)

@@ -26,7 +26,7 @@ def test_a_phase_that_outlasts_its_timeout_is_named(values: dict[str, object], e
     assert "2 of 2 peers" in found or not expected
 
 
-SMALL = "tests.learning.small_keys:SmallKey"
+SMALL = "tests.support.learning.small_keys:SmallKey"
 FEDAVG = {"gradient_noise": 4.0, "local_epochs": 1}
 FEDPH = {"noise": "local", "noise_multiplier": 4.0, "gradient_noise": 8.0}
 DFPL = {"prototype_noise": 4.0, "gradient_noise": 8.0, "local_epochs": 1}

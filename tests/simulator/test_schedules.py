@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulator.schedules import SIZES, Schedule, behaviours, play
+from tests.support.simulator.schedules import SIZES, Schedule, behaviours, play
 
 PLAYED = 200
 AT_ONCE = 10

@@ -37,7 +37,7 @@ class Net:
         # Payloads do not travel inside of posts: they have to be fetched.
         consensus: dict[str, Any] = {"phase_timeout_ms": 2_000, "inline_size_max": 0}
         if has_parts:
-            config = LearningConfig(method="tests.learning.relay:Relay", partition="iid", clients=MEMBERS)
+            config = LearningConfig(method="tests.support.learning.relay:Relay", partition="iid", clients=MEMBERS)
             consensus["aggregator"] = AggregatorRule.FIXED
         else:
             settings = {"hyperparameters": {"local_steps": 1}, "partition": "iid", "clients": MEMBERS}

@@ -8,8 +8,8 @@ import trio
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.libp2p.network import open_network
 from fedchain.network.limits import Limits
-from tests.chain.builders import keys
 from tests.soak._processes import answer, told
+from tests.support.chain.builders import keys
 
 CHAIN_ID = bytes(32)
 

@@ -12,8 +12,8 @@ from fedchain.network.limits import Limits
 from fedchain.network.messages import Message, PostMessage
 from fedchain.network.verdict import Verdict
 from fedchain.testing.networks import gossip
-from tests.chain.builders import keys
 from tests.soak._processes import answer, told
+from tests.support.chain.builders import keys
 
 CHAIN_ID = bytes(32)
 

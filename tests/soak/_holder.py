@@ -12,9 +12,9 @@ from fedchain.network.libp2p.network import open_network
 from fedchain.node.core.checks import Checks
 from fedchain.node.shell.service import Service
 from fedchain.node.workers.supervisor import Trained
-from tests.chain.builders import genesis, keys
-from tests.node.driver import BlobRules
 from tests.soak._processes import answer, told
+from tests.support.chain.builders import genesis, keys
+from tests.support.node.driver import BlobRules
 
 PHASE_TIMEOUT_MS = 3_600_000
 """Nobody mines a block over a part of the posts."""

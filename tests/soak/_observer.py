@@ -24,7 +24,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.network.verdict import Verdict
-from tests.node.processes import Promises
+from tests.support.node.processes import Promises
 
 ASK_INTERVAL_S = 0.3
 """How often each peer is asked; a node answers less than a budget's worth of this."""

@@ -13,9 +13,9 @@ from fedchain.network.limits import Limits
 from fedchain.network.messages import Chunk, GetContent, Message, PostMessage
 from fedchain.network.verdict import Verdict
 from fedchain.testing.networks import gossip
-from tests.chain.builders import keys
-from tests.network.deaf import deafen, undeafen
 from tests.soak._processes import answer, told
+from tests.support.chain.builders import keys
+from tests.support.network.deaf import deafen, undeafen
 
 CHAIN_ID = bytes(32)
 

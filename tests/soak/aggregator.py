@@ -9,10 +9,10 @@ import sys
 from functools import partial
 
 from fedchain.node.operating.testnet import LocalNode
-from tests.node.processes import kill, look
-from tests.node.shell import wait_until
 from tests.soak._figures import Figures, campaign
 from tests.soak.same_knowledge import compare
+from tests.support.node.processes import kill, look
+from tests.support.node.shell import wait_until
 
 METHODS = ("fedict", "fedgkt", "feddkc")
 TIMEOUT_S = 300.0

@@ -22,8 +22,8 @@ from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.messages import Chunk, GetContent, Message
 from fedchain.network.verdict import Verdict
 from fedchain.node.operating.status import ask_status
-from tests.network.assaults import ASSAULTS, STRANGERS, Offender
-from tests.node.target import Target, target
+from tests.support.network.assaults import ASSAULTS, STRANGERS, Offender
+from tests.support.node.target import Target, target
 
 RSS_MB_MAX = 500.0
 LINES_MAX = 300

@@ -21,10 +21,10 @@ from fedchain.learning.payload.bulk import AGGREGATOR
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.round import Round, Tensors
 from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, stop_all
-from tests.learning.relay import WIDTH, Relay
-from tests.node.processes import height, kill, log_of
-from tests.node.shell import wait_until, workers_of
 from tests.soak._figures import Figures, campaign
+from tests.support.learning.relay import WIDTH, Relay
+from tests.support.node.processes import height, kill, log_of
+from tests.support.node.shell import wait_until, workers_of
 
 PEERS, ROUNDS = 3, 2
 PART_ROWS, PARTS_OF_POST = 16_384, 48

@@ -8,7 +8,7 @@ import argparse
 import time
 
 from tests.simulator.adversaries.test_attacks import attacked, miners
-from tests.simulator.trivial import trivial_simulation
+from tests.support.simulator.trivial import trivial_simulation
 
 MEMBERS, ATTACKER = 10, 9
 DEVIATIONS = 4

@@ -19,8 +19,8 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.log import quieten_library
 from fedchain.network.libp2p.swarm import build_host
 from fedchain.network.limits import Limits
-from tests.chain.builders import keys
 from tests.soak._processes import Child, children
+from tests.support.chain.builders import keys
 
 GROWTH_MAX_MB = 10.0
 """Memory that may stay behind after all have come and gone, once the node has seen as many at a time before."""

@@ -9,8 +9,8 @@ import time
 from collections import defaultdict
 from itertools import count, islice
 
-from tests.simulator.schedules import SIZES, Played, Schedule, behaviours, play
 from tests.soak._figures import percentile
+from tests.support.simulator.schedules import SIZES, Played, Schedule, behaviours, play
 
 SHOWN_MAX = 20
 """Failing schedules that are printed."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from fedchain.crypto.address import public_key_from_address
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
-from tests.node.processes import Promises, height
-from tests.node.shell import DIGITS, wait_until
 from tests.soak._figures import Figures, campaign
+from tests.support.node.processes import Promises, height
+from tests.support.node.shell import DIGITS, wait_until
 
 NODES = 3
 INSIDE = "FEDCHAIN_SOAK_INSIDE"

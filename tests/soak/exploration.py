@@ -1,13 +1,13 @@
 """``python -m tests.soak.exploration``: every course of one height, further than the tests have time for.
 
-One traitor of four and two blocks; ``tests/node/exploration.py`` says what is explored and why it is enough.
+One traitor of four and two blocks; ``tests/support/node/exploration.py`` says what is explored and why it is enough.
 """
 
 import argparse
 import sys
 import time
 
-from tests.node.exploration import Explorer
+from tests.support.node.exploration import Explorer
 
 
 def main() -> None:

@@ -30,10 +30,10 @@ from fedchain.network.messages import CandidateMessage, Chunk, Message, PostMess
 from fedchain.node.operating.status import ask_status
 from tests.fuzz.mutation import mutate
 from tests.fuzz.victim import messages as foreign_messages
-from tests.network.assaults import Offender, framed, muxed_of, questions_of
-from tests.network.real import GOSSIP, Attacker, attacker
-from tests.node.target import Target, target
 from tests.soak.attacks import Asked
+from tests.support.network.assaults import Offender, framed, muxed_of, questions_of
+from tests.support.network.real import GOSSIP, Attacker, attacker
+from tests.support.node.target import Target, target
 
 MEMBERS = 100
 """Each of them is turned out once."""

@@ -19,10 +19,10 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import GENESIS_FILE
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from fedchain.node.shell.run import read_genesis
-from tests.node.processes import Promises, height, kill, log_of
-from tests.node.shell import DIGITS
 from tests.soak._figures import Figures, campaign, percentile
 from tests.soak._observer import Observer, observing
+from tests.support.node.processes import Promises, height, kill, log_of
+from tests.support.node.shell import DIGITS
 
 NODES = 5
 LATE_AFTER = 3

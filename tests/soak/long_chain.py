@@ -38,10 +38,10 @@ from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.founding.task import found_federation
 from fedchain.node.operating.testnet import LocalNode, free_ports, stop_all
 from fedchain.node.workers.frames import read_frame, write_frame
-from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, SumRules, keys
-from tests.node.driver import Peer
-from tests.node.shell import DIGITS
 from tests.soak._figures import Figures, campaign
+from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, SumRules, keys
+from tests.support.node.driver import Peer
+from tests.support.node.shell import DIGITS
 
 SHORT = 100
 """The chain that is compared has so many times fewer blocks."""

@@ -8,7 +8,7 @@ import argparse
 import sys
 import time
 
-from tests.node.recombination import SITUATIONS, Trial, messages, shuffled
+from tests.support.node.recombination import SITUATIONS, Trial, messages, shuffled
 
 UPON_EACH_OTHER = 400
 """Messages of one random sequence."""

@@ -22,9 +22,9 @@ from fedchain.node.custody.ledger_file import open_ledger
 from fedchain.node.custody.secrets_file import secrets_path
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from fedchain.node.shell.run import read_genesis
-from tests.node.processes import height, log_of, look
-from tests.node.shell import wait_until
 from tests.soak._figures import Figures, campaign
+from tests.support.node.processes import height, log_of, look
+from tests.support.node.shell import wait_until
 
 PEERS, SPENT = 4, 3
 ROUNDS_PAID, ROUNDS = 2, 3

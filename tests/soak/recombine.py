@@ -22,10 +22,10 @@ from rich.table import Table
 
 from fedchain.crypto.address import address
 from fedchain.node.operating.testnet import LocalNode, stop_all
-from tests.node.processes import kill, log_of
 from tests.soak._besieged import Net, base_of, lose_chain, store_polka
 from tests.soak._figures import Figures, campaign
 from tests.soak._processes import wait_until
+from tests.support.node.processes import kill, log_of
 
 HEIGHT = 10
 """Blocks before the first attack: so many that a node without a chain joins at the head."""

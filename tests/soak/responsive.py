@@ -18,10 +18,10 @@ from fedchain.files.layout import GENESIS_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from fedchain.node.shell.run import read_genesis
-from tests.node.processes import look
-from tests.node.shell import DIGITS, workers_of
 from tests.soak._figures import campaign, percentile
 from tests.soak._probe import probing
+from tests.support.node.processes import look
+from tests.support.node.shell import DIGITS, workers_of
 
 NODES = 2
 INTERVAL_S = 0.02

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from fedchain.cli.exit_codes import EXIT_BAD_INPUT
 from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER
-from fedchain.simulator.engine import snapshot
+from fedchain.simulator.resuming import snapshot
 from fedchain.simulator.run import load_learner, simulate
-from tests.simulator.interruptions import KINDS, found, play, scenario_of
 from tests.soak._figures import Figures, campaign
+from tests.support.simulator.interruptions import KINDS, found, play, scenario_of
 
 SETTINGS = (
     *("--peers", "4", "--workers", "2", "--mining-attempts", "16", "--test-every", "5"),

@@ -24,9 +24,9 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import public_key_from_address
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
-from tests.node.processes import log_of, look
-from tests.node.shell import DIGITS
 from tests.soak._figures import Figures, campaign, percentile
+from tests.support.node.processes import log_of, look
+from tests.support.node.shell import DIGITS
 
 COST_S_MAX = 3.0
 LINE = re.compile(r"^(\S+) INFO fedchain\.node (head|trained|mined) (.*)$", re.MULTILINE)

@@ -26,9 +26,9 @@ from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario
-from tests.node.processes import log_of, look
-from tests.node.shell import wait_until
 from tests.soak._figures import Figures, campaign
+from tests.support.node.processes import log_of, look
+from tests.support.node.shell import wait_until
 
 PEERS, ROUNDS = 5, 3
 MINING_S, ATTEMPTS = 1.0, 4_000

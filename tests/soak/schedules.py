@@ -1,13 +1,13 @@
 """``python -m tests.soak.schedules``: thousands of random schedules of one height, with traitors.
 
-Each line is one federation; ``tests/node/schedules.py`` says what a schedule is. One that fails is run again by
+Each line is one federation; ``tests/support/node/schedules.py`` says what a schedule is. One that fails is run again by
 ``--first SEED --count 1``.
 """
 
 import argparse
 import sys
 
-from tests.node.schedules import Rules, run_many
+from tests.support.node.schedules import Rules, run_many
 
 ATTEMPTS_99_MAX, AFTER_CALM_S_99_MAX = 8, 8.0
 """The slowest hundredth of schedules may take so many attempts, and so many seconds of calm."""

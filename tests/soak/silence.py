@@ -14,10 +14,10 @@ from contextlib import ExitStack
 
 from fedchain.crypto.address import address
 from fedchain.network.limits import Limits
-from tests.chain.builders import keys
 from tests.soak._figures import Figures, campaign
 from tests.soak._processes import Child, children, wait_until
 from tests.soak._silent import host_of
+from tests.support.chain.builders import keys
 
 PEERS = 5
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
-from tests.node.processes import height, look
-from tests.node.shell import DIGITS
 from tests.soak._figures import Figures, campaign
 from tests.soak._silent import host_of
 from tests.soak.silence import SILENCES, Deaf
+from tests.support.node.processes import height, look
+from tests.support.node.shell import DIGITS
 
 NODES = 5
 PROGRESS_S_MAX = 15.0

@@ -24,8 +24,8 @@ from fedchain.chain.storage.sqlite import DATABASE, ROW_SIZE_MAX, Store
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import sha256
-from tests.chain.builders import ChainBuilder, genesis
 from tests.soak._figures import Figures, campaign
+from tests.support.chain.builders import ChainBuilder, genesis
 
 GENESIS = genesis(3)
 OWN = GENESIS.members[0]

@@ -16,11 +16,11 @@ from random import Random
 
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import LocalNode, found_testnet, free_ports, stop_all
-from tests.node.processes import height, log_of, look
-from tests.node.shell import DIGITS
-from tests.node.twin_scenarios import MEMORIES, Outcome, copied, doubled, restarted, restored
 from tests.soak._figures import Figures, campaign
 from tests.soak._processes import wait_until
+from tests.support.node.processes import height, log_of, look
+from tests.support.node.shell import DIGITS
+from tests.support.node.twin_scenarios import MEMORIES, Outcome, copied, doubled, restarted, restored
 
 HEIGHTS_MAX = 2
 """Heights within which both nodes with one key end."""

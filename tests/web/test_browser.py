@@ -17,9 +17,9 @@ from fedchain.web.app import Site
 from fedchain.web.chains import open_chains
 from fedchain.web.places import find_places
 from fedchain.web.serving import listen, make_server
-from tests.chain.builders import ChainBuilder, genesis
 from tests.chain.test_explorer import FakeRules, write
-from tests.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
+from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
 

@@ -23,8 +23,8 @@ from fedchain.web.chains import Chain, open_chains
 from fedchain.web.knowledge import Drift, KnowledgeReader
 from fedchain.web.places import find_places
 from fedchain.web.report import render_report
-from tests.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
-from tests.web.builders import document, learning_chain, write_run
+from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
+from tests.support.web.builders import document, learning_chain, write_run
 
 ROUNDS = 6
 

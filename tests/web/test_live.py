@@ -11,9 +11,9 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.web.chains import Holder, open_chains
 from fedchain.web.live import Live
 from fedchain.web.places import find_places
-from tests.chain.builders import ChainBuilder, genesis
 from tests.chain.test_explorer import FakeRules, write
-from tests.web.builders import append
+from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.web.builders import append
 
 PATIENCE_S = 60.0
 """For a machine that is busy; it takes a fraction of a second."""

@@ -24,7 +24,7 @@ from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Tensors
 from fedchain.learning.worker.learner import Contribution
-from tests.learning.federation import CLIENTS, Federation, config
+from tests.support.learning.federation import CLIENTS, Federation, config
 
 MIXED = "split-mlp-1+split-mlp-2+split-mlp-3"
 

@@ -14,7 +14,7 @@ from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method
 from fedchain.node.founding.task import LATER_HYPERPARAMETERS, learning_to_genesis
-from tests.learning.federation import Federation, aggregate, common_model, config, examples, model_of
+from tests.support.learning.federation import Federation, aggregate, common_model, config, examples, model_of
 
 WITHOUT = {"demlearn", "feddkc", "fedgkt", "fedict", "fednova", "solo"}
 TAKING = sorted(METHODS.keys() - WITHOUT)

@@ -20,7 +20,15 @@ from fedchain.learning.methods.demlearn import (
 )
 from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.round import Round
-from tests.learning.federation import Federation, aggregate, common_model, config, model_of, new_client, read_payload
+from tests.support.learning.federation import (
+    Federation,
+    aggregate,
+    common_model,
+    config,
+    model_of,
+    new_client,
+    read_payload,
+)
 
 
 def test_a_chain_of_five_thousand_merges_is_no_recursion() -> None:

@@ -6,7 +6,7 @@ import pytest
 from fedchain.learning.methods.fedadam import FedAdam
 from fedchain.learning.methods.fedavg import INITIAL_MODEL
 from fedchain.learning.round import Round, Tensors
-from tests.learning.federation import aggregate, examples, model_of, posts
+from tests.support.learning.federation import aggregate, examples, model_of, posts
 
 FIRST = Round(1, None, clients=3)
 

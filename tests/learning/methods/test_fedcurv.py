@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from fedchain.learning.methods.fedcurv import FedCurv
 from fedchain.learning.models.vectors import gradient_vector, read_vector
 from fedchain.learning.round import Round
-from tests.learning.federation import (
+from tests.support.learning.federation import (
     Federation,
     aggregate,
     common_model,

@@ -32,7 +32,7 @@ from fedchain.learning.payload.pixels import pack_images, unpack_images
 from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import Federation, aggregate, config, examples, model_of, new_client
+from tests.support.learning.federation import Federation, aggregate, config, examples, model_of, new_client
 
 EXAMPLES = 12
 FEW: Mapping[str, HyperparameterValue] = {"extractor_epochs": 2, "encryptor_epochs": 3, "encryptor_width": 2}

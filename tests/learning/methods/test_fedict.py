@@ -14,7 +14,7 @@ from fedchain.learning.methods.fedgkt import FedGkt
 from fedchain.learning.methods.fedict import FedIct, Stated
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.registry import HyperparameterValue
-from tests.learning.federation import CLIENTS, Federation, config, new_client
+from tests.support.learning.federation import CLIENTS, Federation, config, new_client
 
 RNG = np.random.default_rng(3)
 LOGITS, THEIRS = RNG.normal(0, 2, (6, 4)), RNG.normal(0, 2, (6, 4))

@@ -10,7 +10,7 @@ from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.fednova import FedNova
 from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.round import Round
-from tests.learning.federation import Federation, aggregate, common_model, config, examples, model_of, vector_of
+from tests.support.learning.federation import Federation, aggregate, common_model, config, examples, model_of, vector_of
 
 FIRST = Round(1, None, clients=3)
 

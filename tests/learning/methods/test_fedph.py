@@ -17,8 +17,8 @@ from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import Round
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import Federation, config, new_client
 from tests.learning.methods.toy import CROSS_ENTROPY, EMBEDDING, GENERATOR, LABELS, LOGITS, B, C, D, loss_of
+from tests.support.learning.federation import Federation, config, new_client
 
 PROTOTYPES = torch.randn(C, D, generator=GENERATOR, dtype=torch.float64)
 
@@ -66,7 +66,7 @@ def test_posted_are_the_class_means_of_unit_embeddings_after_training() -> None:
 def test_global_prototypes_are_the_plain_mean_over_holders_or_weighted_by_examples(
     aggregation: str, expected: float
 ) -> None:
-    from tests.learning.federation import aggregate
+    from tests.support.learning.federation import aggregate
 
     payloads = [
         {"labels": np.array([2]), "counts": np.array([count]), "prototypes": np.array([[value]], np.float32)}

@@ -8,8 +8,8 @@ import torch
 
 from fedchain.learning.methods.fedproc import Contrast, FedProc
 from fedchain.learning.round import Round
-from tests.learning.federation import Federation, aggregate, common_model, config, model_of
 from tests.learning.methods.toy import CROSS_ENTROPY, EMBEDDING, GENERATOR, LABELS, LOGITS, B, C, D, loss_of
+from tests.support.learning.federation import Federation, aggregate, common_model, config, model_of
 
 PROTOTYPES = torch.randn(C, D, generator=GENERATOR, dtype=torch.float64)
 

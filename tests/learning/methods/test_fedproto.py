@@ -3,7 +3,7 @@
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedproto import FedProto
 from fedchain.learning.registry import HyperparameterValue, build_method
-from tests.learning.federation import Federation, config
+from tests.support.learning.federation import Federation, config
 
 
 def test_fedproto_is_dfpl_with_the_settings_of_its_code() -> None:

@@ -6,7 +6,7 @@ from fedchain.learning.methods.fedprox import FedProx
 from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.round import Round
 from fedchain.learning.training.loop import draw_batches
-from tests.learning.federation import gradient_at, new_client
+from tests.support.learning.federation import gradient_at, new_client
 
 FIRST = Round(1, None, clients=3)
 

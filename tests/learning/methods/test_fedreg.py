@@ -11,7 +11,7 @@ from fedchain.learning.methods.fedreg import FedReg, excess, projection, soft_cr
 from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
 from fedchain.learning.round import Round
 from fedchain.learning.training.loop import draw_batches
-from tests.learning.federation import Federation, common_model, config, new_client
+from tests.support.learning.federation import Federation, common_model, config, new_client
 
 FIRST = Round(1, None)
 

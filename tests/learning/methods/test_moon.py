@@ -10,8 +10,8 @@ from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.representations import training_embeddings, training_layers
 from fedchain.learning.models.vectors import read_state
 from fedchain.learning.round import Round
-from tests.learning.federation import Federation, common_model, config, new_client
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, B, cosine, loss_of
+from tests.support.learning.federation import Federation, common_model, config, new_client
 
 
 def test_moons_loss_is_equations_3_and_4() -> None:

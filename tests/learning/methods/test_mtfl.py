@@ -9,7 +9,7 @@ import torch
 
 from fedchain.learning.methods.mtfl import Mtfl
 from fedchain.learning.round import Round
-from tests.learning.federation import Federation, config
+from tests.support.learning.federation import Federation, config
 
 WITH_NORM = "digits-mlp-bn"
 

@@ -16,7 +16,7 @@ from fedchain.learning.methods.pfedme import PFedMe
 from fedchain.learning.methods.scaffold import Scaffold
 from fedchain.learning.models.vectors import read_vector, trained_parameters, unflatten
 from fedchain.learning.round import Round
-from tests.learning.federation import new_client
+from tests.support.learning.federation import new_client
 
 STEPS, EXAMPLES, RATE = 3, 12, 0.1
 SIZE = new_client().info.parameter_count

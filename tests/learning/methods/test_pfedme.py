@@ -8,7 +8,7 @@ from fedchain.learning.methods.pfedme import PFedMe, PFedMeState
 from fedchain.learning.models.vectors import read_vector, write_vector
 from fedchain.learning.round import Round
 from fedchain.learning.training.loop import draw_batches
-from tests.learning.federation import aggregate, examples, gradient_at, model_of, new_client, vector_of
+from tests.support.learning.federation import aggregate, examples, gradient_at, model_of, new_client, vector_of
 
 FIRST = Round(1, None, clients=3)
 

@@ -7,7 +7,7 @@ from fedchain.learning.methods.scaffold import Scaffold, ScaffoldState
 from fedchain.learning.models.vectors import read_vector
 from fedchain.learning.round import Round
 from fedchain.learning.training.loop import draw_batches
-from tests.learning.federation import (
+from tests.support.learning.federation import (
     Federation,
     aggregate,
     common_model,

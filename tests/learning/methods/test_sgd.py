@@ -10,7 +10,7 @@ from fedchain.learning.methods.sgd import Sgd
 from fedchain.learning.models.vectors import gradient_vector, read_vector
 from fedchain.learning.round import Round
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import Federation, config, vector_of
+from tests.support.learning.federation import Federation, config, vector_of
 
 FIRST = Round(1, None, clients=3)
 

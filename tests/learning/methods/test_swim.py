@@ -10,8 +10,8 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.swim import Swim, SwimState, Window
 from fedchain.learning.models.representations import training_embeddings
 from fedchain.learning.round import Round
-from tests.learning.federation import new_client
 from tests.learning.methods.toy import COMMON, CROSS_ENTROPY, EMBEDDING, PREVIOUS, W, loss_of
+from tests.support.learning.federation import new_client
 
 
 def swim_loss(window: torch.Tensor, filled: int, mu: float) -> float:

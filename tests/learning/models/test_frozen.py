@@ -8,7 +8,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.frozen import FEATURES, FrozenHead, build_backbone
 from fedchain.learning.models.registry import build_model, describe_model
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import Federation
+from tests.support.learning.federation import Federation
 
 MIXED = LearningConfig(method="dfpl", model="frozen-2+frozen-3", clients=3, hyperparameters={"local_steps": 2})
 

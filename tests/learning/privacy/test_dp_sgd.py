@@ -27,7 +27,7 @@ from fedchain.learning.round import Round
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.training.loop import Loss
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import CLIENTS, Federation, config, new_client, secrets_of
+from tests.support.learning.federation import CLIENTS, Federation, config, new_client, secrets_of
 
 NOISE: dict[str, HyperparameterValue] = {"gradient_noise": 2.0, "gradient_clip": 0.5}
 

@@ -24,7 +24,7 @@ from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.privacy.releases import total_epsilon
 from fedchain.learning.round import Round
 from fedchain.learning.sums.secrets import Secrets
-from tests.learning.federation import new_client
+from tests.support.learning.federation import new_client
 
 DELTA, CONFIDENCE = 1e-5, 0.99
 EXAMPLES, BRIGHT = 60, 30.0

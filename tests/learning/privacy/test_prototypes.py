@@ -15,7 +15,7 @@ from fedchain.learning.privacy.releases import Release, total_epsilon
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import Federation, config, new_client, read_payload, secrets_of
+from tests.support.learning.federation import Federation, config, new_client, read_payload, secrets_of
 
 NOISE = PrototypeNoise(multiplier=3.0, clip=2.0, examples_min=1, budget=Budget(0.0, 1e-5), phase="update")
 

@@ -11,7 +11,7 @@ from fedchain.learning.methods.fedph import FedPh
 from fedchain.learning.payload.codec import decode
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS
-from tests.learning.encrypted_game import Game, proven, task
+from tests.support.learning.encrypted_game import Game, proven, task
 
 THRESHOLD, LIARS, CLASSES = 3, (3, 4), 10
 """t of five members, the usual one; t - 1 of them lie."""

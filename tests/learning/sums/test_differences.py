@@ -22,7 +22,7 @@ from fedchain.learning.round import Round
 from fedchain.learning.sums.threshold import UPDATE
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS
-from tests.learning.encrypted_game import Game, task
+from tests.support.learning.encrypted_game import Game, task
 
 ABSENT, STAYING = 0, range(1, MEMBERS)
 

@@ -32,7 +32,7 @@ from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.sums.threshold import FRACTION_BITS, PUBLIC_KEY, SHARE
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, random_source
-from tests.learning.encrypted_game import (
+from tests.support.learning.encrypted_game import (
     CHAIN,
     HOLDERS_MIN,
     SMALL,

@@ -20,7 +20,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.task.custom import build_own_module, describe_task, load_task, open_data_source
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import check
+from tests.support.learning.federation import check
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
 

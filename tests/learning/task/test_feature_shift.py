@@ -12,7 +12,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.task.data_source import PartitionedDataSource
 from fedchain.learning.task.feature_shift import WEATHERS, Weather, apply_weather
 from fedchain.learning.worker.learner import Learner
-from tests.learning.federation import Federation
+from tests.support.learning.federation import Federation
 
 WHITE = 16
 CONFIG = LearningConfig(clients=6, partition="iid", feature_shift="weather")

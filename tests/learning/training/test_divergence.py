@@ -16,7 +16,7 @@ from fedchain.learning.methods.demlearn import DemLearnState
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.registry import METHODS
 from fedchain.learning.round import Round, Tensors
-from tests.learning.federation import SPLITTING, Federation, config, read_payload, with_norm
+from tests.support.learning.federation import SPLITTING, Federation, config, read_payload, with_norm
 
 EVERY = sorted(METHODS)
 

@@ -8,7 +8,7 @@ import torch
 
 from fedchain.learning.client import Client
 from fedchain.learning.worker.clients import Clients
-from tests.learning.federation import Federation, config, new_client
+from tests.support.learning.federation import Federation, config, new_client
 
 
 class Building:

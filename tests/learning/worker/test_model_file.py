@@ -12,7 +12,7 @@ from fedchain.learning.worker.model_file import (
     state_of_knowledge,
     write_model,
 )
-from tests.learning.federation import Federation, config, with_norm
+from tests.support.learning.federation import Federation, config, with_norm
 
 
 def test_a_checkpoint_holds_the_model_under_its_own_names() -> None:

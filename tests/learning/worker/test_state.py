@@ -8,7 +8,7 @@ import torch
 
 from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state
 from fedchain.learning.worker.state import read_record, write_record
-from tests.learning.federation import new_client
+from tests.support.learning.federation import new_client
 
 
 @dataclass(slots=True)

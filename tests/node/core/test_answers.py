@@ -21,8 +21,8 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.node.core import answers
-from tests.chain.builders import genesis
-from tests.node.stage import PREVOTE, Stage, sent
+from tests.support.chain.builders import genesis
+from tests.support.node.stage import PREVOTE, Stage, sent
 
 MANY = 70
 """Members, more than one answer holds votes or posts of."""

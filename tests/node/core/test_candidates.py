@@ -29,8 +29,8 @@ from fedchain.node.core.effects import Persist
 from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, Entry, Ledger
 from fedchain.node.core.notices import Contradicted
 from fedchain.node.core.voting.journal import Journal
-from tests.chain.builders import SumRules, genesis, payload, post
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
+from tests.support.chain.builders import SumRules, genesis, payload, post
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
 
 def _variants(stage: Stage, block: Block, count: int) -> list[Block]:

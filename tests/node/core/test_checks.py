@@ -12,7 +12,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
-from tests.chain.builders import ChainBuilder, SumRules, double_vote, genesis, keys, payload, post
+from tests.support.chain.builders import ChainBuilder, SumRules, double_vote, genesis, keys, payload, post
 
 
 class CountingRules(SumRules):

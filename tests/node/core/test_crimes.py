@@ -17,8 +17,8 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.effects import Effect
 from fedchain.node.core.notices import Convicted
-from tests.chain.builders import double_post, double_vote, genesis, keys, payload, post
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, published, refused, sent
+from tests.support.chain.builders import double_post, double_vote, genesis, keys, payload, post
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, published, refused, sent
 
 
 def _evidence(effects: list[Effect]) -> list[Evidence]:

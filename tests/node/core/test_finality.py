@@ -8,8 +8,8 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.network.messages import CertificateMessage, EvidenceMessage, FinalMessage, VoteMessage
-from tests.chain.builders import genesis
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, published, refused, votes
+from tests.support.chain.builders import genesis
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, published, refused, votes
 
 Forge = Callable[[Stage, Block, Block], tuple[Block, Certificate]]
 """A final block that is none, from a candidate that the node holds and a rival of it."""

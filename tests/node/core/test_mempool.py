@@ -2,7 +2,7 @@
 
 from fedchain.chain.post import Post
 from fedchain.node.core.mempool import Mempool
-from tests.chain.builders import genesis, keys, payload, post
+from tests.support.chain.builders import genesis, keys, payload, post
 
 FOUNDING = genesis(4)
 PHASE = (1, 0)

@@ -4,8 +4,8 @@ import pytest
 
 from fedchain.network.messages import VoteMessage
 from fedchain.node.core.effects import Effect
-from tests.chain.builders import genesis
-from tests.node.stage import PRECOMMIT, Stage, published
+from tests.support.chain.builders import genesis
+from tests.support.node.stage import PRECOMMIT, Stage, published
 
 TRAINING_S, STRAGGLER_S, MINING_S = 12, 30, 3
 

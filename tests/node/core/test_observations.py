@@ -5,8 +5,8 @@ import pytest
 from fedchain.node.core.following.catching_up import JOIN_GAP
 from fedchain.node.core.notices import ClockOff
 from fedchain.node.core.observations import CLOCK_OFF_MS
-from tests.chain.builders import genesis
-from tests.node.driver import Federation, Peer
+from tests.support.chain.builders import genesis
+from tests.support.node.driver import Federation, Peer
 
 AWAY = 3
 

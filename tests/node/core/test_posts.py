@@ -20,9 +20,9 @@ from fedchain.node.core.effects import Compute, Effect, Persist, Send
 from fedchain.node.core.events import Computed, MessageReceived
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.node.core.moment import Moment
-from tests.chain.builders import CREATED_MS, UPDATE, genesis, payload, post
-from tests.node.driver import BlobRules
-from tests.node.stage import Stage, blamed, published, refused, sent
+from tests.support.chain.builders import CREATED_MS, UPDATE, genesis, payload, post
+from tests.support.node.driver import BlobRules
+from tests.support.node.stage import Stage, blamed, published, refused, sent
 
 JUNK = b"not eight numbers"
 

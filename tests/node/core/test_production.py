@@ -15,9 +15,9 @@ from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Publis
 from fedchain.node.core.events import Contributed, Mined, NotContributed
 from fedchain.node.core.notices import TrainingFailed
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.chain.builders import GLOBAL, UPDATE, SumRules, genesis, payload, post
-from tests.node.driver import check_promises
-from tests.node.stage import Stage, blamed, published, refused, sent
+from tests.support.chain.builders import GLOBAL, UPDATE, SumRules, genesis, payload, post
+from tests.support.node.driver import check_promises
+from tests.support.node.stage import Stage, blamed, published, refused, sent
 
 TIMEOUT_S = 60
 

@@ -7,8 +7,8 @@ from fedchain.node.core.effects import Compute, Contribute, Effect, Mine
 from fedchain.node.core.events import Computed, Contributed, Tick
 from fedchain.node.core.jobs import CheckPost, Recompute
 from fedchain.node.core.moment import Moment
-from tests.chain.builders import CREATED_MS, UPDATE, double_vote, genesis, payload, post
-from tests.node.stage import Stage, published
+from tests.support.chain.builders import CREATED_MS, UPDATE, double_vote, genesis, payload, post
+from tests.support.node.stage import Stage, published
 
 TIMEOUT_S = 60
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fedchain.network.messages import FinalMessage
-from tests.chain.builders import keys
-from tests.node.recombination import MEMBERS, SITUATIONS, Trial, every_message, hoard, messages, shuffled
+from tests.support.chain.builders import keys
+from tests.support.node.recombination import MEMBERS, SITUATIONS, Trial, every_message, hoard, messages, shuffled
 
 THINNED = 9
 """Of so many messages one is handed out in each situation; ``make soak ARGS='messages'`` hands out all of them."""

@@ -5,8 +5,8 @@ from fedchain.network.messages import PostMessage
 from fedchain.node.core.deadlines import GRACE, deadline_ms, opens_after_ms, patience_ms
 from fedchain.node.core.effects import Contribute, Effect, Mine
 from fedchain.node.core.events import Contributed
-from tests.chain.builders import GLOBAL, UPDATE, ChainBuilder, genesis, payload
-from tests.node.stage import Stage, published
+from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, genesis, payload
+from tests.support.node.stage import Stage, published
 
 INTERVAL_S, TIMEOUT_S = 300, 60
 

@@ -19,8 +19,8 @@ from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.custody.ledger_file import ledger_path, open_ledger
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
 from fedchain.node.workers.process import Trainer
-from tests.chain.builders import keys
-from tests.node.shell import DIGITS, write_genesis
+from tests.support.chain.builders import keys
+from tests.support.node.shell import DIGITS, write_genesis
 
 NOISE = {"prototype_noise": 4.0, "gradient_noise": 8.0}
 ALONE = {"gradient_noise": 0.0, "epsilon_budget": 0.0}

@@ -8,7 +8,7 @@ from fedchain.cli.keys import unlock_key
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfigError
 from fedchain.node.custody.passphrase import PASSPHRASE_SIZE_MAX, passphrase_from_file, passphrase_from_systemd
-from tests.chain.builders import keys
+from tests.support.chain.builders import keys
 
 
 def written(path: Path, data: bytes, mode: int = 0o600) -> Path:

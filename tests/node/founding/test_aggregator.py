@@ -19,13 +19,13 @@ from fedchain.node.founding.aggregator import AGGREGATOR_CHOICES, AUTO, choose_a
 from fedchain.node.founding.task import found_federation, learning_from_genesis, rules_of
 from fedchain.node.operating.testnet import name_aggregator
 from fedchain.node.workers.process import Trainer
-from tests.chain.builders import CREATED_MS, EASY_BITS, GLOBAL, UPDATE, genesis, keys, payload, post
 from tests.cli.test_node import done, refused
-from tests.node.driver import check_promises
-from tests.node.stage import Stage, blamed, published
-from tests.node.stage import refused as refusals
+from tests.support.chain.builders import CREATED_MS, EASY_BITS, GLOBAL, UPDATE, genesis, keys, payload, post
+from tests.support.node.driver import check_promises
+from tests.support.node.stage import Stage, blamed, published
+from tests.support.node.stage import refused as refusals
 
-TALLY, FEDAVG = LearningConfig(method="tests.learning.tally:Tally", clients=3), LearningConfig(method="fedavg")
+TALLY, FEDAVG = LearningConfig(method="tests.support.learning.tally:Tally", clients=3), LearningConfig(method="fedavg")
 MEMBERS = [address(key.public_key) for key in keys(4)]
 WORDS = [word for member in MEMBERS for word in ("--member", member)]
 
@@ -54,7 +54,12 @@ def test_the_method_s_own_rule_is_taken_unless_another_is_asked_for(
 @pytest.mark.parametrize(
     ("config", "asked", "centralized", "message"),
     [
-        (TALLY, "none", False, "aggregator is none, but phase 'announce' of tests.learning.tally:Tally needs one"),
+        (
+            TALLY,
+            "none",
+            False,
+            "aggregator is none, but phase 'announce' of tests.support.learning.tally",
+        ),
         (FEDAVG, "none", True, "aggregator is none, but centralized needs one; use fixed, rotating or dedicated"),
         (FEDAVG, "auto", True, "aggregator is none, but centralized needs one"),
         (FEDAVG, "dedicated", False, "aggregator is dedicated, but fedavg has no phase of the aggregator"),

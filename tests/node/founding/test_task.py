@@ -25,7 +25,7 @@ from fedchain.node.founding.task import (
     rules_with,
     setup_phases,
 )
-from tests.chain.builders import genesis
+from tests.support.chain.builders import genesis
 
 CONFIG = LearningConfig(method="dfpl", hyperparameters={"momentum": 0.5}, data_dir="somewhere", clients=4)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedchain.node.operating.testnet import free_ports
-from tests.chain.builders import keys
-from tests.node.shell import DIGITS, TIMEOUT_S, write_genesis
+from tests.support.chain.builders import keys
+from tests.support.node.shell import DIGITS, TIMEOUT_S, write_genesis
 
 
 @pytest.mark.long

@@ -31,9 +31,9 @@ from fedchain.node.operating.check import (
     expected_size_bytes,
     is_clock_synchronized,
 )
-from tests.chain.builders import CREATED_MS, ChainBuilder, keys
 from tests.chain.test_explorer import write as write_chain
-from tests.node.shell import DIGITS, write_genesis
+from tests.support.chain.builders import CREATED_MS, ChainBuilder, keys
+from tests.support.node.shell import DIGITS, write_genesis
 
 ME, OTHER = keys(2)
 MEMBERS = 2

@@ -23,13 +23,13 @@ from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario
-from tests.node.processes import height, kill, log_of, look
-from tests.node.shell import wait_until
+from tests.support.node.processes import height, kill, log_of, look
+from tests.support.node.shell import wait_until
 
 PEERS, KILLED = 3, 2
 
 CONFIG = LearningConfig(
-    method="tests.learning.small_keys:SmallKeyFedPh",
+    method="tests.support.learning.small_keys:SmallKeyFedPh",
     clients=PEERS,
     partition="iid",
     hyperparameters={

@@ -25,8 +25,8 @@ from fedchain.network.limits import Limits
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.operating.preflight import FILES_BESIDE_CONNECTIONS, LIBP2P_VERSION, OWN_NAMES, check, secure_folder
 from fedchain.node.operating.status import answer_status
-from tests.chain.builders import genesis
-from tests.node.shell import on_trio, until
+from tests.support.chain.builders import genesis
+from tests.support.node.shell import on_trio, until
 from tests.support.paths import ROOT
 
 

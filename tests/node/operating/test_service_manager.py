@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 
 from fedchain.node.operating.service_manager import ServiceManager, one_line
-from tests.node.shell import on_trio
+from tests.support.node.shell import on_trio
 
 NOW: dict[str, Any] = {"height": 3, "round": 4, "peers": ["a"], "members": 3, "waiting_for": "a block\nREADY=0"}
 

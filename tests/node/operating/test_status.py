@@ -15,7 +15,7 @@ from fedchain.files.layout import SOCKET
 from fedchain.node.config import NodeConfigError
 from fedchain.node.operating.console import status_lines
 from fedchain.node.operating.status import REQUEST_SIZE_MAX, answer_status, ask_status
-from tests.node.shell import on_trio
+from tests.support.node.shell import on_trio
 
 
 class Talker:

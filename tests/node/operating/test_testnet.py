@@ -32,8 +32,8 @@ from fedchain.node.shell.run import read_genesis
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.engine.training_pool import TrainingPool
 from fedchain.simulator.scenario import Scenario
-from tests.node.processes import Promises, height, kill, log_of, look
-from tests.node.shell import DIGITS, is_worker, wait_until, workers_of
+from tests.support.node.processes import Promises, height, kill, log_of, look
+from tests.support.node.shell import DIGITS, is_worker, wait_until, workers_of
 
 PEERS = 4
 LATE, KILLED, INTERRUPTED = 3, 1, 0

@@ -10,7 +10,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.node.core.effects import Effect, Persist, Retain, Wake, WriteJournal
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.shell.outbox import EffectQueue
-from tests.node.shell import on_trio, until
+from tests.support.node.shell import on_trio, until
 
 
 class Disk:

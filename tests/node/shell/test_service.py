@@ -47,8 +47,8 @@ from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.service import WAITING_MAX, NodeStopped, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
-from tests.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
-from tests.node.shell import on_trio, until
+from tests.support.chain.builders import ChainBuilder, SumRules, genesis, keys, payload
+from tests.support.node.shell import on_trio, until
 
 ME, *OTHERS = keys(4)
 

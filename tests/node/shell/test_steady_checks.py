@@ -11,7 +11,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core.jobs import CheckPost, Recompute
 from fedchain.node.shell.steady_checks import SteadyChecks
-from tests.chain.builders import ChainBuilder, SumRules, genesis
+from tests.support.chain.builders import ChainBuilder, SumRules, genesis
 
 BUILDER = ChainBuilder(genesis(4))
 

@@ -8,10 +8,10 @@ import pytest
 
 from fedchain.chain.state import genesis_state
 from fedchain.crypto.address import address
-from fedchain.node import timeline
 from fedchain.node.core.ledger import Entry
+from fedchain.node.shell import timeline
 from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult, Watch
-from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.builders import ChainBuilder, genesis, keys
 
 LINE = SeenBlock(1, "ab" * 32, 200, 3_000, ())
 

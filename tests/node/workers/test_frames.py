@@ -16,7 +16,7 @@ from fedchain.node.workers.frames import (
     to_frame,
     write_frame,
 )
-from tests.node.shell import on_trio
+from tests.support.node.shell import on_trio
 
 VALUES: tuple[list[Any], ...] = ([], ["train", 1, b"\0" * 70_000], [[], 2**63, "é"])
 BROKEN = {

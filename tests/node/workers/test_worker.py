@@ -41,8 +41,8 @@ from fedchain.node.workers.supervisor import (
     WorkerFailed,
     WorkerRefused,
 )
-from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
-from tests.node.shell import (
+from tests.support.chain.builders import EASY_BITS, ChainBuilder, genesis
+from tests.support.node.shell import (
     DIGITS,
     TIMEOUT_S,
     is_worker,
@@ -378,7 +378,7 @@ NODE = """
 import os, signal, sys
 import anyio
 from fedchain.node.workers.supervisor import WorkerProcess
-from tests.chain.builders import EASY_BITS, ChainBuilder, genesis
+from tests.support.chain.builders import EASY_BITS, ChainBuilder, genesis
 from dataclasses import replace
 
 async def main():

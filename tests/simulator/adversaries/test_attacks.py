@@ -9,7 +9,7 @@ from fedchain.node.core.notices import ClockOff
 from fedchain.simulator.disturbances import Clock, Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome, Simulation
 from fedchain.simulator.scenario import Scenario
-from tests.simulator.trivial import trivial_scenario, trivial_simulation
+from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 
 def attacked(behaviour: str, traitors: tuple[int, ...], **values: Any) -> Scenario:

@@ -20,7 +20,7 @@ from fedchain.network.messages import (
 from fedchain.simulator.adversaries.recombiners import Recombiner
 from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.network import Parcel
-from tests.simulator.trivial import trivial_scenario, trivial_simulation
+from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 TRAITORS = (5, 6)
 KINDS = (

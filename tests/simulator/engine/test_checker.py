@@ -12,7 +12,7 @@ from fedchain.node.core.effects import Publish
 from fedchain.node.core.events import Tick
 from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.simulation import Simulation, simulation_keys
-from tests.simulator.trivial import TrivialRules, trivial_scenario, trivial_simulation
+from tests.support.simulator.trivial import TrivialRules, trivial_scenario, trivial_simulation
 
 SCENARIO = trivial_scenario(peers=3, rounds=4)
 

@@ -16,7 +16,7 @@ from fedchain.node.core.node import Node
 from fedchain.simulator.engine import content_pool
 from fedchain.simulator.engine.content_pool import LARGE_SIZE, ContentPool
 from fedchain.simulator.engine.training_pool import Job
-from tests.simulator.trivial import (
+from tests.support.simulator.trivial import (
     Done,
     TrivialCompute,
     TrivialRules,

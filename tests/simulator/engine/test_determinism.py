@@ -11,7 +11,7 @@ import pytest
 from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine import network
 from fedchain.simulator.engine.network import Parcel, SimulatedNetwork
-from tests.simulator.trivial import run_trivial, trivial_scenario
+from tests.support.simulator.trivial import run_trivial, trivial_scenario
 
 _RUN = """
 import json, sys

@@ -13,7 +13,7 @@ from fedchain.learning.worker.learner import Contribution
 from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.measurement import EvaluationLog, RoundMetrics
 from fedchain.simulator.engine.training_pool import Job
-from tests.simulator.trivial import (
+from tests.support.simulator.trivial import (
     Done,
     TrivialCompute,
     contribution,

@@ -14,7 +14,7 @@ from fedchain.network.messages import Chunk, GetContent, Message, VoteMessage, e
 from fedchain.network.verdict import Verdict
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.network import SEEN_MAX, Conditions, Parcel, SimulatedNetwork, _build_mesh
-from tests.chain import builders
+from tests.support.chain import builders
 
 
 def request(number: int = 0) -> GetContent:

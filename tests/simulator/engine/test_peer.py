@@ -19,7 +19,7 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Job
 from fedchain.simulator.scenario import ScenarioError
-from tests.simulator.trivial import (
+from tests.support.simulator.trivial import (
     Done,
     TrivialCompute,
     TrivialRules,

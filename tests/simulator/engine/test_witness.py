@@ -3,7 +3,7 @@
 from fedchain.crypto.address import address
 from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.simulation import Outcome
-from tests.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation
+from tests.support.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation
 
 
 def heights(outcome: Outcome) -> list[int]:

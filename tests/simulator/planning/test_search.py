@@ -11,7 +11,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.planning.search import best_trial, search, trial_scenario, write_trials
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from tests.simulator.trivial import run_trivial
+from tests.support.simulator.trivial import run_trivial
 
 PAPER = Budget(total_s=100.0, iteration_s=1.0, mining_s=4.0)
 TINY = Scenario(peers=3, classes_avg=2, proof_function="sha256d", mining_attempts=4)

@@ -22,18 +22,18 @@ from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, TrainingDiverged
 from fedchain.learning.training.evaluation import Evaluation
 from fedchain.learning.worker.learner import Contribution
-from fedchain.simulator.engine import snapshot
 from fedchain.simulator.engine.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
+from fedchain.simulator.resuming import snapshot
 from fedchain.simulator.resuming.answers import Answer, Batch, Question, read_answer, write_answer
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, read_timeline
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.resuming.snapshot import Snapshots
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
-from tests.simulator.interruptions import found, play, scenario_of
-from tests.simulator.trivial import trivial_scenario
+from tests.support.simulator.interruptions import found, play, scenario_of
+from tests.support.simulator.trivial import trivial_scenario
 
 IDENTITY = {"fedchain": "1"}
 QUESTION = Question("update", 1, bytes(32), True)

@@ -26,9 +26,9 @@ from fedchain.node.core.jobs import KeepPart
 from fedchain.node.core.moment import Moment
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.run import limits_of
-from tests.chain.builders import CREATED_MS, SumRules, genesis, post
-from tests.node.driver import Federation, HeldParts, check_agreement
-from tests.node.stage import Stage, blamed, refused, sent, votes
+from tests.support.chain.builders import CREATED_MS, SumRules, genesis, post
+from tests.support.node.driver import Federation, HeldParts, check_agreement
+from tests.support.node.stage import Stage, blamed, refused, sent, votes
 
 RECORD = struct.Struct(">32sIi")
 GOOD, OTHER = b"good" * 100, b"good" + bytes(CHUNK_SIZE)

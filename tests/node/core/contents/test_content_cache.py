@@ -6,10 +6,10 @@ import pytest
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import CandidateMessage, Chunk, GetContent, PostMessage
-from fedchain.node.core import content_cache as module
+from fedchain.node.core.contents import content_cache as module
 from fedchain.node.core.contents.content_cache import ContentCache
-from tests.chain.builders import genesis, keys, payload, post
-from tests.node.stage import Stage, sent
+from tests.support.chain.builders import genesis, keys, payload, post
+from tests.support.node.stage import Stage, sent
 
 CONTENT = b"a knowledge"
 A, B = (key.public_key for key in keys(2))

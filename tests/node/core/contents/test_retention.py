@@ -5,9 +5,9 @@ import pytest
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.chain.builders import genesis
-from tests.node.driver import Federation
-from tests.node.stage import Stage
+from tests.support.chain.builders import genesis
+from tests.support.node.driver import Federation
+from tests.support.node.stage import Stage
 
 WINDOW, ROUNDS, LATE = 16, 40, 3
 

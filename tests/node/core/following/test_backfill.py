@@ -3,7 +3,7 @@
 import pytest
 
 from fedchain.network.messages import FinalMessage
-from tests.node.older_blocks import HEIGHT, joined, next_asked
+from tests.support.node.older_blocks import HEIGHT, joined, next_asked
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

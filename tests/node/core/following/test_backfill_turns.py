@@ -2,7 +2,7 @@
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import FinalMessage
-from tests.node.older_blocks import answer, asked, joined, next_asked
+from tests.support.node.older_blocks import answer, asked, joined, next_asked
 
 
 def test_a_peer_that_hands_out_an_invention_is_asked_again_when_all_others_have_failed() -> None:

@@ -8,14 +8,15 @@ from fedchain.chain.storage.store import Content
 from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.network.messages import FINALS_MAX, FinalMessage, GetFinal, Message, Status
 from fedchain.network.sync import STALL_MS
-from fedchain.node.core import answers, backfill, catching_up
+from fedchain.node.core import answers
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Contribute, Persist
 from fedchain.node.core.events import PeerConnected
+from fedchain.node.core.following import backfill, catching_up
 from fedchain.node.core.following.catching_up import JOIN_GAP
 from fedchain.node.core.node import Node
-from tests.chain.builders import SumRules, genesis
-from tests.node.driver import Federation, check_agreement, check_promises
+from tests.support.chain.builders import SumRules, genesis
+from tests.support.node.driver import Federation, check_agreement, check_promises
 
 LATE = 3
 SECONDS_MAX = 10

@@ -30,8 +30,8 @@ from fedchain.node.core.jobs import Recompute, Verified, VerifySignatures
 from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Contradicted
-from tests.chain.builders import CREATED_MS, SumRules, genesis
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent
+from tests.support.chain.builders import CREATED_MS, SumRules, genesis
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent
 
 FAR = 20
 HOG, HONEST = 1, 2

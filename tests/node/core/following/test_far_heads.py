@@ -35,9 +35,9 @@ from fedchain.node.core.following.joining import WAITING_MAX
 from fedchain.node.core.following.replay import JUDGED_MAX, Replay
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import HeadUnconfirmed
-from tests.chain.builders import ChainBuilder, genesis, keys
-from tests.node.crowd import Answers, Crowd, forge_head, invented_root
-from tests.node.stage import Stage, refused, sent
+from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.node.crowd import Answers, Crowd, forge_head, invented_root
+from tests.support.node.stage import Stage, refused, sent
 
 HEIGHT = 20
 FAR = 10**6

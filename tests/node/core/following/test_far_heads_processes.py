@@ -13,9 +13,9 @@ from fedchain.network.libp2p.network import Libp2pNetwork, open_network
 from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, GetContent, GetFinal, Message, Status
 from fedchain.network.verdict import Verdict
 from fedchain.node.operating.status import ask_status
-from tests.chain.builders import ChainBuilder
-from tests.node.crowd import forge_head
-from tests.node.target import Target, target
+from tests.support.chain.builders import ChainBuilder
+from tests.support.node.crowd import forge_head
+from tests.support.node.target import Target, target
 
 MEMBERS, COMMITTEE, LIARS, HONEST = 10, 3, 3, 4
 HEIGHT, FAR = 20, 10**6

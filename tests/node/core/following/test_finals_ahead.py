@@ -8,8 +8,8 @@ from fedchain.chain.block import Block
 from fedchain.chain.exceptions import OutOfWindow
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX, FinalsAhead, HandedOut
-from tests.chain.builders import genesis
-from tests.node.stage import Stage, refused
+from tests.support.chain.builders import genesis
+from tests.support.node.stage import Stage, refused
 
 HEIGHT = 3
 

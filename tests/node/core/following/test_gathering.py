@@ -9,8 +9,8 @@ from fedchain.node.core.events import PeerConnected, PeerDisconnected
 from fedchain.node.operating.report import waiting_for
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.service import Service
-from tests.chain.builders import genesis
-from tests.node.stage import Stage, published
+from tests.support.chain.builders import genesis
+from tests.support.node.stage import Stage, published
 
 TIMEOUT_S = 60
 """A phase's, in the builders' genesis document."""

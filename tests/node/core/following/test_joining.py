@@ -8,8 +8,8 @@ from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, GetConten
 from fedchain.network.sync import AT_ONCE
 from fedchain.node.core.effects import Send
 from fedchain.node.core.following.joining import WAITING_MAX, Joining
-from tests.chain.builders import genesis
-from tests.node.stage import Stage, blamed, sent
+from tests.support.chain.builders import genesis
+from tests.support.node.stage import Stage, blamed, sent
 
 MEMBERS, COMMITTEE = 40, 7
 FAR = 10**6

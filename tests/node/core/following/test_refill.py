@@ -9,16 +9,16 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, GetContent, PostMessage
-from fedchain.node.core import refill
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.retention import contents_of
 from fedchain.node.core.effects import Effect, Refuse, Send
 from fedchain.node.core.events import PeerConnected, PeerDisconnected, Tick
+from fedchain.node.core.following import refill
 from fedchain.node.core.following.refill import AT_ONCE, HELD_UP_MS, LOOK_MAX, RETRY_MS
 from fedchain.node.core.node import Node
-from tests.chain.builders import genesis, payload, post
-from tests.node.driver import Federation, Peer, check_agreement, check_promises
-from tests.node.stage import Stage
+from tests.support.chain.builders import genesis, payload, post
+from tests.support.node.driver import Federation, Peer, check_agreement, check_promises
+from tests.support.node.stage import Stage
 
 LATE = 3
 

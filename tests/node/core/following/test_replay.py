@@ -12,8 +12,8 @@ from fedchain.node.core.effects import Compute, Effect, Send
 from fedchain.node.core.events import Computed, Event
 from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
-from tests.chain.builders import SumRules, genesis
-from tests.node.stage import Stage
+from tests.support.chain.builders import SumRules, genesis
+from tests.support.node.stage import Stage
 
 HEIGHT = 4
 

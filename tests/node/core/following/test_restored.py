@@ -15,10 +15,10 @@ from fedchain.chain.vote import NIL, Vote
 from fedchain.network.messages import FinalMessage, GetFinal, VoteMessage
 from fedchain.node.core.effects import Publish, Tell
 from fedchain.node.core.notices import NotBelieved
-from tests.chain.builders import ChainBuilder, genesis, keys, payload, post
-from tests.chain.forgeries import FORGED, Forge
-from tests.node.driver import Federation, check_agreement, check_promises
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, sent
+from tests.support.chain.builders import ChainBuilder, genesis, keys, payload, post
+from tests.support.chain.forgeries import FORGED, Forge
+from tests.support.node.driver import Federation, check_agreement, check_promises
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, sent
 
 VICTIM = 0
 

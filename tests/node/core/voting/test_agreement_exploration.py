@@ -7,7 +7,7 @@ import pytest
 
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.voting.agreement import Agreement
-from tests.node.exploration import Explorer
+from tests.support.node.exploration import Explorer
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@
 
 import pytest
 
-from tests.node.schedules import Rules, run_many
+from tests.support.node.schedules import Rules, run_many
 
 COUNT = 60
 

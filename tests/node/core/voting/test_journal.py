@@ -17,7 +17,7 @@ from fedchain.crypto.hashing import sha256
 from fedchain.node.core.voting.ballot import Ballots
 from fedchain.node.core.voting.journal import JOURNAL_SIZE_MAX, Journal, is_behind
 from fedchain.node.custody.journal_file import content_size_max
-from tests.chain.builders import genesis, keys, payload, post
+from tests.support.chain.builders import genesis, keys, payload, post
 
 FOUNDING = genesis(4)
 KEY = keys(1)[0]

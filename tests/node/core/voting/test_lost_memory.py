@@ -6,9 +6,9 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.chain.builders import genesis
-from tests.node.driver import check_promises
-from tests.node.stage import PREVOTE, Stage, published, votes
+from tests.support.chain.builders import genesis
+from tests.support.node.driver import check_promises
+from tests.support.node.stage import PREVOTE, Stage, published, votes
 
 
 @pytest.mark.parametrize("is_heard", [False, True])

@@ -13,8 +13,8 @@ from fedchain.node.core.events import PeerConnected, PeerDisconnected
 from fedchain.node.core.notices import SessionHeard
 from fedchain.node.core.voting.sessions import FAREWELLS, FIRST_HEIGHTS, HANDED_MAX, HEIGHTS_APART, KEPT_MAX, SAID_MAX
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.chain.builders import genesis, keys
-from tests.node.stage import PREVOTE, Stage, published, refused, sent, votes
+from tests.support.chain.builders import genesis, keys
+from tests.support.node.stage import PREVOTE, Stage, published, refused, sent, votes
 
 ELSEWHERE, OLD = b"another process!", b"an earlier self!"
 

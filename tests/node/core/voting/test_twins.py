@@ -22,9 +22,9 @@ from fedchain.node.core.voting.twins import (
     SILENT_HEIGHTS,
     SILENT_TIMEOUTS,
 )
-from tests.chain.builders import UPDATE, genesis, keys, payload, post
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, published, refused, votes
-from tests.node.twin_scenarios import MEMORIES, copied, doubled, federation, is_accused, restarted, restored
+from tests.support.chain.builders import UPDATE, genesis, keys, payload, post
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, published, refused, votes
+from tests.support.node.twin_scenarios import MEMORIES, copied, doubled, federation, is_accused, restarted, restored
 
 ELSEWHERE = sha256(b"a block that the other node likes better")
 

@@ -16,8 +16,8 @@ from fedchain.node.core.deadlines import (
     patience_ms,
 )
 from fedchain.node.core.effects import Effect
-from tests.chain.builders import GLOBAL, UPDATE, ChainBuilder, genesis
-from tests.node.stage import PREVOTE, Stage, votes
+from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, genesis
+from tests.support.node.stage import PREVOTE, Stage, votes
 
 TIMEOUT_S, SLACK_S, MINING_S = 60, 2, 4
 GATHER_S = 0.25

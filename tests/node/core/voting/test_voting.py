@@ -26,10 +26,10 @@ from fedchain.node.core.voting.ballot import ATTEMPTS_AHEAD
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS, SILENT_TIMEOUTS
 from fedchain.node.core.voting.voting import EARLY_MAX
-from tests.chain.builders import ChainBuilder, genesis, keys
-from tests.chain.forgeries import FORGED, Forge
-from tests.node.driver import check_promises
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
+from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.forgeries import FORGED, Forge
+from tests.support.node.driver import check_promises
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
 
 def test_who_is_alone_decides_at_once() -> None:

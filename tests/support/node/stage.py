@@ -26,8 +26,8 @@ from fedchain.network.messages import (
 from fedchain.node.core.effects import Blame, Contribute, Effect, Mine, Publish, Refuse, Send
 from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeerConnected, Tick
 from fedchain.node.core.node import Node
-from tests.chain.builders import CREATED_MS, ChainBuilder, keys, payload
-from tests.node.driver import Peer
+from tests.support.chain.builders import CREATED_MS, ChainBuilder, keys, payload
+from tests.support.node.driver import Peer
 
 PREVOTE, PRECOMMIT = VoteKind.PREVOTE, VoteKind.PRECOMMIT
 

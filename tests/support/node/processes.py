@@ -13,7 +13,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.operating.testnet import LocalNode
-from tests.node.shell import workers_of
+from tests.support.node.shell import workers_of
 
 
 def look(node: LocalNode) -> dict[str, object]:

@@ -39,7 +39,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "state": {"method": "scaffold", "workers": 2},
     "noise": {"hyperparameters": NOISE | {"local_steps": 2, "epsilon_budget": 50.0}},
     "encrypted": {
-        "method": "tests.learning.small_keys:SmallKeyFedPh",
+        "method": "tests.support.learning.small_keys:SmallKeyFedPh",
         "hyperparameters": {"local_steps": 2, "encryption": "threshold", "key_bits": KEY_BITS_MIN_TESTING},
         "partition": "iid",
     },

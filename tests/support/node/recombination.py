@@ -44,8 +44,8 @@ from fedchain.simulator.adversaries.hoard import Hoard
 from fedchain.simulator.adversaries.recombination import NothingToChoose, Recombination
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.bounds import Bounds
-from tests.chain.builders import CREATED_MS, SumRules, genesis, keys
-from tests.node.driver import Federation, Peer
+from tests.support.chain.builders import CREATED_MS, SumRules, genesis, keys
+from tests.support.node.driver import Federation, Peer
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import anyio
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.node.founding.task import found_federation
-from tests.chain.builders import CREATED_MS, EASY_BITS, keys
+from tests.support.chain.builders import CREATED_MS, EASY_BITS, keys
 
 P = ParamSpec("P")
 

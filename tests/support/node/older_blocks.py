@@ -5,8 +5,8 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, FinalMessage, GetFinal
 from fedchain.node.core.effects import Effect, Send
 from fedchain.node.core.events import PeerConnected
-from tests.chain.builders import genesis
-from tests.node.stage import Stage
+from tests.support.chain.builders import genesis
+from tests.support.node.stage import Stage
 
 HEIGHT = 20
 

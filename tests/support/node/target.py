@@ -18,7 +18,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.network.data_folder import BAN_FILE
 from fedchain.node.operating.status import ask_status
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
-from tests.node.shell import wait_until
+from tests.support.node.shell import wait_until
 
 PATIENT = """
 import functools, json, sys

@@ -12,8 +12,8 @@ from fedchain.node.core.effects import Contribute, Publish
 from fedchain.node.core.events import MessageReceived
 from fedchain.node.core.notices import Convicted, SessionHeard, TwinHeard
 from fedchain.node.core.voting.journal import Journal
-from tests.chain.builders import genesis, payload
-from tests.node.driver import Federation, Peer, check_agreement
+from tests.support.chain.builders import genesis, payload
+from tests.support.node.driver import Federation, Peer, check_agreement
 
 OWNER = 0
 """The peer whose key is used twice, or whose memory is lost."""

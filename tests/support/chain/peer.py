@@ -22,7 +22,7 @@ from fedchain.chain.validation import (
 from fedchain.chain.vote import Slot, Vote
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey, is_valid_signature
-from tests.chain.builders import SumRules
+from tests.support.chain.builders import SumRules
 
 MESSAGE_SIZE_MAX = 2**20
 

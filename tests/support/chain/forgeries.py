@@ -8,7 +8,7 @@ from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey
-from tests.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.builders import ChainBuilder, genesis, keys
 
 Forge = Callable[[ChainBuilder, Block], Certificate]
 

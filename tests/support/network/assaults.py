@@ -47,8 +47,8 @@ from fedchain.network.messages import (
     VoteMessage,
     encode_message,
 )
-from tests.chain.builders import EASY_BITS, seal
-from tests.network.real import GOSSIP, Attacker, attacker
+from tests.support.chain.builders import EASY_BITS, seal
+from tests.support.network.real import GOSSIP, Attacker, attacker
 
 RETRY_S = 0.5
 """Pause before a disconnected attacker comes back."""

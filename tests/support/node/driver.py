@@ -51,7 +51,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.shell.parts import run_part
-from tests.chain.builders import CREATED_MS, SumRules, keys, payload
+from tests.support.chain.builders import CREATED_MS, SumRules, keys, payload
 
 TRAINING_MS = 1_000
 TICK_MS = 1_000

@@ -31,8 +31,8 @@ from fedchain.network.messages import (
 )
 from fedchain.node.core.effects import Blame, Effect, Refuse, Send
 from fedchain.node.core.events import Tick
-from tests.chain.builders import ChainBuilder
-from tests.node.stage import Stage
+from tests.support.chain.builders import ChainBuilder
+from tests.support.node.stage import Stage
 
 TICK_MS = 1_000
 DELAY_MS = 10, 60

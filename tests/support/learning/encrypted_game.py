@@ -31,7 +31,7 @@ from fedchain.learning.sums.threshold import PUBLIC_KEY, SHARE
 from fedchain.learning.worker.learner import Learner
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, SIGNING_KEYS, random_source
 
-SMALL = "tests.learning.small_keys:SmallKey"
+SMALL = "tests.support.learning.small_keys:SmallKey"
 CHAIN = b"\7" * 32
 THRESHOLD, HOLDERS_MIN = 2, 3
 THRESHOLDS: dict[str, HyperparameterValue] = {"decryption_threshold": THRESHOLD, "contributors_min": HOLDERS_MIN}

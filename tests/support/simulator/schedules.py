@@ -22,7 +22,7 @@ from fedchain.simulator.disturbances import Clock, Fault, Traitors
 from fedchain.simulator.engine.network import Conditions
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario
-from tests.simulator.trivial import trivial_simulation
+from tests.support.simulator.trivial import trivial_simulation
 
 SIZES = (4, 5, 7, 10, 13)
 CHAOS_S = 12.0

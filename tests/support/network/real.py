@@ -16,7 +16,7 @@ from fedchain.network.libp2p.swarm import GuardedHost, build_host
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GetContent, Message
 from fedchain.network.verdict import Verdict
-from tests.chain.builders import keys
+from tests.support.chain.builders import keys
 
 P = ParamSpec("P")
 
