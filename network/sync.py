@@ -144,6 +144,10 @@ class CatchUp:
         """How many members have said where they are."""
         return len(self._sources)
 
+    def owed(self) -> int:
+        """How many blocks are asked for and have not come."""
+        return sum(len(source.owed) for source in self._sources.values())
+
     # questions and answers
 
     def expect(self, peer: PublicKey, height: int) -> None:

@@ -14,7 +14,7 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.knowledge import EMPTY_ROOT, missing_contents
+from fedchain.chain.knowledge import EMPTY_ROOT, ContentLookup, missing_contents
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
 from fedchain.chain.storage.store import Candidate, Content, Final, Record
@@ -119,7 +119,7 @@ class BlockImport:
                 entry.lacks_parts = entry.lacks_parts and not self._has_parts(posts)
             elif not missing_contents(context.head, posts, context.content):
                 entry.is_computing = True
-                context.emit(Compute(recompute_job(context, posts)))
+                context.emit(Compute(recompute_job(context.head, context.content, posts)))
 
     def _has_parts(self, posts: Sequence[Post]) -> bool:
         """Whether no parts of a block's posts are missing that this peer reads and waits for; they are fetched."""
@@ -255,8 +255,8 @@ class BlockImport:
         self._context.tell(Contradicted(block.header.height, ours, block.header.knowledge_root))
 
 
-def recompute_job(context: Context, posts: tuple[Post, ...]) -> Recompute:
-    """The job of aggregating ``posts``, whose contents must be here."""
-    hashes = (context.head.knowledge_root, *(post.payload_hash for post in posts))
-    contents = {item: data for item in hashes if (data := context.content(item)) is not None}
-    return Recompute(context.head, posts, contents)
+def recompute_job(head: State, content: ContentLookup, posts: tuple[Post, ...]) -> Recompute:
+    """The job of aggregating ``posts`` at ``head``; the contents that they name must be here."""
+    hashes = (head.knowledge_root, *(post.payload_hash for post in posts))
+    contents = {item: data for item in hashes if (data := content(item)) is not None}
+    return Recompute(head, posts, contents)

@@ -7,6 +7,7 @@ The parts share one memory (``context.py``): posts arrive (``posts.py``), blocks
 (``block_import.py``), votes decide (``voting.py``), and the peer contributes and mines (``production.py``).
 """
 
+from collections.abc import Iterator
 from functools import partial
 from typing import assert_never
 
@@ -17,7 +18,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Record, Storage
-from fedchain.crypto.hashing import Hash
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import (
     CandidateMessage,
@@ -74,11 +75,11 @@ from fedchain.node.core.moment import Moment
 from fedchain.node.core.notices import HeadUnconfirmed
 from fedchain.node.core.observations import Observations
 from fedchain.node.core.posts import Posts
-from fedchain.node.core.production import Production
+from fedchain.node.core.production import Draft, Production
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.recollection import own_statements
 from fedchain.node.core.voting.sessions import Sessions
-from fedchain.node.core.voting.twins import Twins
+from fedchain.node.core.voting.twins import KeyGuard, Twins
 from fedchain.node.core.voting.voting import Voting
 
 STATUS_PEERS = 2
@@ -114,6 +115,7 @@ class Node:
         wait_for: members, this one counted, that have to be connected before it posts or mines for the first time.
         has_listened: whether this key was listened for until now: a simulated peer sleeps, and follows the chain.
         neighbours: members that the network ever connects this peer to; None: all.
+        guard: what watches for another process that has this key; None: the one that every honest node has.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Node:
         wait_for: int = 0,
         has_listened: bool = False,
         neighbours: int | None = None,
+        guard: KeyGuard | None = None,
     ) -> None:
         self.genesis = genesis
         held_parts = NoParts() if parts is None else parts
@@ -165,7 +168,7 @@ class Node:
         self._not_believed = tuple(context.effects)  # told at the first event
         self._production = Production(context, self._crimes, self._blocks, self._bulk)
         self._gathering = Gathering(context, wait_for)
-        self._twins = Twins(context, has_listened=has_listened, neighbours=neighbours)
+        self._twins = guard or Twins(context, has_listened=has_listened, neighbours=neighbours)
         self._sessions = Sessions(context, session)
         self._catching_up = CatchingUp(context, self._blocks, replays=replays, backfills=backfills)
         self._refill = Refill(context, is_wanted=refills)
@@ -265,9 +268,32 @@ class Node:
         """Whether our key speaks elsewhere, or may do so for all we know."""
         return self._twins.is_silent() or self._sessions.is_ending()
 
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """How many items each pool holds, whose bounds follow from constants and the number of members."""
+        context = self._context
+        yield "candidates", max(0, len(context.ledger.entries) - len(self._blocks.wanted))
+        yield "posts", len(context.mempool)
+        yield "crimes", len(context.evidence)
+        yield "useless posts", len(context.useless)
+        yield "sources", context.catch_up.heard()
+        yield "blocks asked for", context.catch_up.owed()
+        yield "sessions", self._sessions.kept()
+        for part in (self._voting, self._posts, context.contents, self._catching_up):
+            yield from part.sizes()
+
     def is_mining(self, header: Header) -> bool:
         """Whether ``header`` is the draft that a nonce is wanted for, so that a miner can stop early."""
         return self._production.is_mining(header)
+
+    def draft(self) -> Draft | None:
+        """What the block is made of that is being mined; None: none is."""
+        return self._production.draft
+
+    def hold(self, content: bytes) -> Hash:
+        """Hold a content, and give it to peers that ask for it by its hash, which is returned."""
+        content_hash = sha256(content)
+        self._context.contents.put(content_hash, content)
+        return content_hash
 
     # events
 

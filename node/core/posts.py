@@ -4,6 +4,8 @@ Its author is blamed for what it signed. Whoever passes a post on is to blame on
 signature, or the post of a stranger.
 """
 
+from collections.abc import Iterator
+
 from fedchain.chain.exceptions import (
     AlreadyKnown,
     Equivocation,
@@ -149,6 +151,10 @@ class Posts:
         return {post.payload_hash for post, _ in self._early.values()} | {
             post.payload_hash for post in (*self._checking.values(), *self._bulk.gathering())
         }
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        yield "posts under way", len(self._checking) + len(self._early)
 
     def _check(self, post: Post, payload: bytes) -> bool:
         """Have the method look at a payload, once the knowledge that it is judged by is known; whether it has."""

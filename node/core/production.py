@@ -50,7 +50,8 @@ class Production:
 
     def __init__(self, context: Context, crimes: Crimes, blocks: BlockImport, bulk: BulkParts) -> None:
         self._context, self._crimes, self._blocks, self._bulk = context, crimes, blocks, bulk
-        self._draft: Draft | None = None
+        self.draft: Draft | None = None
+        """What the block is made of that is being mined."""
         self._asked: tuple[int, int] | None = None  # the phase that a Contribute effect was last emitted for
         self._failed_ms: int | None = None  # when nothing came of it
         self._computed: OwnPost | None = None
@@ -71,7 +72,7 @@ class Production:
 
     def is_mining(self, header: Header) -> bool:
         """Whether a nonce is wanted for ``header``."""
-        return self._draft is not None and self._draft.header == header
+        return self.draft is not None and self.draft.header == header
 
     def waits_for_more(self) -> bool:
         """Whether the post that came last changes nothing yet: no candidate is here, and others are waited for."""
@@ -86,7 +87,7 @@ class Production:
 
     def on_head(self) -> None:
         """Another phase is open."""
-        self._draft = self._computed = self._failed_ms = None
+        self.draft = self._computed = self._failed_ms = None
         self._seen_changes, self._quiet_below = -1, 0
         self._sorted = -1, ()
 
@@ -251,11 +252,11 @@ class Production:
         if posts is None:
             return
         if self._is_counted(posts) or not context.head.is_active(context.me) or context.silent():
-            self._draft = None
+            self.draft = None
             return
-        if self._draft is None or self._draft.transactions != posts:
-            self._draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
-            context.emit(Compute(recompute_job(context, posts)))
+        if self.draft is None or self.draft.transactions != posts:
+            self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block())
+            context.emit(Compute(recompute_job(context.head, context.content, posts)))
 
     def _is_counted(self, posts: tuple[Post, ...]) -> bool:
         """Whether a valid candidate, whose parts are here, counts everybody that ``posts`` are of.
@@ -274,7 +275,7 @@ class Production:
 
     def on_recomputed(self, job: Recompute, result: Knowledge | Refused) -> None:
         """The knowledge after our draft is there: search its nonce."""
-        context, draft = self._context, self._draft
+        context, draft = self._context, self.draft
         if draft is None or draft.header is not None or job.state.block_hash != context.head.block_hash:
             return
         if job.transactions != draft.transactions:
@@ -297,17 +298,17 @@ class Production:
             miner=context.me,
             nonce=0,
         )
-        self._draft = replace(draft, header=header, knowledge=result)
+        self.draft = replace(draft, header=header, knowledge=result)
         context.emit(Mine(header))
 
     def on_mined(self, sealed: Header) -> None:
         """Our miner sealed a header: if it is still the one that we want, the block is ours to publish."""
-        context, draft = self._context, self._draft
+        context, draft = self._context, self.draft
         if draft is None or draft.header is None or draft.knowledge is None:
             return
         if not is_same_work(draft.header, sealed) or context.silent():
             return
-        self._draft = None
+        self.draft = None
         block = sign_block(
             context.key, context.genesis.chain_id, sealed, draft.transactions, draft.certificate, draft.evidence
         )
@@ -338,8 +339,9 @@ class Production:
 
     def _drop_bad_posts(self, draft: Draft) -> None:
         """The method cannot aggregate what it let pass. That is its fault, and no reason to stand still."""
-        context, self._draft = self._context, None
-        alone = {post: context.checks.run(recompute_job(context, (post,))) for post in draft.transactions}
+        context, self.draft = self._context, None
+        head, content, run = context.head, context.content, context.checks.run
+        alone = {post: run(recompute_job(head, content, (post,))) for post in draft.transactions}
         bad = [post for post, result in alone.items() if isinstance(result, Invalid | MethodFailed)]
         for post in bad:
             if isinstance(alone[post], Invalid):  # else it is the method's code that is wrong

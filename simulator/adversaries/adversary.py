@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import Statement
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules
-from fedchain.chain.post import Post, sign_post
+from fedchain.chain.post import sign_post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -20,6 +22,7 @@ from fedchain.network.messages import Message, PostMessage, VoteMessage
 from fedchain.node.core.effects import Effect, Publish, Send, Stop
 from fedchain.node.core.events import Event, MessageReceived
 from fedchain.node.core.node import Node
+from fedchain.node.core.voting.twins import KeyGuard
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.peer import SimulatedPeer
 
@@ -49,6 +52,29 @@ class Parameter:
     """The most that it may be."""
 
 
+class Unguarded:
+    """Stands in for the guard of a node's own key: an adversary signs with it elsewhere, too."""
+
+    @property
+    def is_listening(self) -> bool:
+        """No."""
+        return False
+
+    def is_silent(self) -> bool:
+        """Never."""
+        return False
+
+    def advance(self) -> bool:
+        """There is no silence to end."""
+        return False
+
+    def hears(self, statement: Statement) -> None:
+        """It signs as it likes."""
+
+    def reads(self, block: Block, certificate: Certificate) -> None:
+        """It signs as it likes."""
+
+
 class Adversary:
     """Follows the protocol, but for what a subclass overrides.
 
@@ -65,6 +91,8 @@ class Adversary:
         self.coalition, self.draw = coalition, draw
         self.parameters = {name: parameters.get(name, item.default) for name, item in self.PARAMETERS.items()}
         self._peer: SimulatedPeer | None = None
+
+    guard: KeyGuard = Unguarded()
 
     # what a behaviour may override
 
@@ -89,11 +117,8 @@ class Adversary:
         return self.listen(event)
 
     def begin(self, peer: SimulatedPeer) -> None:
-        """The peer has started: take away its node's scruples about its own key."""
+        """The peer has started."""
         self._peer = peer
-        node = self.node
-        node._twins = _NoTwins()  # type: ignore[assignment]
-        node._context.silent = node._twins.is_silent
 
     @property
     def peer(self) -> SimulatedPeer:
@@ -153,7 +178,7 @@ class Adversary:
     def post(self, payload: bytes, numbers: Iterable[int] | None) -> None:
         """Post a payload for the open phase to some peers, or to all; it can be fetched by its hash."""
         post = sign_post(self.key, self.genesis.chain_id, *self.phase, payload)
-        self.node._context.contents.put(post.payload_hash, payload)
+        self.node.hold(payload)
         message = PostMessage(post, payload if len(payload) <= self.genesis.inline_size_max else None)
         if numbers is None:
             self.peer.carry_out(Publish(message))
@@ -187,21 +212,3 @@ class Adversary:
             clock_ms=(self.peer.clock_ms() if clock_ms is None else max(0, clock_ms)) if measures else 0,
             mining_ms=(self.genesis.target_mining_time_ms if mining_ms is None else mining_ms) if measures else 0,
         )
-
-
-class _NoTwins:
-    """Stands in for the guard of a node's own key: an adversary signs with it elsewhere, too."""
-
-    is_listening = False
-
-    def is_silent(self) -> bool:
-        return False
-
-    def advance(self) -> None:
-        pass
-
-    def hears(self, statement: Vote | Post) -> bool:
-        return False
-
-    def reads(self, block: Block, certificate: object) -> None:
-        pass

@@ -6,12 +6,11 @@ from functools import partial
 from typing import ClassVar
 
 from fedchain.chain.block import BLOCK_VERSION, Header, evidence_root, sign_block, transactions_root
-from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.certificate import certificate_root
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.post import Post
-from fedchain.chain.state import State, posts_required
+from fedchain.chain.state import posts_required
 from fedchain.chain.vote import VoteKind
-from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
 from fedchain.node.core.block_import import recompute_job
 from fedchain.node.core.effects import Effect, Mine, Publish, Send
@@ -65,8 +64,8 @@ class EagerMiner(Adversary):
 
     def held(self) -> dict[bytes, Post]:
         """Posts of the open phase that may be counted, by sender."""
-        posts, contributors = self.node._context.mempool.posts(self.phase), self.node.head.contributors
-        return {sender: posts[sender] for sender in sorted(posts) if sender in contributors}
+        contributors = self.node.head.contributors
+        return {post.sender: post for post in self.node.open_posts() if post.sender in contributors}
 
 
 class Censor(EagerMiner):
@@ -133,12 +132,10 @@ class FalseAggregator(EagerMiner):
         header = draft_header(self, posts)
         if header is None:
             return None
-        contents = self.node._context.contents
         true = self.node.content(header.knowledge_root)
         assert true, "the draft put it there, and the aggregate of posts is not empty"
         false = true[:-1] + bytes([true[-1] ^ 1])
-        contents.put(sha256(false), false)
-        return replace(header, knowledge_root=sha256(false))
+        return replace(header, knowledge_root=self.node.hold(false))
 
 
 class SiblingMiner(Adversary):
@@ -149,8 +146,7 @@ class SiblingMiner(Adversary):
     def act(self) -> None:
         """Blocks over all posts that it holds; those of closed heights are those blocks mined again."""
         for _ in range(int(self.parameters["per_s"])):
-            posts = self.node._context.mempool.posts(self.phase)
-            counted = tuple(posts[sender] for sender in sorted(posts) if sender in self.node.head.contributors)
+            counted = tuple(post for post in self.node.open_posts() if post.sender in self.node.head.contributors)
             if len(counted) >= posts_required(self.genesis, self.node.head) and self.draw.random() < 0.5:
                 header = draft_header(self, counted)
                 if header is not None:
@@ -189,7 +185,7 @@ class DifficultyLiar(Adversary):
                 return (Publish(VoteMessage(lie)),)
             case Mine(header):
                 easy = self.peer.search(replace(header, bits=bits_from_target(TARGET_MAX)))
-                posts = self.node._production._draft
+                posts = self.node.draft()
                 if posts is not None:
                     block = sign_block(
                         self.key, self.genesis.chain_id, easy, posts.transactions, posts.certificate, posts.evidence
@@ -202,15 +198,14 @@ class DifficultyLiar(Adversary):
 
 def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None:
     """An unsealed header over some posts for the open height; None where they cannot be aggregated here."""
-    context = adversary.node._context
-    head: State = context.head
-    if context.knowledge() is None or any(context.content(post.payload_hash) is None for post in posts):
+    node = adversary.node
+    head, certificate = node.head, node.certificate
+    if node.knowledge() is None or any(node.content(post.payload_hash) is None for post in posts):
         return None
-    result = context.checks.run(recompute_job(context, posts))
+    result = adversary.peer.checks.run(recompute_job(head, node.content, posts))
     if not isinstance(result, Knowledge):
         return None
-    context.contents.put(result.root, result.data)
-    certificate: Certificate | None = context.ledger.certificate
+    node.hold(result.data)
     return Header(
         version=BLOCK_VERSION,
         parent_hash=head.block_hash,

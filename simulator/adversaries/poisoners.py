@@ -78,9 +78,8 @@ class Poisoner(Adversary):
 
     def _honest_payloads(self) -> list[bytes]:
         """What honest members posted in the open phase, as far as it is here, in the order of their keys."""
-        context, traitors = self.node._context, {key.public_key for key in self.coalition.keys}
-        posts = context.mempool.posts(self.phase)
-        found = [context.content(posts[sender].payload_hash) for sender in sorted(posts) if sender not in traitors]
+        traitors = {key.public_key for key in self.coalition.keys}
+        found = [self.node.content(post.payload_hash) for post in self.node.open_posts() if post.sender not in traitors]
         return [payload for payload in found if payload is not None]
 
 

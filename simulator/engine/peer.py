@@ -63,6 +63,7 @@ from fedchain.node.core.moment import Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.voting.journal import Journal
+from fedchain.node.core.voting.twins import KeyGuard
 from fedchain.node.shell.parts import run_part
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.network import Follow, SimulatedNetwork
@@ -94,6 +95,9 @@ class Observer(Protocol):
 
 class Behaviour(Protocol):
     """What a peer does that does not follow the protocol: it stands between a node and its shell."""
+
+    guard: KeyGuard
+    """What its node has in place of the watch for other processes with its key."""
 
     def begin(self, peer: "SimulatedPeer") -> None:
         """The peer has started, or started again."""
@@ -176,7 +180,7 @@ class SimulatedPeer:
         self.slowness = 1.0
         self.kill_pending = False
         """Whether the peer crashes between two effects of the next event that has several."""
-        self._checks, self._clock, self._draw, self._around = checks, clock, draw, around
+        self.checks, self._clock, self._draw, self._around = checks, clock, draw, around
         self._parts, self._parts_needed = parts, frozenset[Hash]()
         self._training = 0  # contributions that are being computed, which may still read parts
         self._endpoint = around.network.endpoint(number)
@@ -205,7 +209,7 @@ class SimulatedPeer:
         self.node = Node(
             around.genesis,
             self.key,
-            self._checks,
+            self.checks,
             self.storage,
             self.journal,
             around.intern,
@@ -213,6 +217,7 @@ class SimulatedPeer:
             session=sha256(b"session %d of %d" % (self._life, self.number))[:SESSION_SIZE],
             has_listened=has_listened,
             neighbours=len(around.network.neighbours(self.number)),
+            guard=None if self.behaviour is None else self.behaviour.guard,
         )
         self._endpoint.attach(self._receive, self._take)
         if self.behaviour is not None:
@@ -389,9 +394,9 @@ class SimulatedPeer:
     def _compute(self, job: jobs.Job) -> None:
         if isinstance(job, jobs.KeepPart):
             assert self._parts is not None, "only who has a folder for parts fetches any"
-            self._events.append(Computed(job, run_part(self._checks, self._parts, job)))
+            self._events.append(Computed(job, run_part(self.checks, self._parts, job)))
         else:
-            self._events.append(Computed(job, self._checks.run(job)))
+            self._events.append(Computed(job, self.checks.run(job)))
 
     def _drop_parts(self) -> None:
         """Drop what nothing lists any more, unless training, which is ahead of virtual time, may still read it."""

@@ -3,7 +3,7 @@
 What has been in a block is in the store too, so memory is needed only for the open phase and the last few blocks.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Genesis
@@ -119,6 +119,12 @@ class ContentCache:
         return {post.sender for post in self._waiting.values()}
 
     # for others
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        yield "posts without payloads", len(self._waiting)
+        yield "contents", len(self._held)
+        yield "downloads", len(self.downloads)
 
     def chunk(self, peer: PublicKey, request: GetContent) -> Chunk | None:
         """The chunk that ``peer`` asks for; an empty one where there is none, and none yet while it is on its way.

@@ -1,5 +1,7 @@
 """Catching up: following final blocks one by one, joining at the head, and fetching older blocks in the background."""
 
+from collections.abc import Iterator
+
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import AlreadyKnown, Invalid, OutOfWindow, Refused
@@ -159,6 +161,11 @@ class CatchingUp:
         """States that are on their way, and payloads of blocks that are replayed."""
         replayed = self._replay.contents_wanted() if self._replays else set()
         return self._joining.states_wanted() | replayed
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        yield from self._joining.sizes()
+        yield from self._ahead.sizes()
 
     def _ask(self) -> None:
         context, count = self._context, finals_that_fit(self._context.head)

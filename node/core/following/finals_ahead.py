@@ -1,6 +1,6 @@
 """Final blocks that came before those below them: kept until it is their turn."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from fedchain.chain.block import Block
@@ -67,6 +67,10 @@ class FinalsAhead:
         """Our head is at ``height``."""
         self._settle(self._context.head)
         self._kept = {above: items for above, items in self._kept.items() if above > height}
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        yield "blocks ahead", sum(map(len, self._kept.values()))
 
     def _settle(self, state: State) -> None:
         """A block is final: other peers that handed it out have delivered, too, and other blocks are not needed."""

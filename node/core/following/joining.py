@@ -6,6 +6,7 @@ If so few are drawn that all may be liars, more members than may lie have to han
 that there is one, the chain is followed block by block from where we are, which needs nobody's word.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -141,6 +142,10 @@ class Joining:
     def states_wanted(self) -> set[Hash]:
         """States that are on their way."""
         return {head.block.header.state_root for head in self._waiting.values()}
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        yield "joinings", len(self._waiting)
 
     def _join(self, copy: _Copy) -> bool:
         """Stand on a head, once its state is here and enough members have it."""

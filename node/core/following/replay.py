@@ -142,7 +142,8 @@ class Replay:
         """Compute a block's knowledge anew; None: it takes long, so the shell does it."""
         if self._recomputed is not None or self._is_computing:
             return self._recomputed
-        context, job = self._context, recompute_job(self._context, block.transactions)
+        context = self._context
+        job = recompute_job(context.head, context.content, block.transactions)
         if context.checks.is_slow(job):
             self._is_computing = True
             context.emit(Compute(job))

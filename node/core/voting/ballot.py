@@ -1,5 +1,7 @@
 """Ballots: the votes for one height, counted. Bounded, whatever anybody sends."""
 
+from collections.abc import Iterator
+
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.evidence import Evidence, evidence_of, excludes
 from fedchain.chain.exceptions import AlreadyKnown, LimitReached, OutOfWindow
@@ -70,6 +72,11 @@ class Ballots:
         Votes ahead of everybody cost a single traitor nothing; they must not hide those that matter.
         """
         return sorted(self._ballots, key=lambda slot: (slot[0] > attempt_now, -slot[0], -slot[1]))
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """How many ballots and votes are held."""
+        yield "ballots", len(self._ballots)
+        yield "votes", sum(len(ballot.first) + len(ballot.second) for ballot in self._ballots.values())
 
     @property
     def decision(self) -> Certificate | None:

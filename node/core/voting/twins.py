@@ -6,6 +6,7 @@ goes on meanwhile, this node stops; otherwise it was its own earlier self, and i
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -46,6 +47,26 @@ class _Alarm:
     """Height of the head at which the silence ends."""
     heard_ms: int
     """When it spoke last."""
+
+
+class KeyGuard(Protocol):
+    """Watches for another process that has our key."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether the others were not heard yet, or our own key is still listened for."""
+
+    def is_silent(self) -> bool:
+        """Whether nothing may be said now."""
+
+    def advance(self) -> bool:
+        """End the silence once nothing speaks for it any more; returns whether it ended now."""
+
+    def hears(self, statement: Statement) -> None:
+        """Take a statement that is signed with our key."""
+
+    def reads(self, block: Block, certificate: Certificate) -> None:
+        """Look for our key's statements in a block that became final."""
 
 
 class Twins:

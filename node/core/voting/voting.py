@@ -1,5 +1,6 @@
 """Voting: this peer's part in deciding the open height. It counts votes, signs its own, and notices the decision."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 from fedchain.chain.certificate import Certificate
@@ -112,6 +113,11 @@ class Voting:
     def recall(self) -> None:
         """After a silence: go on behind what we were heard to have said at this height."""
         self._resume(self.agreement)
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """How many of each kind are held, by the names that `Node.sizes` gives them."""
+        yield from self.agreement.ballots.sizes()
+        yield "early votes", sum(map(len, self._early.values()))
 
     def mining_time_ms(self, block_hash: Hash) -> int:
         """How long a block was mined as we saw it: from when we could have mined ourselves until it came."""

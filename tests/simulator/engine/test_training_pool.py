@@ -109,11 +109,11 @@ class Faulty(BladeFl):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("update", r"peer \d: RuntimeError: boom \(.*test_worker.py, line \d+\)"),
+        ("update", r"peer \d: RuntimeError: boom \(.*test_training_pool.py, line \d+\)"),
         ("type", r"wide of the post of phase update must be an array of float32, .*, not float64"),
-        ("value", r"aggregate of phase update: ValueError: boom \(.*test_worker.py, line \d+\)"),
-        ("check", r"check of phase update: RuntimeError: boom \(.*test_worker.py, line \d+\)"),
-        ("aggregate", r"aggregate of phase update: KeyError: 'missing' \(.*test_worker.py, line \d+\)"),
+        ("value", r"aggregate of phase update: ValueError: boom \(.*test_training_pool.py, line \d+\)"),
+        ("check", r"check of phase update: RuntimeError: boom \(.*test_training_pool.py, line \d+\)"),
+        ("aggregate", r"aggregate of phase update: KeyError: 'missing' \(.*test_training_pool.py, line \d+\)"),
     ],
 )
 def test_a_fault_of_a_user_s_own_method_is_one_line_with_its_place(
