@@ -20,8 +20,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.admission import Gate
 from fedchain.network.bans import Ban
-from fedchain.network.libp2p.addresses import AddressBook, check_free, is_address, parse_bootstrap
-from fedchain.network.libp2p.addresses import ListenError as ListenError  # part of this module's interface
+from fedchain.network.libp2p.addresses import AddressBook, is_address, parse_bootstrap
 from fedchain.network.libp2p.bounds import Judged
 from fedchain.network.libp2p.finder import Finder
 from fedchain.network.libp2p.gossip import GuardedPubsub
@@ -36,6 +35,8 @@ from fedchain.network.libp2p.swarm import ConnectionWatch, build_host
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
+from fedchain.network.ports import ListenError as ListenError  # part of this module's interface
+from fedchain.network.ports import check_free
 from fedchain.network.verdict import Verdict
 
 SAVE_INTERVAL_S = 10.0
