@@ -429,7 +429,7 @@ def assert_refused(result: Result, message: str, code: int = 2) -> None:
     assert isinstance(result.exception, SystemExit)
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert line.startswith("fedchain explorer: ")
+    assert line.startswith("fedchain: ")
     assert message in line
 
 
