@@ -116,7 +116,7 @@ def test_entries_of_earlier_versions_are_read() -> None:
     written = Entry(2, "update", "ab", Release("gradients", 4.0, 0.5, 3, Sampling.POISSON, 1e-7))
     assert read_entry(text) == read_entry(write_entry(written)) == written
     for broken in ("[", "null", "{}", text.replace("poisson", "fish"), text.replace("4}", '"4"}')):
-        with pytest.raises(ValueError, match="xpected|equired|Invalid|truncated"):
+        with pytest.raises(ValueError, match=r"xpected|equired|Invalid|truncated"):
             read_entry(broken)
 
 
