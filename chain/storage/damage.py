@@ -13,10 +13,11 @@ from fedchain.chain.storage.content_files import read_content
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.database import snapshot
 from fedchain.chain.storage.recovery import fault_of_head
-from fedchain.chain.storage.rows import GENESIS, RECORD_TABLES, STATES, Table, from_row
+from fedchain.chain.storage.rows import GENESIS, RECORD_TABLES, SCHEMA, STATES, Table, from_row
 from fedchain.crypto.hashing import HASH_SIZE, sha256
 
 _TABLES = (GENESIS, *RECORD_TABLES, STATES)
+_HELD = "SELECT upper(type) || ' ' || name FROM sqlite_master"
 _NAMES = (*(table.name for table in _TABLES), "contents")
 
 
@@ -47,7 +48,11 @@ def find_damage(folder: Path, connection: sqlite3.Connection, genesis: Genesis) 
 
 
 def broken_structure(connection: sqlite3.Connection) -> Iterator[str]:
-    """What SQLite itself finds wrong with its pages and indexes."""
+    """What SQLite itself finds wrong with its pages and indexes, and tables or indexes that are gone."""
+    held = {text.decode(errors="replace") for (text,) in connection.execute(_HELD)}
+    for name in (" ".join(statement.split()[1:3]) for statement in SCHEMA):
+        if name not in held:
+            yield f"{name} is missing"
     for (verdict,) in connection.execute("PRAGMA integrity_check(100)"):
         if verdict != b"ok":
             yield " ".join(verdict.decode(errors="replace").split())
