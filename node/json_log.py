@@ -19,9 +19,8 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, Any] = {"time": time.replace("+00:00", "Z"), "level": record.levelname.lower()}
         line |= {"logger": record.name, "message": record.getMessage()}
         if isinstance(record.args, Mapping):
-            line |= {
-                name: item if type(item) in (bool, int, float) else str(item) for name, item in record.args.items()
-            }
+            for name, value in record.args.items():
+                line.setdefault(name, value if type(value) in (bool, int, float) else str(value))
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
