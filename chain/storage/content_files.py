@@ -6,13 +6,13 @@ Whatever the umask, nobody but the owner reads any of them.
 import fcntl
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from fedchain.chain.exceptions import StoreCorrupt, StoreError
 from fedchain.chain.storage.store import Content
 from fedchain.crypto.durable import sync_folder
-from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
+from fedchain.crypto.hashing import Hash, sha256
 
 CONTENTS, LOCK = "contents", "lock"
 
@@ -99,17 +99,6 @@ def drop_contents(folder: Path, needed: Collection[Hash]) -> None:
     for path in (folder / CONTENTS).glob("??/*"):
         if path.name not in kept:
             path.unlink()
-
-
-def content_files(folder: Path) -> Iterator[tuple[Hash, int]]:
-    """Hash and size of every file that is named by a hash; whether it holds that, its reader sees."""
-    for path in sorted((folder / CONTENTS).glob("??/*")):
-        try:
-            content_hash = bytes.fromhex(path.name)
-        except ValueError:
-            continue
-        if len(content_hash) == HASH_SIZE and path == content_path(folder, content_hash):
-            yield content_hash, path.stat().st_size
 
 
 def content_path(folder: Path, content_hash: Hash) -> Path:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from fedchain.chain.storage.content_files import read_content
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.database import snapshot
 from fedchain.chain.storage.recovery import fault_of_head
-from fedchain.chain.storage.rows import GENESIS, RECORD_TABLES, STATES, Table, from_row
+from fedchain.chain.storage.rows import GENESIS, RECORD_TABLES, SCHEMA, STATES, Table, from_row
 from fedchain.crypto.hashing import HASH_SIZE, sha256
 
 _TABLES = (GENESIS, *RECORD_TABLES, STATES)
+_HELD = "SELECT upper(type) || ' ' || name FROM sqlite_master"
 _NAMES = (*(table.name for table in _TABLES), "contents")
 
 
@@ -25,35 +27,59 @@ def count_rows(connection: sqlite3.Connection) -> tuple[int, int]:
     return sum(sizes[:-1]), sizes[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedRow:
+    """A row that is not as it was written, or whose file is not."""
+
+    fault: str
+    """What is wrong, for people."""
+    table: str
+    number: int
+    """Its place there; SQLite's ``rowid``."""
+    content_hash: bytes | None = None
+    """Names the file that the row stands for; None: it stands for none."""
+
+
 def find_damage(folder: Path, connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
     """Read all rows and files, and name what is not as it was written."""
+    yield from broken_structure(connection)
+    yield from broken_head(connection, genesis)
+    yield from (row.fault for row in damaged_rows(folder, connection, genesis))
+
+
+def broken_structure(connection: sqlite3.Connection) -> Iterator[str]:
+    """What SQLite itself finds wrong with its pages and indexes, and tables or indexes that are gone."""
+    held = {text.decode(errors="replace") for (text,) in connection.execute(_HELD)}
+    for name in (" ".join(statement.split()[1:3]) for statement in SCHEMA):
+        if name not in held:
+            yield f"{name} is missing"
     for (verdict,) in connection.execute("PRAGMA integrity_check(100)"):
         if verdict != b"ok":
             yield " ".join(verdict.decode(errors="replace").split())
+
+
+def broken_head(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
+    """Why the highest block cannot be gone on from; nothing where it can."""
     with snapshot(connection):
         fault = fault_of_head(connection, genesis)
     if fault:
         yield f"the head cannot be gone on from: {fault}"
+
+
+def damaged_rows(folder: Path, connection: sqlite3.Connection, genesis: Genesis) -> Iterator[DamagedRow]:
+    """Read all rows and files; those that do not hold what was written."""
     for table in _TABLES:
-        for row in connection.execute(table.select):
+        for number, *row in connection.execute(f"SELECT rowid, {table.names} FROM {table.name}"):
             try:
-                _read(table, row, genesis)
+                _read(table, tuple(row), genesis)
             except StoreCorrupt as error:
-                yield str(error)
-    for content_hash, size, data in connection.execute("SELECT hash, size, data FROM contents"):
-        if not isinstance(content_hash, bytes) or not isinstance(size, int) or not isinstance(data, bytes | None):
-            yield f"content row {content_hash!r:.40} is not one"
-        elif len(content_hash) != HASH_SIZE or size < 0:
-            yield f"content row {content_hash.hex():.40} has a hash of {len(content_hash)} bytes, and size {size}"
-        elif data is None and size <= ROW_SIZE_MAX:
-            yield f"content {content_hash.hex()} was altered: its {size} bytes are not in its row"
-        elif data is not None and (sha256(data), len(data)) != (content_hash, size):
-            yield f"content {content_hash.hex()} was altered"
-        elif data is None:
-            try:
-                read_content(folder, content_hash, size)
-            except StoreCorrupt as error:
-                yield str(error)
+                yield DamagedRow(str(error), table.name, number)
+    for number, content_hash, size, data in connection.execute("SELECT sequence, hash, size, data FROM contents"):
+        try:
+            _read_content(folder, content_hash, size, data)
+        except StoreCorrupt as error:
+            is_file = data is None and isinstance(content_hash, bytes) and len(content_hash) == HASH_SIZE
+            yield DamagedRow(str(error), "contents", number, content_hash if is_file else None)
 
 
 def _read(table: Table, row: tuple[Any, ...], genesis: Genesis) -> None:
@@ -69,3 +95,18 @@ def _read(table: Table, row: tuple[Any, ...], genesis: Genesis) -> None:
             raise StoreCorrupt(f"{table.describe(row)}: {error}") from None
         if height != values[0]:
             raise StoreCorrupt(f"{table.describe(row)} holds the state before height {height}")
+
+
+def _read_content(folder: Path, content_hash: object, size: object, data: object) -> None:
+    """Raises StoreCorrupt where a row, or the file that it stands for, does not hold what its hash names."""
+    if not isinstance(content_hash, bytes) or not isinstance(size, int) or not isinstance(data, bytes | None):
+        raise StoreCorrupt(f"content row {content_hash!r:.40} is not one")
+    name = content_hash.hex()
+    if len(content_hash) != HASH_SIZE or size < 0:
+        raise StoreCorrupt(f"content row {name:.40} has a hash of {len(content_hash)} bytes, and size {size}")
+    if data is None and size <= ROW_SIZE_MAX:
+        raise StoreCorrupt(f"content {name} was altered: its {size} bytes are not in its row")
+    if data is None:
+        read_content(folder, content_hash, size)
+    elif (sha256(data), len(data)) != (content_hash, size):
+        raise StoreCorrupt(f"content {name} was altered")

@@ -15,7 +15,6 @@ from fedchain.chain.exceptions import (
 )
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import FILE_MODE
-from fedchain.chain.storage.pages import PAGE_SIZE
 from fedchain.chain.storage.rows import GENESIS, SCHEMA
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
@@ -25,8 +24,8 @@ STORE_VERSION = 2
 
 DATABASE = "chain.sqlite"
 
-REPAIRED = "chain.sqlite.repaired"
-"""The database that a repair built, until it has taken the damaged one's place."""
+PAGE_SIZE = 4096
+"""Bytes of a page of the databases that are built here."""
 
 COMPANIONS = ("-wal", "-shm")
 """What SQLite keeps beside a database: its log, and shared memory."""
@@ -34,9 +33,8 @@ COMPANIONS = ("-wal", "-shm")
 
 def chain_folder(folder: Path) -> Path:
     """Where the chain is in a run's or a node's folder; ``folder`` itself if that is the chain's."""
-    inner, names = folder / "chain", (DATABASE, REPAIRED)
-    is_inner = inner.is_dir() and not any((folder / name).exists() for name in names)
-    return inner if is_inner else folder
+    inner = folder / "chain"
+    return inner if inner.is_dir() and not (folder / DATABASE).exists() else folder
 
 
 def modified_s(chain: Path) -> float:

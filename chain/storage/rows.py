@@ -63,7 +63,7 @@ class Table:
     @property
     def select(self) -> str:
         """The beginning of a query for rows that :meth:`read` takes."""
-        return f"SELECT {self._names} FROM {self.name}"
+        return f"SELECT {self.names} FROM {self.name}"
 
     def read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """The columns of a row, without the checksum. Raises StoreCorrupt if they are not what was written."""
@@ -82,7 +82,7 @@ class Table:
         """Add a row; one with the same key stays as it is unless it is to be replaced."""
         marks = ", ".join("?" * (len(values) + 1))
         verb = "REPLACE" if replace else "IGNORE"
-        statement = f"INSERT OR {verb} INTO {self.name} ({self._names}) VALUES ({marks})"
+        statement = f"INSERT OR {verb} INTO {self.name} ({self.names}) VALUES ({marks})"
         connection.execute(statement, (*values, self._checksum(values)))
 
     def key(self, values: tuple[Any, ...]) -> Key:
@@ -95,7 +95,8 @@ class Table:
         return f"{self.name} row with {name} {key.hex() if isinstance(key, bytes) else key}"
 
     @property
-    def _names(self) -> str:
+    def names(self) -> str:
+        """Names of the columns, as a query lists them; the checksum's is the last."""
         return ", ".join([*(name for name, _ in self.columns), "checksum"])
 
     def _checksum(self, values: list[Any] | tuple[Any, ...]) -> Hash:

@@ -29,7 +29,7 @@ from fedchain.chain.storage.contents import ROW_SIZE_MAX, Contents
 from fedchain.chain.storage.damage import count_rows, find_damage
 from fedchain.chain.storage.database import (
     DATABASE,
-    REPAIRED,
+    PAGE_SIZE,
     STORE_VERSION,
     build_database,
     connect,
@@ -40,7 +40,6 @@ from fedchain.chain.storage.database import (
     take_place,
     transaction,
 )
-from fedchain.chain.storage.pages import PAGE_SIZE
 from fedchain.chain.storage.recovery import (
     STATE_INTERVAL,
     find_base,
@@ -108,7 +107,7 @@ class Store:
             make_folder(folder)
             lock = take_lock(folder)
             try:
-                if (folder / DATABASE).exists() or (folder / REPAIRED).exists():
+                if (folder / DATABASE).exists():
                     raise StoreError(f"{folder} holds a chain already")
                 build_database(folder / f"{DATABASE}.new", genesis)
                 take_place(folder / f"{DATABASE}.new", folder)
@@ -130,8 +129,6 @@ class Store:
             StoreError: another process writes there, or the disk refuses.
         """
         with disk_errors(folder), ExitStack() as undo:
-            if (folder / REPAIRED).exists():
-                raise StoreCorrupt(f"{folder}: a repair was interrupted; {repair_hint(folder)}")
             if not (folder / DATABASE).exists():
                 raise NotFound(f"{folder} holds no chain: there is no {DATABASE}")
             lock = writer = None

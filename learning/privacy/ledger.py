@@ -18,11 +18,12 @@ Any other record without a whole copy is damaged, and stops all releases.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
 
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
@@ -221,17 +222,12 @@ def _cut(data: bytes) -> Iterator[bytes]:
 
 def write_entry(entry: Entry) -> str:
     """Return an entry as JSON."""
-    values = asdict(entry)
-    values["release"]["sampling"] = entry.release.sampling.value
-    return json.dumps(values, sort_keys=True)
+    return msgspec.json.encode(entry, order="sorted").decode()
 
 
 def read_entry(text: str | bytes) -> Entry:
-    """Return the entry that `write_entry` wrote; what it did not write raises LookupError, TypeError or ValueError."""
-    values: dict[str, Any] = json.loads(text)
-    release = values.pop("release")
-    sampling = Sampling(release.pop("sampling"))
-    return Entry(**values, release=Release(**release, sampling=sampling))
+    """Return the entry that `write_entry` wrote; what it did not write raises ValueError."""
+    return msgspec.json.decode(text, type=Entry)
 
 
 def _to_copy(number: int, entry: Entry) -> bytes:

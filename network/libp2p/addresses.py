@@ -6,10 +6,8 @@ up costs an attempt: the handshake shows whose key is behind it. What is known i
 the others again without those that it was started from.
 """
 
-import errno
 import json
 import random
-import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,10 +49,6 @@ class InvalidBootstrap(Exception):
     """An address to start from cannot be used; the message names it."""
 
 
-class ListenError(Exception):
-    """The address to listen on cannot be used; the message says why."""
-
-
 def parse_bootstrap(text: str, members: Collection[PublicKey] | None) -> tuple[PublicKey, str]:
     """Split ``/ip4/…/tcp/…/p2p/12D3KooW…`` into a member and its address.
 
@@ -71,29 +65,6 @@ def parse_bootstrap(text: str, members: Collection[PublicKey] | None) -> tuple[P
     if members is not None and peer not in members:
         raise InvalidBootstrap(f"bootstrap address {text!r}: {name} is not a member")
     return peer, place
-
-
-def check_free(listen: str) -> None:
-    """Find out whether we can listen: libp2p listens beside another process on one port without a word.
-
-    Raises:
-        ListenError: no address, not ours, or in use.
-    """
-    try:
-        address = Multiaddr(listen)
-        family, transport = (protocol.name for protocol in address.protocols())
-        host, port = str(address.value_for_protocol(family)), int(str(address.value_for_protocol("tcp")))
-    except Exception:  # the library raises whatever its parsers do
-        raise ListenError(f"{listen!r} is not of the form /ip4/…/tcp/…") from None
-    if family not in ("ip4", "ip6") or transport != "tcp":
-        raise ListenError(f"{listen!r} is not of the form /ip4/…/tcp/…")
-    with socket.socket(socket.AF_INET if family == "ip4" else socket.AF_INET6) as probe:
-        try:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-        except OSError as error:
-            reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
-            raise ListenError(f"cannot listen on {listen}: {reason}") from None
 
 
 def is_address(text: str) -> bool:

@@ -111,7 +111,7 @@ class Finder:
         if is_admitted and count & (count - 1) == 0:  # who is away for days is named at attempts 1, 2, 4, 8, …
             why = "; ".join(failures) or f"no answer within {self._limits.handshake_timeout_s:.0f} s"
             text = "%s cannot be reached at %s (attempt %d, the next in %.0f s): %s"
-            log.warning("dial", text, peer_id(peer), ", ".join(places), count, max(0.0, wait_s), why)
+            log.warning(text, peer_id(peer), ", ".join(places), count, max(0.0, wait_s), why)
 
     async def _try(
         self, peer: PublicKey, place: str, delay_s: float, others: trio.Nursery, failures: list[str]
@@ -150,8 +150,8 @@ class Finder:
         except Exception as error:
             if "not supported" in str(error.__cause__):  # libp2p: the peer knows no protocol of our chain's name
                 text = "%s is not in this federation: it has another genesis document, or another protocol version"
-                log.warning("federation", text, peer_id(peer))
-            log.debug("ask", "asking %s for addresses failed: %r", peer_id(peer), error)
+                log.warning(text, peer_id(peer))
+            log.debug("asking %s for addresses failed: %r", peer_id(peer), error)
         finally:
             if stream is not None:
                 await reset_quietly(stream)
@@ -174,7 +174,7 @@ class Finder:
         except (InvalidEncoding, FrameTooLarge) as error:
             self._blame(peer, BLAME_MALFORMED, f"malformed addresses: {error}")
         except Exception as error:
-            log.debug("answer", "telling %s addresses failed: %r", peer_id(peer), error)
+            log.debug("telling %s addresses failed: %r", peer_id(peer), error)
         finally:
             await reset_quietly(stream)
 

@@ -93,7 +93,7 @@ class GuardedPubsub(Pubsub):
         except (FrameTooLarge, DecodeError) as error:
             self._accuse(peer_id, BLAME_MALFORMED, f"malformed gossip: {error}")
         except Exception as error:
-            log.debug("gossip", "gossip from %s ended: %r", peer_id, error)
+            log.debug("gossip from %s ended: %r", peer_id, error)
         finally:
             await reset_quietly(stream)
 
@@ -208,7 +208,7 @@ class GuardedPubsub(Pubsub):
                     data += encode_varint_prefixed(rpc.SerializeToString())
                 await stream.write(bytes(data))
         except Exception as error:
-            log.debug("gossip out", "gossip to %s ended: %r", peer_id, error)
+            log.debug("gossip to %s ended: %r", peer_id, error)
             self._handle_dead_peer(peer_id)
 
     def on_connection_closed(self, muxed: Any) -> None:
@@ -231,7 +231,7 @@ class GuardedPubsub(Pubsub):
             if subscribed and self._peer_is_connected(peer_id):
                 self.handle_subscription(peer_id, rpc_pb2.RPC.SubOpts(subscribe=True, topicid=self._topic))
         except Exception as error:
-            log.debug("dead", "forgetting %s failed: %r", peer_id, error)
+            log.debug("forgetting %s failed: %r", peer_id, error)
 
     def _accuse(self, peer_id: ID, amount: float, reason: str) -> None:
         peer = public_key_of(peer_id)

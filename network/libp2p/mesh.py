@@ -61,7 +61,7 @@ class GuardedRouter(GossipSub):
             try:
                 await super().heartbeat()
             except Exception as error:
-                log.warning("heartbeat", "gossip heartbeat failed: %r", error)
+                log.warning("gossip heartbeat failed: %r", error)
                 await trio.sleep(self.heartbeat_interval)
 
     async def publish(self, msg_forwarder: ID, pubsub_msg: rpc_pb2.Message) -> None:
@@ -154,5 +154,5 @@ class GuardedRouter(GossipSub):
         queue = self.pubsub.peer_queues.get(peer) if self.pubsub is not None else None
         if queue is None or queue.push(rpc):
             return queue is not None
-        log.info("queue", "gossip for %s was dropped: too much is waiting", peer)
+        log.info("gossip for %s was dropped: too much is waiting", peer)
         return False

@@ -146,7 +146,7 @@ class Messenger:
                 await trio.sleep(self._limits.idle_timeout_s / LOOKS)
                 last_s, heard_s = heard_s, self._hearing.last_s(peer)
                 quiet = quiet + 1 if heard_s == last_s else 0
-            log.info("silent", "%s was silent for %.0f s", peer_id(peer), self._limits.idle_timeout_s)
+            log.info("%s was silent for %.0f s", peer_id(peer), self._limits.idle_timeout_s)
             self._disconnect(peer)
 
     async def _write(self, peer: PublicKey, outbox: Outbox) -> None:
@@ -158,7 +158,7 @@ class Messenger:
                     stream = await self._host.new_stream(peer_id(peer), [self._protocol])
                 await self._drain(stream, outbox)
             except Exception as error:
-                log.debug("write", "writing to %s failed: %r", peer_id(peer), error)
+                log.debug("writing to %s failed: %r", peer_id(peer), error)
             finally:
                 if stream is not None:
                     await reset_quietly(stream)
@@ -185,10 +185,10 @@ class Messenger:
         except FrameTooLarge as error:
             self._blame(peer, BLAME_MALFORMED, f"malformed frame: {error}")
         except trio.TooSlowError:
-            log.info("slow", "%s did not finish a message in time", peer_id(peer))
+            log.info("%s did not finish a message in time", peer_id(peer))
             self._disconnect(peer)
         except Exception as error:
-            log.debug("read", "messages of %s ended: %r", peer_id(peer), error)
+            log.debug("messages of %s ended: %r", peer_id(peer), error)
         finally:
             await reset_quietly(stream)
 

@@ -61,7 +61,7 @@ class BoundedYamux(Yamux):
         try:
             await super().start()
         except Exception as error:
-            log.warning("yamux", "connection to %s broke: %r", self.peer_id, error)
+            log.warning("connection to %s broke: %r", self.peer_id, error)
             await self._cleanup_on_error()
 
     async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
@@ -83,12 +83,12 @@ class BoundedYamux(Yamux):
         try:
             await self._write_frame(struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_GO_AWAY, 0, 0, GO_AWAY_NORMAL))
         except Exception as error:
-            log.debug("goodbye", "%s was left without a word: %r", self.peer_id, error)
+            log.debug("%s was left without a word: %r", self.peer_id, error)
 
     async def _read_data_body(self, length: int) -> bytes:
         held = sum(map(len, self.stream_buffers.values()))
         if held + length > BUFFERED_MAX:
-            log.warning("window", "%s sends more than it may: %d bytes wait", self.peer_id, held)
+            log.warning("%s sends more than it may: %d bytes wait", self.peer_id, held)
             raise trio.TooSlowError  # the one error after which yamux closes the connection
         return await super()._read_data_body(length)
 
@@ -99,7 +99,7 @@ async def close_quietly(connection: Any) -> None:
         try:
             await connection.close()
         except Exception as error:
-            log.debug("close", "closing a connection failed: %r", error)
+            log.debug("closing a connection failed: %r", error)
 
 
 async def reset_quietly(stream: Any) -> None:
@@ -108,4 +108,4 @@ async def reset_quietly(stream: Any) -> None:
         try:
             await stream.reset()
         except Exception as error:
-            log.debug("reset", "resetting a stream failed: %r", error)
+            log.debug("resetting a stream failed: %r", error)

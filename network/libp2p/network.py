@@ -20,8 +20,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.admission import Gate
 from fedchain.network.bans import Ban
-from fedchain.network.libp2p.addresses import AddressBook, check_free, is_address, parse_bootstrap
-from fedchain.network.libp2p.addresses import ListenError as ListenError  # part of this module's interface
+from fedchain.network.libp2p.addresses import AddressBook, is_address, parse_bootstrap
 from fedchain.network.libp2p.bounds import Judged
 from fedchain.network.libp2p.finder import Finder
 from fedchain.network.libp2p.gossip import GuardedPubsub
@@ -36,6 +35,8 @@ from fedchain.network.libp2p.swarm import ConnectionWatch, build_host
 from fedchain.network.limits import Limits
 from fedchain.network.messages import GossipMessage, Message, decode_message, encode_message
 from fedchain.network.network import Receiver
+from fedchain.network.ports import ListenError as ListenError  # part of this module's interface
+from fedchain.network.ports import check_free
 from fedchain.network.verdict import Verdict
 
 SAVE_INTERVAL_S = 10.0
@@ -104,7 +105,7 @@ async def open_network(
     except Exception as error:
         if not has_ended:
             raise
-        log.debug("end", "libp2p did not end quietly: %r", error)
+        log.debug("libp2p did not end quietly: %r", error)
     if failure is not None:
         raise failure
 
@@ -208,10 +209,10 @@ class Libp2pNetwork:
         now_s = trio.current_time()
         if amount:
             self.counters.rejected += 1
-            log.info("blame", "%s: %s", peer_id(peer), reason)
+            log.info("%s: %s", peer_id(peer), reason)
             self.gate.blame(peer, amount, reason, now_s)
         if not self.gate.admits(peer, now_s):
-            log.warning("ban", "%s is banned for %.0f s: %s", peer_id(peer), self._limits.ban_s, reason)
+            log.warning("%s is banned for %.0f s: %s", peer_id(peer), self._limits.ban_s, reason)
             self.disconnect(peer)
 
     def bans(self) -> tuple[Ban, ...]:
@@ -290,7 +291,7 @@ class Libp2pNetwork:
         self._peers[key] = Outbox(self._limits), trio.CancelScope()
         self._hearing.note(key)
         self.book.on_connected(key)
-        log.debug("connected", "%s is connected", peer)
+        log.debug("%s is connected", peer)
         if self._nursery is not None:
             self._nursery.start_soon(self._serve, key)
         self._tell(key, True)
@@ -302,14 +303,14 @@ class Libp2pNetwork:
         _, scope = self._peers.pop(key)
         scope.cancel()
         self.book.on_disconnected(key, trio.current_time())
-        log.debug("disconnected", "%s is gone", peer)
+        log.debug("%s is gone", peer)
         self._tell(key, False)
 
     def _tell(self, peer: PublicKey, is_connected: bool) -> None:
         try:
             self._on_peer(peer, is_connected)
         except Exception:  # a fault of ours; connections go on
-            log.exception("watch", "the coming or going of %s could not be handled", peer_id(peer))
+            log.exception("the coming or going of %s could not be handled", peer_id(peer))
 
     async def _serve(self, peer: PublicKey) -> None:
         if (known := self._peers.get(peer)) is not None:
@@ -327,7 +328,7 @@ class Libp2pNetwork:
         try:
             self.book.save()
         except OSError as error:
-            log.warning("addresses", "known addresses could not be saved: %s", error)
+            log.warning("known addresses could not be saved: %s", error)
 
     def _judge(self, peer: PublicKey, data: bytes) -> Verdict:
         """What to do with gossip; raises InvalidEncoding where it is none."""
@@ -343,5 +344,5 @@ class Libp2pNetwork:
             return self._receiver(peer, message)
         except Exception:
             # A fault of ours, which a message of a peer's must not turn into the end of the process.
-            log.exception("receiver", "a message of %s could not be handled", peer_id(peer))
+            log.exception("a message of %s could not be handled", peer_id(peer))
             return Verdict.IGNORE

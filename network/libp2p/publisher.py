@@ -31,10 +31,10 @@ class Publisher:
     def put(self, data: bytes) -> bool:
         """Let a message wait to be published; False: it is too large, or too many wait."""
         if len(data) > self._limits.gossip_size_max:
-            log.warning("size", "a message of %d bytes is too large for gossip", len(data))
+            log.warning("a message of %d bytes is too large for gossip", len(data))
             return False
         if len(self._waiting) >= self._limits.publish_queue_max:
-            log.warning("publish", "%d messages wait to be published; one more is dropped", len(self._waiting))
+            log.warning("%d messages wait to be published; one more is dropped", len(self._waiting))
             return False
         self._waiting.append(data)
         self._filled.set()

@@ -100,7 +100,7 @@ class GatedUpgrader(TransportUpgrader):
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
         """As libp2p's, for peers that are admitted, and with our yamux: libp2p would ignore it for its own."""
         if not self.admits(peer_id):
-            log.info("stranger", "%s is not admitted", peer_id)
+            log.info("%s is not admitted", peer_id)
             raise MuxerUpgradeFailure(f"{peer_id} is not admitted")
         try:
             await self.muxer_multistream.select_transport(conn)
@@ -144,7 +144,7 @@ class GuardedSwarm(Swarm):
         raw = RawConnection(Wire(read_write_closer, self.limits), False)
         host, _ = raw.get_remote_address() or ("", 0)
         if (evicted := self.handshakes.add(raw, host)) is not None:
-            log.info("handshakes", "too many connections in the handshake; one is closed")
+            log.info("too many connections in the handshake; one is closed")
             self.manager.run_task(close_quietly, evicted)
         try:
             muxed: Any = await self.upgrade_inbound_raw_conn(raw, maddr)
@@ -189,12 +189,12 @@ class GuardedHost(BasicHost):
                 await reset_quietly(net_stream)
                 return
             if connection is not None and len(connection.streams) > self._limits.streams_per_peer_max:
-                log.warning("streams", "%s opened too many streams", net_stream.muxed_conn.peer_id)
+                log.warning("%s opened too many streams", net_stream.muxed_conn.peer_id)
                 await reset_quietly(net_stream)
                 return
             await super()._swarm_stream_handler(net_stream)
         except Exception as error:
-            log.warning("stream", "a stream of %s broke: %r", net_stream.muxed_conn.peer_id, error)
+            log.warning("a stream of %s broke: %r", net_stream.muxed_conn.peer_id, error)
             await reset_quietly(net_stream)
 
     def _schedule_identify(self, peer_id: ID, *, reason: str) -> None:

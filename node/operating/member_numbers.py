@@ -1,32 +1,17 @@
-"""Numbers beside addresses in a node's log: who reads it knows members by their place in the genesis document."""
+"""Numbers beside addresses in a node's log: who reads it knows members by their place in the genesis document.
+
+The node's own messages know the number of a member; those of the network know its address alone, and get it here.
+"""
 
 import logging
 from collections.abc import Mapping
 
 
-class Member(str):
-    """The address of a member, which says its number, too, where it is written."""
-
-    number: int
-    """Place in the genesis document, from 0."""
-
-    __slots__ = ("number",)
-
-    def __new__(cls, address: str, number: int) -> "Member":
-        """An address that knows its number."""
-        member = super().__new__(cls, address)
-        member.number = number
-        return member
-
-    def __str__(self) -> str:
-        return f"{super().__str__()} (peer {self.number})"
-
-
 class MemberNumbers(logging.Filter):
-    """Lets every line pass, and gives each address of a member that it names its number.
+    """Lets every line pass, and writes behind each address of a member that is an argument its number.
 
     Args:
-        numbers: by address.
+        numbers: places in the genesis document, from 0, by address.
     """
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
@@ -36,14 +21,14 @@ class MemberNumbers(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """See :class:`logging.Filter`."""
         if isinstance(record.args, tuple):
-            record.args = tuple(self._named(item) for item in record.args)
+            record.args = tuple(self._numbered(item) for item in record.args)
         return True
 
-    def _named(self, item: object) -> object:
+    def _numbered(self, item: object) -> object:
         if isinstance(item, int | float):
             return item
         number = self._numbers.get(str(item))
-        return item if number is None else Member(str(item), number)
+        return item if number is None else f"{item} (peer {number})"
 
 
 def number_members(numbers: Mapping[str, int]) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import fedchain
 from fedchain.node.config import NodeConfigError
+from fedchain.node.operating.preflight import parse_metrics
 from fedchain.node.shell.service import Service
 
 REQUEST_SIZE_MAX = 8_192
@@ -54,7 +55,7 @@ async def answer_metrics(place: str, service: Service, network: CountingNetwork)
     Raises:
         NodeConfigError: the address is malformed, in use, or not ours.
     """
-    host, port = _parse(place)
+    host, port = parse_metrics(place)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(service, network))
     ProcessCollector(registry=registry)
@@ -221,10 +222,3 @@ def _build() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _parse(place: str) -> tuple[str, int]:
-    host, separator, port = place.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
-        raise NodeConfigError(f"metrics is {place!r}, which is not of the form HOST:PORT")
-    return host.strip("[]"), int(port)

@@ -1,8 +1,6 @@
 """What is looked at before a node starts: one line for what would fail later, before anything slow is imported."""
 
-import errno
 import importlib.metadata
-import ipaddress
 import os
 import re
 import resource
@@ -11,6 +9,7 @@ from pathlib import Path
 
 from fedchain.files.layout import CHAIN_FOLDER, KEY_FILE, LOG_FILE, SOCKET, TIMELINE_FILE, TRAINING_FILE
 from fedchain.network.data_folder import ADDRESS_FILE, BAN_FILE
+from fedchain.network.ports import PORT_MAX, ListenError, check_free, parse_listen, why_not_free
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 
 LIBP2P_VERSION = "0.8.1"
@@ -27,10 +26,6 @@ OWN_NAMES = (
 
 UMASK = 0o077
 """What a node creates, its owner alone may use."""
-
-PORT_MAX = 65_535
-
-_LISTEN = re.compile(r"/(ip4|ip6)/([0-9a-fA-F.:]{2,45})/tcp/([0-9]{1,5})")
 
 
 def check(config: NodeConfig) -> None:
@@ -114,57 +109,34 @@ def raise_file_limit() -> None:
 
 
 def check_listen(listen: str) -> None:
-    """Raise NodeConfigError unless we can listen there: libp2p listens beside another process without a word."""
-    parts = _LISTEN.fullmatch(listen)
-    kind, text, port = parts.groups() if parts is not None else ("", "", "0")
+    """Raise NodeConfigError unless we can listen there."""
     try:
-        host = str(ipaddress.IPv4Address(text) if kind == "ip4" else ipaddress.IPv6Address(text))
-    except ValueError:
-        host = ""
-    if not host or int(port) > PORT_MAX:
-        raise NodeConfigError(f"listen is {listen!r}, which is not of the form /ip4/…/tcp/…")
-    if reason := _refusal(socket.AF_INET if kind == "ip4" else socket.AF_INET6, host, int(port)):
-        raise NodeConfigError(f"cannot listen on {listen}: {reason}")
+        check_free(listen)
+    except ListenError as error:
+        raise NodeConfigError(str(error)) from None
 
 
 def check_metrics(place: str, listen: str) -> None:
     """Raise NodeConfigError unless metrics can be served on ``place``, HOST:PORT, beside a node at ``listen``."""
-    host, separator, port = place.rpartition(":")
-    if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > PORT_MAX:
-        raise NodeConfigError(f"metrics is {place!r}, which is not of the form HOST:PORT")
+    name, port = parse_metrics(place)
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror}") from None
-    family, _, _, _, address = found[0]
-    taken = _LISTEN.fullmatch(listen)
-    if (
-        taken is not None
-        and 0 < int(port) == int(taken[3])
-        and ({taken[2], address[0]} & {"0.0.0.0", "::"} or taken[2] == address[0])
-    ):
+    family, _, _, _, (host, *_) = found[0]
+    _, node_host, node_port = parse_listen(listen) or (0, "", 0)
+    if 0 < port == node_port and ({node_host, host} & {"0.0.0.0", "::"} or node_host == host):
         raise NodeConfigError(f"metrics cannot be served on {place}: the node listens on {listen}")
-    if reason := _refusal(family, str(address[0]), int(port)):
+    if reason := why_not_free(family, str(host), port):
         raise NodeConfigError(f"metrics cannot be served on {place}: {reason}")
 
 
-def _refusal(family: int, host: str, port: int) -> str | None:
-    """Why we cannot listen there, if so. The port is free again when this returns."""
-    with socket.socket(family) as probe:
-        try:
-            # Connections of a node that has just ended may linger; a process that still listens is noticed.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind((host, port))
-        except OSError as error:
-            reasons = {
-                errno.EADDRINUSE: "the port is in use",
-                errno.EADDRNOTAVAIL: "this machine does not have that address",
-                errno.EACCES: f"port {port} is reserved for the administrator; choose one above 1023",
-            }
-            return reasons.get(error.errno or 0, error.strerror)
-    return None
+def parse_metrics(place: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT, an IPv6 address without its brackets. Raises NodeConfigError."""
+    parts = re.fullmatch("(.+):([0-9]{1,5})", place)
+    if parts is None or int(parts[2]) > PORT_MAX:
+        raise NodeConfigError(f"metrics is {place!r}, which is not of the form HOST:PORT")
+    return parts[1].strip("[]"), int(parts[2])
 
 
 def check_folder(path: Path) -> None:

@@ -39,6 +39,10 @@ NAMED_MAX = 8
 """Members that one line names."""
 
 
+MEMBER = "member=%(member)s (peer %(member_number)d)"
+"""A member in a pattern of the log."""
+
+
 class Links(Protocol):
     """What a network knows of its connections."""
 
@@ -202,17 +206,20 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
     return "a block"
 
 
-def log_notice(notice: Notice) -> None:
-    """One line for what the operator was told."""
+def log_notice(notice: Notice, genesis: Genesis) -> None:
+    """One line for what the operator was told. What it names as NAME=VALUE is a field of its own in JSON."""
     match notice:
         case NotBelieved(what, reason):
             log.error("what is stored is not believed: %s: %s; going on without it", what, reason)
         case NotCounted(height, round_number, reason):
-            log.warning("our post was not counted height=%d round=%d: %s", height, round_number, reason)
+            named: dict[str, Any] = {"height": height, "round": round_number, "reason": reason}
+            log.warning("our post was not counted height=%(height)d round=%(round)d: %(reason)s", named)
         case Convicted(height, evidence):
-            log.warning("convicted height=%d member=%s: %s", height, address(evidence.culprit), evidence.crime)
+            named = {"height": height, "crime": evidence.crime} | _member(evidence.culprit, genesis)
+            log.warning(f"convicted height=%(height)d {MEMBER}: %(crime)s", named)
         case ClockOff(member, offset_ms):
-            log.warning("clock off member=%s by=%+.1f s against the others", address(member), offset_ms / 1000)
+            named = {"by": offset_ms / 1000} | _member(member, genesis)
+            log.warning(f"clock off {MEMBER} by=%(by)+.1f s against the others", named)
         case Listening(level, required, unheard, ahead):
             log.warning(
                 "silent: %d of %d members that it takes say that the chain is no further than here; not heard: %s; "
@@ -230,25 +237,29 @@ def log_notice(notice: Notice) -> None:
             log.warning("nothing more was heard in our name; speaking again from height %d on", height)
         case Contradicted(height, ours, theirs):
             log.error(
-                "a quorum disagrees height=%d: knowledge %s computed here, %s final; this node votes no more until "
-                "it is started again. Compare the program's version and the machine with the others'",
-                height,
-                ours.hex()[:16],
-                theirs.hex()[:16],
+                "a quorum disagrees height=%(height)d: knowledge %(ours)s computed here, %(final)s final; this node "
+                "votes no more until it is started again. Compare the program's version and the machine with those of "
+                "the others",
+                {"height": height, "ours": ours.hex()[:16], "final": theirs.hex()[:16]},
             )
         case HeadUnconfirmed(height, members, required):
             log.warning(
-                "a far head is not confirmed height=%d: %d of %d members say so; following block by block until then",
-                height,
-                members,
-                required,
+                "a far head is not confirmed height=%(height)d: %(members)d of %(required)d members say so; following "
+                "block by block until then",
+                {"height": height, "members": members, "required": required},
             )
         case TrainingFailed(round_number, reason):
             log.error("nothing is contributed to round %d: %s", round_number, reason)
         case Skipped(round_number, member, reason):
-            log.warning("a contribution was skipped round=%d member=%s: %s", round_number, address(member), reason)
+            named = {"round": round_number, "reason": reason} | _member(member, genesis)
+            log.warning(f"a contribution was skipped round=%(round)d {MEMBER}: %(reason)s", named)
         case _:
             assert_never(notice)
+
+
+def _member(member: PublicKey, genesis: Genesis) -> dict[str, Any]:
+    """What fills in ``MEMBER``."""
+    return {"member": address(member), "member_number": genesis.index[member]}
 
 
 def _named(members: Sequence[PublicKey]) -> str:

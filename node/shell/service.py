@@ -254,7 +254,8 @@ class Service:
         return Verdict.PROGRESS if brings_forward and not isinstance(message, GossipMessage) else found
 
     def _on_sealed(self, header: Header) -> None:
-        log.info("mined height=%d seconds=%.3f", header.height, self.activity.current_mining_s())
+        took_s = self.activity.current_mining_s()
+        log.info("mined height=%(height)d seconds=%(seconds).3f", {"height": header.height, "seconds": took_s})
         self.activity.mine(False)
         self.handle(Mined(header))
 
@@ -282,7 +283,8 @@ class Service:
                 self._network.send(peer, message)
             case Mine(header):
                 if self.node.is_mining(header):  # while it waited here, the head may have moved
-                    log.info("mining height=%d round=%d", header.height, header.round)
+                    named = {"height": header.height, "round": header.round}
+                    log.info("mining height=%(height)d round=%(round)d", named)
                     self.activity.mine(True)
                     self._miner.mine(header)
             case Contribute():
@@ -310,7 +312,7 @@ class Service:
     def _tell(self, notice: Notice) -> None:
         """Tell the operator."""
         self.activity.notice(notice)
-        log_notice(notice)
+        log_notice(notice, self.genesis)
 
     def _start(self, task: Callable[..., object], argument: object) -> None:
         assert self._tasks is not None, "effects are carried out while the service runs"
@@ -370,12 +372,12 @@ class Service:
         self.activity.accuracy = self.activity.accuracy if accuracy is None else accuracy
         self.activity.epsilon = self.activity.epsilon if epsilon is None else epsilon
         self.activity.trained_round = effect.round
-        pattern, values = "trained round=%d steps=%d seconds=%.3f", [effect.round, trained.steps, took_s]
-        if self.activity.accuracy is not None:  # None before the first phase that trains
-            pattern, values = f"{pattern} accuracy=%.4f", [*values, self.activity.accuracy]
-        if self.activity.epsilon is not None:
-            pattern, values = f"{pattern} epsilon=%.4f", [*values, self.activity.epsilon]
-        log.info(pattern, *values)
+        pattern = "trained round=%(round)d steps=%(steps)d seconds=%(seconds).3f"
+        named = {"round": effect.round, "steps": trained.steps, "seconds": took_s}
+        for name, value in (("accuracy", self.activity.accuracy), ("epsilon", self.activity.epsilon)):
+            if value is not None:  # None before the first phase that trains
+                pattern, named[name] = f"{pattern} {name}=%({name}).4f", value
+        log.info(pattern, named)
         for place, reason in trained.measured.get("skipped", ()):
             self._tell(Skipped(effect.round, self.genesis.members[place], reason))
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
@@ -395,12 +397,14 @@ class Service:
     def _log_head(self) -> None:
         head = self.node.head
         log.info(
-            "head height=%d hash=%s round=%d posts=%d finished=%s",
-            head.height,
-            head.block_hash.hex()[:16],
-            self.genesis.rounds if head.finished else head.round,
-            head.posts,
-            head.finished,
+            "head height=%(height)d hash=%(hash)s round=%(round)d posts=%(posts)d finished=%(finished)s",
+            {
+                "height": head.height,
+                "hash": head.block_hash.hex()[:16],
+                "round": self.genesis.rounds if head.finished else head.round,
+                "posts": head.posts,
+                "finished": head.finished,
+            },
         )
 
 

@@ -36,5 +36,6 @@ class SteadyChecks(Checks):
     def _log(self, head: State, failure: MethodFailed) -> None:
         if not self.failure_after(head):
             self._last = head.block_hash, str(failure)
-            log.error("the method fails after height=%d: %s", head.height, failure)
+            named = {"height": head.height, "failure": failure}
+            log.error("the method fails after height=%(height)d: %(failure)s", named)
             log.debug("where it failed", exc_info=failure)

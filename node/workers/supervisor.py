@@ -276,7 +276,8 @@ def _log_lines(worker: str, reader: int) -> None:
     """Log what a worker says, until nobody has its standard error any more."""
     with os.fdopen(reader, "rb") as said:
         while line := said.readline(SAID_SIZE_MAX):
-            log.info("worker=%s %s", worker, line.decode(errors="replace").rstrip())
+            named = {"worker": worker, "line": line.decode(errors="replace").rstrip()}
+            log.info("worker=%(worker)s %(line)s", named)
 
 
 def _result(answer: list[Any]) -> list[Any]:

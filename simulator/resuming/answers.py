@@ -1,13 +1,13 @@
 """What training clients were asked and what came of it, as a record keeps it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import Any
 
+import msgspec
+
 from fedchain.crypto.hashing import Hash
-from fedchain.learning.bulk import AddressedBytes
 from fedchain.learning.exceptions import DecryptionRefused, NothingToPost, ReleaseRefused, TrainingDiverged
-from fedchain.learning.training.evaluation import Evaluation
 from fedchain.learning.worker.learner import Contribution
 
 REFUSALS = {kind.__name__: kind for kind in (NothingToPost, DecryptionRefused, ReleaseRefused, TrainingDiverged)}
@@ -70,12 +70,10 @@ class Answer:
 
 def write_answer(answer: Answer) -> list[Any]:
     """Plain values for MessagePack."""
-    question = [getattr(answer.question, item.name) for item in fields(Question)]
     contents = [[content.hash, content.data] for content in answer.contents()]
     if isinstance(answer.made, NothingToPost):
-        return [question, [type(answer.made).__name__, *answer.made.args], contents]
-    made = {item.name: getattr(answer.made, item.name) for item in fields(Contribution)}
-    return [question, made | {name: _write_row(made[name]) for name in ("local", "received", "addressed")}, contents]
+        return [astuple(answer.question), [type(answer.made).__name__, *answer.made.args], contents]
+    return [astuple(answer.question), msgspec.to_builtins(answer.made, builtin_types=(bytes,)), contents]
 
 
 def read_answer(plain: Sequence[Any]) -> Answer:
@@ -85,15 +83,4 @@ def read_answer(plain: Sequence[Any]) -> Answer:
     if isinstance(made, list):
         name, *arguments = made
         return Answer(question, REFUSALS[name](*arguments), None)
-    values = made | {
-        "local": None if made["local"] is None else Evaluation(**made["local"]),
-        "received": None if made["received"] is None else Evaluation(**made["received"]),
-        "addressed": AddressedBytes(**made["addressed"]),
-        "parts": tuple(made["parts"]),
-        "skipped": tuple((place, reason) for place, reason in made["skipped"]),
-    }
-    return Answer(question, Contribution(**values), contents[0], contents[1:])
-
-
-def _write_row(row: Any) -> dict[str, Any] | None:
-    return None if row is None else {item.name: getattr(row, item.name) for item in fields(row)}
+    return Answer(question, msgspec.convert(made, Contribution), contents[0], contents[1:])

@@ -207,8 +207,7 @@ def test_repair_and_the_full_look_name_a_head_that_is_not_final(tmp_path: Path, 
     with Store.open(tmp_path, read_only=True) as store:
         (damage,) = store.damage()
     assert damage.startswith("the head cannot be gone on from: certificate")
-    report = repair(tmp_path)
-    assert (report.height, report.faults) == (BLOCKS - 1, (damage,))
+    assert repair(tmp_path).faults == (damage,)
     assert not repair(tmp_path).faults
     with Store.open(tmp_path) as store:
         assert store.head() == records[-2]

@@ -24,7 +24,7 @@ from fedchain.chain.state import State
 from fedchain.chain.storage import recovery, sqlite
 from fedchain.chain.storage.content_files import LOCK
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
-from fedchain.chain.storage.database import DATABASE, REPAIRED, STORE_VERSION
+from fedchain.chain.storage.database import DATABASE, STORE_VERSION
 from fedchain.chain.storage.rows import FINALS, from_row, to_row
 from fedchain.chain.storage.rows import GENESIS as GENESIS_TABLE
 from fedchain.chain.storage.sqlite import Store
@@ -152,16 +152,6 @@ def test_a_genesis_of_another_version_is_a_mismatch(folder: Path) -> None:
         GENESIS_TABLE.insert(connection, (GENESIS.chain_id, later))
     with pytest.raises(StoreMismatch, match="version is 3"):
         Store.open(folder)
-
-
-def test_an_interrupted_repair_is_finished_first(folder: Path) -> None:
-    (folder / REPAIRED).touch()
-    for read_only in (True, False):
-        with pytest.raises(StoreCorrupt, match=f"interrupted; run: fedchain node repair {folder}"):
-            Store.open(folder, read_only=read_only)
-    (folder / DATABASE).unlink()
-    with pytest.raises(StoreError, match="holds a chain already"):
-        Store.create(folder, GENESIS)
 
 
 def test_one_writer_at_a_time_and_any_number_of_readers(folder: Path, chain: ChainBuilder) -> None:

@@ -48,12 +48,8 @@ def run_folder(tmp_path: Path, chain: ChainBuilder) -> Path:
     return tmp_path / "run"
 
 
-def no_server(*given: object) -> None:
-    raise AssertionError("only serve and report need the web")
-
-
 def explore(*arguments: object, rules: FakeRules | None = None) -> Result:
-    app = explorer_app(lambda methods: lambda genesis: rules or FakeRules(), no_server, no_server)
+    app = explorer_app(lambda methods: lambda genesis: rules or FakeRules())
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
@@ -254,7 +250,7 @@ def test_only_what_reads_knowledge_asks_for_the_rules(run_folder: Path, chain: C
     def refuse(genesis: Genesis) -> FakeRules:
         raise AssertionError("the rules import torch")
 
-    app, post = explorer_app(lambda methods: refuse, no_server, no_server), chain.blocks[chain.tip].transactions[0]
+    app, post = explorer_app(lambda methods: refuse), chain.blocks[chain.tip].transactions[0]
     for arguments in (
         ["status"],
         ["blocks"],
@@ -429,7 +425,7 @@ def assert_refused(result: Result, message: str, code: int = 2) -> None:
     assert isinstance(result.exception, SystemExit)
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert line.startswith("fedchain explorer: ")
+    assert line.startswith("fedchain: ")
     assert message in line
 
 
@@ -509,6 +505,6 @@ def test_every_command_has_help() -> None:
         "serve",
         "report",
     ]
-    app = typer.main.get_group(explorer_app(lambda methods: lambda genesis: FakeRules(), no_server, no_server))
+    app = typer.main.get_group(explorer_app(lambda methods: lambda genesis: FakeRules()))
     assert sorted(app.commands) == sorted(names)
     assert all(command.help for command in app.commands.values())

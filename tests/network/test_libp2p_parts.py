@@ -24,7 +24,7 @@ from fedchain.network.libp2p.bounds import (
     message_id,
 )
 from fedchain.network.libp2p.identity import _public_key_of, key_pair, peer_id, public_key_of
-from fedchain.network.libp2p.log import LINES_PER_MINUTE, LimitedLog
+from fedchain.network.libp2p.log import LEFT_OUT, LINES_PER_MINUTE, Limit
 from fedchain.network.libp2p.streams import KEEPALIVE, WINDOW_SIZE, FrameReader, FrameTooLarge, Outbox
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, Status, encode_message
@@ -251,17 +251,21 @@ def test_who_was_given_a_message_is_remembered_as_long_as_the_message() -> None:
 
 def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("fedchain.network.libp2p.log.time", clock)
+    monkeypatch.setattr("fedchain.network.libp2p.log.time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = logging.getLogger("fedchain.network")
+    monkeypatch.setattr(log, "filters", [Limit()])
     caplog.set_level(logging.DEBUG, "fedchain.network")
-    lines = LimitedLog()
     for number in range(100):
-        lines.warning("one", "line %d", number)
-    lines.info("two", "another kind")
+        log.warning("line %d", number)
+    log.info("another kind")
     assert caplog.messages == [*(f"line {number}" for number in range(LINES_PER_MINUTE)), "another kind"]
     now[0] = 61.0
-    lines.warning("one", "line %d", 100)
-    assert caplog.messages[-2:] == [f"{100 - LINES_PER_MINUTE} more lines like the following were left out", "line 100"]
+    log.warning("line %d", 100)
+    assert caplog.messages[-2:] == [LEFT_OUT % (100 - LINES_PER_MINUTE), "line 100"]
+
+
+def test_lines_of_peers_are_limited() -> None:
+    assert any(isinstance(item, Limit) for item in logging.getLogger("fedchain.network").filters)
 
 
 def test_the_library_does_not_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,35 +59,40 @@ def with_parameters(
 
 
 @contextmanager
-def clear_errors(*kinds: type[Exception]) -> Iterator["Complaints"]:
+def clear_errors(*kinds: type[Exception], code_of_damage: int = EXIT_BAD_INPUT) -> Iterator["Complaints"]:
     """Turn what the user can mend into one line and exit code 2.
 
     Args:
         kinds: errors of a layer above this one; those of the layers below are known.
+        code_of_damage: exit code where a stored chain is damaged.
 
     Yields:
         Where that line goes, which the command may change.
     """
-    from fedchain.chain.exceptions import ChainError
-    from fedchain.crypto.exceptions import CryptoError
-    from fedchain.learning.exceptions import LearningError
-    from fedchain.node.config import NodeConfigError, NodeFailed
-
-    mendable: tuple[type[Exception], ...] = (NodeConfigError, ChainError, CryptoError, LearningError, *kinds)
     complaints = Complaints()
     try:
         yield complaints
     except BrokenPipeError:
         raise  # who reads the output has seen enough: that is for whoever runs all commands
-    except mendable as error:
-        complaints.say(" ".join(str(error).split()))
-        raise typer.Exit(EXIT_DIFFERENT if isinstance(error, NodeFailed) else EXIT_BAD_INPUT) from None
     except OSError as error:
         complaints.say(f"{error.filename or 'input or output'}: {error.strerror or error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except (KeyboardInterrupt, typer.Abort):
         complaints.say("interrupted")
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    except Exception as error:
+        # Only now: most commands need but one of these layers.
+        from fedchain.chain.exceptions import ChainError, StoreCorrupt
+        from fedchain.crypto.exceptions import CryptoError
+        from fedchain.learning.exceptions import LearningError
+        from fedchain.node.config import NodeConfigError, NodeFailed
+
+        if not isinstance(error, (NodeConfigError, ChainError, CryptoError, LearningError, *kinds)):
+            raise
+        complaints.say(" ".join(str(error).split()))
+        if isinstance(error, StoreCorrupt):
+            raise typer.Exit(code_of_damage) from None
+        raise typer.Exit(EXIT_DIFFERENT if isinstance(error, NodeFailed) else EXIT_BAD_INPUT) from None
 
 
 @dataclass(slots=True)

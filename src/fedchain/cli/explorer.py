@@ -1,35 +1,32 @@
 """``fedchain explorer``: the chain explorer's answers as tables for people and as JSON for programs."""
 
+import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 
-from fedchain.chain.exceptions import ChainError, NotFound, StoreCorrupt, StoreError
+from fedchain.chain.exceptions import NotFound, StoreError
 from fedchain.chain.explorer.audit import audit_store
 from fedchain.chain.explorer.explorer import Explorer, KnowledgeRules
 from fedchain.chain.explorer.founding import describe_genesis, plain_genesis
 from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
-from fedchain.chain.explorer.views import is_proven
+from fedchain.chain.explorer.views import TransactionProof, is_proven
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE, chain_folder
 from fedchain.chain.storage.sqlite import Store
-from fedchain.crypto.exceptions import CryptoError
+from fedchain.cli.command import clear_errors
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
 
 RulesWith = Callable[[Sequence[str]], RulesOf]
 """The same, for methods of which some are in files that are named."""
-
-Serve = Callable[[Sequence[Path], RulesOf, str, int, Sequence[str]], None]
-"""Serves the chains in folders on a host and a port, under further names, until Ctrl-C."""
-
-Report = Callable[[Sequence[Path], RulesOf, Path], None]
-"""Writes the chain in folders to an HTML file."""
 
 PORT = 8420
 """Where ``serve`` listens unless it is told otherwise."""
@@ -46,11 +43,38 @@ Methods = Annotated[
 ]
 
 
-def explorer_app(rules_with: RulesWith, serve_web: Serve, report_web: Report) -> typer.Typer:
-    """The commands; ``rules_with`` is asked only by those that read knowledge, the others by those of their names."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A command that asks one thing of a chain."""
+
+    ask: Callable[..., Any]
+    """Of an explorer, and about ``about`` if it has that."""
+    help: str
+    about: Any = None
+    """Kind of the further argument or option; None: there is none."""
+    default: Any = inspect.Parameter.empty
+
+
+def read_rules(methods: Sequence[str]) -> RulesOf:
+    """What reads knowledge, once it is known whose; files that are named are imported at once, to tell a wrong name."""
+
+    def rules_of(genesis: Genesis) -> KnowledgeRules:
+        from fedchain.node.founding.task import rules_with
+
+        return rules_with(())(genesis)
+
+    if methods:
+        from fedchain.node.founding.task import rules_with
+
+        return rules_with(methods)
+    return rules_of
+
+
+def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
+    """The commands. Each imports what it alone needs: a learning method, a web server, or templates."""
     app = typer.Typer(help="Inspect a chain: a run folder's or a node's.", no_args_is_help=True)
-    for command in (status, blocks, block, tx, members, peer, round_, proof):
-        app.command(command.__name__.rstrip("_"))(command)
+    for name, question in QUESTIONS.items():
+        app.command(name)(_command(question))
 
     @app.command()
     def knowledge(
@@ -106,7 +130,9 @@ def explorer_app(rules_with: RulesWith, serve_web: Serve, report_web: Report) ->
         method: Methods = None,
     ) -> None:
         """Show chains in a browser: read-only, also while their nodes run. Ctrl-C ends it."""
-        with _clear_errors():
+        with clear_errors():
+            from fedchain.web.serving import serve as serve_web
+
             serve_web(folders, rules_with(method or ()), host, port, allow_host or ())
 
     @app.command()
@@ -116,96 +142,77 @@ def explorer_app(rules_with: RulesWith, serve_web: Serve, report_web: Report) ->
         method: Methods = None,
     ) -> None:
         """Write what the pages show of a chain to one file, which needs nothing else."""
-        with _clear_errors():
-            report_web([folder], rules_with(method or ()), html)
+        with clear_errors():
+            from fedchain.web.report import write_report
+
+            write_report([folder], rules_with(method or ()), html)
             typer.echo(f"wrote {html}")
 
     return app
 
 
-def status(folder: Folder, as_json: AsJson = False) -> None:
-    """The chain at a glance."""
-    with _open(folder) as explorer:
-        _show(explorer.status(), as_json, explorer.genesis)
+def _named(metavar: str, text: str) -> Any:
+    """An argument that names something."""
+    return Annotated[str, typer.Argument(metavar=metavar, help=text)]
 
 
-def blocks(
-    folder: Folder,
-    limit: Annotated[int, typer.Option(min=1, help="How many blocks, from the head down.")] = 20,
-    as_json: AsJson = False,
-) -> None:
-    """The newest blocks, head first."""
-    with _open(folder) as explorer:
-        _show(explorer.blocks(limit), as_json, explorer.genesis)
+def _block(explorer: Explorer, name: str) -> Any:
+    return explorer.genesis if name == "0" else explorer.block(name)
 
 
-def block(
-    folder: Folder,
-    name: Annotated[
-        str,
-        typer.Argument(metavar="HEIGHT|HASH", help="Height, or the beginning of a hash; 0 is the genesis document."),
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """One block in full."""
-    with _open(folder) as explorer:
-        if name == "0":
-            _show_genesis(explorer.genesis, as_json)
-            return
-        _show(explorer.block(name), as_json, explorer.genesis)
+QUESTIONS: Mapping[str, Question] = MappingProxyType(
+    {
+        "status": Question(Explorer.status, "The chain at a glance."),
+        "blocks": Question(
+            Explorer.blocks,
+            "The newest blocks, head first.",
+            Annotated[int, typer.Option("--limit", min=1, help="How many blocks, from the head down.")],
+            20,
+        ),
+        "block": Question(
+            _block,
+            "One block in full.",
+            _named("HEIGHT|HASH", "Height, or the beginning of a hash; 0 is the genesis document."),
+        ),
+        "tx": Question(
+            Explorer.transaction,
+            "One post, and the block that counts it.",
+            _named("HASH", "Beginning of the hash of a post."),
+        ),
+        "members": Question(Explorer.members, "All members: their numbers, their addresses, and what they did."),
+        "peer": Question(
+            Explorer.peer,
+            "What one member did.",
+            _named("NUMBER|ADDRESS", "Number of a member, its address, or the end of that."),
+        ),
+        "round": Question(
+            Explorer.round,
+            "One round: its blocks and posts, who was missing, how long mining took.",
+            Annotated[int, typer.Argument(metavar="N", help="Number of the round.")],
+        ),
+        "proof": Question(
+            Explorer.proof,
+            "Prove that a block counts a post, to somebody who holds nothing but headers.",
+            _named("TX", "Beginning of the hash of a post."),
+        ),
+    }
+)
 
 
-def tx(
-    folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="HASH", help="Beginning of the hash of a post.")],
-    as_json: AsJson = False,
-) -> None:
-    """One post, and the block that counts it."""
-    with _open(folder) as explorer:
-        _show(explorer.transaction(name), as_json, explorer.genesis)
+def _command(question: Question) -> Callable[..., None]:
+    def command(folder: Path, as_json: bool, **about: Any) -> None:
+        with _open(folder) as explorer:
+            _show(question.ask(explorer, *about.values()), as_json, explorer.genesis)
 
-
-def members(folder: Folder, as_json: AsJson = False) -> None:
-    """All members: their numbers, their addresses, and what they did."""
-    with _open(folder) as explorer:
-        _show(explorer.members(), as_json, explorer.genesis)
-
-
-def peer(
-    folder: Folder,
-    name: Annotated[
-        str, typer.Argument(metavar="NUMBER|ADDRESS", help="Number of a member, its address, or the end of that.")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """What one member did."""
-    with _open(folder) as explorer:
-        _show(explorer.peer(name), as_json, explorer.genesis)
-
-
-def round_(
-    folder: Folder,
-    number: Annotated[int, typer.Argument(metavar="N", help="Number of the round.")],
-    as_json: AsJson = False,
-) -> None:
-    """One round: its blocks and posts, who was missing, how long mining took."""
-    with _open(folder) as explorer:
-        _show(explorer.round(number), as_json, explorer.genesis)
-
-
-def proof(
-    folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="TX", help="Beginning of the hash of a post.")],
-    as_json: AsJson = False,
-) -> None:
-    """Prove that a block counts a post, to somebody who holds nothing but headers."""
-    with _open(folder) as explorer:
-        answer = explorer.proof(name)
-        if as_json:
-            typer.echo(json.dumps(plain_proof(answer), indent=2))
-            return
-        _show(answer, as_json, explorer.genesis)
-        typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter("folder", keyword, annotation=Folder)]
+    if question.about is not None:
+        kind, default = question.about, question.default
+        parameters.append(inspect.Parameter("about", keyword, default=default, annotation=kind))
+    parameters.append(inspect.Parameter("as_json", keyword, default=False, annotation=AsJson))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__doc__ = question.help
+    return command
 
 
 @contextmanager
@@ -218,7 +225,7 @@ def _open(folder: Path) -> Iterator[Explorer]:
 @contextmanager
 def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
     """The same for a command that asks the records themselves, which may be damaged."""
-    with _clear_errors(code_of_damage):
+    with clear_errors(code_of_damage=code_of_damage):
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
         if several := _chains_in(folder):
@@ -227,38 +234,12 @@ def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
             yield store
 
 
-@contextmanager
-def _clear_errors(code_of_damage: int = 2) -> Iterator[None]:
-    """What is wrong with the request or the folder becomes one line and exit code 2; damage, ``code_of_damage``."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    except BrokenPipeError:
-        # Whoever reads the output has seen enough; click knows what to do.
-        raise
-    except (ChainError, CryptoError, OSError) as error:
-        text = str(error)
-        if isinstance(error, OSError) and error.filename is not None:
-            text = f"{error.filename}: {error.strerror}"
-        typer.echo(f"fedchain explorer: {' '.join(text.split())}", err=True)
-        raise typer.Exit(code_of_damage if isinstance(error, StoreCorrupt) else 2) from None
-
-
 def _chains_in(folder: Path) -> list[Path]:
     """The folders in a test network's folder that hold a chain each; none where ``folder`` itself holds one."""
     if (chain_folder(folder) / DATABASE).exists():
         return []
     found = [path for path in folder.iterdir() if path.is_dir() and (chain_folder(path) / DATABASE).exists()]
     return sorted(found, key=lambda path: (len(path.name), path.name))
-
-
-def _show_genesis(genesis: Genesis, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(plain_genesis(genesis), indent=2))
-        return
-    for label, text in describe_genesis(genesis):
-        typer.echo(f"{label:28}{text}")
 
 
 def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path, ...]:
@@ -284,7 +265,11 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
 
 def _show(answer: Any, as_json: bool, genesis: Genesis) -> None:
     if as_json:
-        typer.echo(json.dumps(plain(answer, numbers_of(genesis)), indent=2))
+        typer.echo(json.dumps(_plain(answer, genesis), indent=2))
+        return
+    if isinstance(answer, Genesis):
+        for label, text in describe_genesis(answer):
+            typer.echo(f"{label:28}{text}")
         return
     # Only those who read tables wait for rich.
     from fedchain.cli.explorer_tables import render
@@ -294,38 +279,14 @@ def _show(answer: Any, as_json: bool, genesis: Genesis) -> None:
     console = Console()
     for part in render(answer, genesis):
         console.print(part, crop=False)
+    if isinstance(answer, TransactionProof):
+        typer.echo(f"\nThe proof {'holds' if is_proven(answer) else 'FAILS'}.")
 
 
-def _rules_with(methods: Sequence[str]) -> RulesOf:
-    """What the explorer needs to know about learning; imports the method, so only when it is asked for.
-
-    Files that are named are imported at once, so that a wrong name is told before anything is shown.
-    """
-
-    def rules_of(genesis: Genesis) -> KnowledgeRules:
-        from fedchain.node.founding.task import rules_with as read_with
-
-        return read_with(())(genesis)
-
-    if methods:
-        from fedchain.node.founding.task import rules_with as read_with
-
-        return read_with(methods)
-    return rules_of
+def _plain(answer: Any, genesis: Genesis) -> Any:
+    if isinstance(answer, Genesis):
+        return plain_genesis(answer)
+    return plain_proof(answer) if isinstance(answer, TransactionProof) else plain(answer, numbers_of(genesis))
 
 
-def _serve_web(folders: Sequence[Path], rules: RulesOf, host: str, port: int, hosts: Sequence[str]) -> None:
-    """Show chains in a browser; imports a web server, so only when it is asked for."""
-    from fedchain.web.serving import serve
-
-    serve(folders, rules, host, port, hosts)
-
-
-def _report_web(folders: Sequence[Path], rules: RulesOf, path: Path) -> None:
-    """Write a chain to an HTML file; imports templates, so only when it is asked for."""
-    from fedchain.web.report import write_report
-
-    write_report(folders, rules, path)
-
-
-explorer = explorer_app(_rules_with, _serve_web, _report_web)
+explorer = explorer_app()

@@ -139,18 +139,16 @@ def run_local(
 @node_app.command("repair")
 def repair_chain(
     folder: Annotated[Path, typer.Argument(help="Data folder of the node, which must not run, or the chain's in it.")],
-    genesis: Annotated[
-        Path | None, typer.Option(help="Genesis document; needed only where the folder does not say it any more.")
-    ] = None,
 ) -> None:
-    """Check all that a node has stored, and keep what is sound; what is missing is fetched when it starts."""
+    """Check all that a node has stored, and drop what is damaged; a chain that does not open is set aside.
+
+    What is missing then is fetched from the other members when the node starts.
+    """
     with clear_errors():
         from fedchain.chain.storage.database import chain_folder
         from fedchain.chain.storage.repair import describe_repair, repair
-        from fedchain.node.shell.run import read_genesis
 
-        document = None if genesis is None else read_genesis(genesis)
-        typer.echo(describe_repair(repair(chain_folder(folder), document)))
+        typer.echo(describe_repair(repair(chain_folder(folder))))
 
 
 node_app.command("list")(list_nodes)

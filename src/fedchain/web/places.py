@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedchain.chain.exceptions import NotFound
-from fedchain.chain.storage.database import DATABASE, REPAIRED, chain_folder
+from fedchain.chain.storage.database import DATABASE, chain_folder
 
 PLACES_MAX = 256
 """Folders with a chain that are shown together; each keeps a file open."""
@@ -63,8 +63,7 @@ def _places_in(folder: Path) -> list[Place]:
 
 
 def _holds_chain(folder: Path) -> bool:
-    chain = chain_folder(folder)
-    return any((chain / name).exists() for name in (DATABASE, REPAIRED))
+    return (chain_folder(folder) / DATABASE).exists()
 
 
 def _in_order(path: Path) -> tuple[Sequence[object], str]:

@@ -3,7 +3,17 @@
 import pytest
 
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
-from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry, Memory, PrivacyLedger, no_ledger
+from fedchain.learning.privacy.ledger import (
+    COPY_SIZE,
+    RECORD_SIZE,
+    Budget,
+    Entry,
+    Memory,
+    PrivacyLedger,
+    no_ledger,
+    read_entry,
+    write_entry,
+)
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
 from tests.learning.privacy.crashes import UNLIMITED, Member, play
 
@@ -96,6 +106,18 @@ def test_a_first_copy_that_was_never_finished_counts_nothing(size: int) -> None:
     assert len(ledger.entries()) == 2
     ledger.charge(entry(3), UNLIMITED)
     assert disk.read() == filled(3).read()
+
+
+def test_entries_of_earlier_versions_are_read() -> None:
+    text = (
+        '{"identity": "ab", "phase": "update", "release": {"count": 3, "mechanism": "gradients", "rate": 1e-07, '
+        '"sampling": "poisson", "sensitivity": 0.5, "sigma": 4}, "round": 2}'
+    )
+    written = Entry(2, "update", "ab", Release("gradients", 4.0, 0.5, 3, Sampling.POISSON, 1e-7))
+    assert read_entry(text) == read_entry(write_entry(written)) == written
+    for broken in ("[", "null", "{}", text.replace("poisson", "fish"), text.replace("4}", '"4"}')):
+        with pytest.raises(ValueError, match=r"xpected|equired|Invalid|truncated"):
+            read_entry(broken)
 
 
 def test_a_client_without_one_lets_nothing_out() -> None:

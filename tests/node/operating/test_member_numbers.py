@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from fedchain.crypto.address import address
+from fedchain.node.core.notices import ClockOff
 from fedchain.node.operating.console import LINE
 from fedchain.node.operating.json_log import JsonFormatter
 from fedchain.node.operating.member_numbers import MemberNumbers, number_members
+from fedchain.node.operating.report import log_notice
+from tests.support.chain.builders import genesis
 
 
 class Named:
@@ -30,11 +34,7 @@ def record_of(message: str, *values: object) -> logging.LogRecord:
 @pytest.mark.parametrize(
     ("message", "values", "text"),
     [
-        (
-            "clock off member=%s by=%+.1f s",
-            ("12D3KooWother", -1.5),
-            "clock off member=12D3KooWother (peer 11) by=-1.5 s",
-        ),
+        ("%s heard %s", ("12D3KooWother", -1.5), "12D3KooWother (peer 11) heard -1.5"),
         ("%s is banned for %.0f s: %s", (Named(), 60.0, "12"), "12D3KooWone (peer 3) is banned for 60 s: 12"),
         ("%s is not admitted", ("12D3KooWstranger",), "12D3KooWstranger is not admitted"),
         ("height=%d of %s", (3, "12D3KooWone is told"), "height=3 of 12D3KooWone is told"),
@@ -45,11 +45,14 @@ def test_an_address_has_its_number_behind_it(message: str, values: tuple[object,
     assert logging.Formatter(LINE).format(record_of(message, *values)).endswith(f" INFO fedchain.node {text}")
 
 
-def test_the_number_is_a_field_of_its_own_in_json() -> None:
-    record = record_of("clock off member=%s by=%+.1f s", "12D3KooWone", 2.0)
-    line = json.loads(JsonFormatter().format(record))
-    assert (line["member"], line["member_number"], line["by"]) == ("12D3KooWone", 3, 2.0)
-    assert line["message"] == "clock off member=12D3KooWone (peer 3) by=+2.0 s"
+def test_the_node_s_own_lines_have_address_and_number_in_fields_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
+    document = genesis(3)
+    log_notice(ClockOff(document.members[2], 2_000), document)
+    (record,) = caplog.records
+    assert MemberNumbers({address(document.members[2]): 2}).filter(record)
+    line, named = json.loads(JsonFormatter().format(record)), address(document.members[2])
+    assert (line["member"], line["member_number"], line["by"]) == (named, 2, 2.0)
+    assert line["message"] == f"clock off member={named} (peer 2) by=+2.0 s against the others"
 
 
 @pytest.fixture

@@ -494,7 +494,7 @@ async def test_who_is_skipped_is_named_once_in_a_round(caplog: pytest.LogCapture
         assert [notice for notice in service.activity.notices if isinstance(notice, Skipped)] == [
             Skipped(1, document.members[2], "part 00 is not here")
         ]
-    said = f"a contribution was skipped round=1 member={address(document.members[2])}: part 00 is not here"
+    said = f"a contribution was skipped round=1 member={address(document.members[2])} (peer 2): part 00 is not here"
     assert [line for line in caplog.messages if "skipped" in line] == [said]
 
 

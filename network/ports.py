@@ -1,0 +1,59 @@
+"""Places to listen at: how they are written, and whether they are free. Light, for it is asked before a node starts."""
+
+import errno
+import ipaddress
+import re
+import socket
+
+PORT_MAX = 65_535
+
+_LISTEN = re.compile(r"/(ip4|ip6)/([0-9a-fA-F.:]{2,45})/tcp/([0-9]{1,5})")
+
+
+class ListenError(Exception):
+    """The address to listen on cannot be used; the message says why."""
+
+
+def check_free(listen: str) -> None:
+    """Find out whether we can listen: libp2p listens beside another process on one port without a word.
+
+    Raises:
+        ListenError: no address, not ours, or in use.
+    """
+    place = parse_listen(listen)
+    if place is None:
+        raise ListenError(f"listen is {listen!r}, which is not of the form /ip4/…/tcp/…")
+    if reason := why_not_free(*place):
+        raise ListenError(f"cannot listen on {listen}: {reason}")
+
+
+def parse_listen(text: str) -> tuple[int, str, int] | None:
+    """Family, host and port of ``/ip4/…/tcp/…``; None if it is not of this form."""
+    parts = _LISTEN.fullmatch(text)
+    if parts is None or int(parts[3]) > PORT_MAX:
+        return None
+    try:
+        if parts[1] == "ip4":
+            return socket.AF_INET, str(ipaddress.IPv4Address(parts[2])), int(parts[3])
+        return socket.AF_INET6, str(ipaddress.IPv6Address(parts[2])), int(parts[3])
+    except ValueError:
+        return None
+
+
+def why_not_free(family: int, host: str, port: int) -> str | None:
+    """Why we cannot listen there, if so. The port is free again when this returns."""
+    with socket.socket(family) as probe:
+        try:
+            # Connections of a node that has just ended may linger; a process that still listens is noticed.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((host, port))
+        except OSError as error:
+            reasons = {
+                errno.EADDRINUSE: "the port is in use",
+                errno.EADDRNOTAVAIL: "this machine does not have that address",
+                errno.EACCES: f"port {port} is reserved for the administrator; choose one above 1023",
+            }
+            return reasons.get(error.errno or 0, error.strerror)
+    return None
