@@ -219,9 +219,7 @@ async def test_a_federation_of_one_trains_mines_and_finishes_and_stores_what_it_
     said = [(place, what) for place, (how, what) in enumerate(shell.log) if how == "publish"]
     assert {type(what).__name__ for _, what in said} == {"PostMessage", "CandidateMessage", "VoteMessage"}
     for place, message in said:
-        promise: Any = next(
-            getattr(message, name) for name in ("transaction", "block", "vote") if hasattr(message, name)
-        )
+        promise: Any = next(getattr(message, name) for name in ("post", "block", "vote") if hasattr(message, name))
         record = Candidate(promise, is_own=True) if isinstance(promise, Block) else promise
         before = shell.log[:place]
         assert ("store", record) in before
