@@ -39,10 +39,6 @@ NAMED_MAX = 8
 """Members that one line names."""
 
 
-MEMBER = "member=%(member)s (peer %(member_number)d)"
-"""A member in a pattern of the log."""
-
-
 class Links(Protocol):
     """What a network knows of its connections."""
 
@@ -216,10 +212,10 @@ def log_notice(notice: Notice, genesis: Genesis) -> None:
             log.warning("our post was not counted height=%(height)d round=%(round)d: %(reason)s", named)
         case Convicted(height, evidence):
             named = {"height": height, "crime": evidence.crime} | _member(evidence.culprit, genesis)
-            log.warning(f"convicted height=%(height)d {MEMBER}: %(crime)s", named)
+            log.warning("convicted height=%(height)d member=%(member)s (peer %(member_number)d): %(crime)s", named)
         case ClockOff(member, offset_ms):
             named = {"by": offset_ms / 1000} | _member(member, genesis)
-            log.warning(f"clock off {MEMBER} by=%(by)+.1f s against the others", named)
+            log.warning("clock off member=%(member)s (peer %(member_number)d) by=%(by)+.1f s against the others", named)
         case Listening(level, required, unheard, ahead):
             log.warning(
                 "silent: %d of %d members that it takes say that the chain is no further than here; not heard: %s; "
@@ -252,13 +248,16 @@ def log_notice(notice: Notice, genesis: Genesis) -> None:
             log.error("nothing is contributed to round %d: %s", round_number, reason)
         case Skipped(round_number, member, reason):
             named = {"round": round_number, "reason": reason} | _member(member, genesis)
-            log.warning(f"a contribution was skipped round=%(round)d {MEMBER}: %(reason)s", named)
+            log.warning(
+                "a contribution was skipped round=%(round)d member=%(member)s (peer %(member_number)d): %(reason)s",
+                named,
+            )
         case _:
             assert_never(notice)
 
 
 def _member(member: PublicKey, genesis: Genesis) -> dict[str, Any]:
-    """What fills in ``MEMBER``."""
+    """What a message names a member by."""
     return {"member": address(member), "member_number": genesis.index[member]}
 
 
