@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
-from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.command import free_folder
 from fedchain.crypto.hashing import sha256
@@ -33,7 +32,6 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.record import Record, read_timeline
 from fedchain.simulator.engine.recording_pool import RecordingPool
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
-from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resume import identity
@@ -262,12 +260,12 @@ def simulate(
             pool = RecordingPool(learner, workers, record, clients_max, together=together, stop=stop)
     store: Store | None = None
     try:
-        snapshots = _snapshots_of(rules, record, pool)
-        simulation = Simulation(scenario, genesis, keys, rules, pool, on_round, pool.parts, stop, record, snapshots)
-        is_restored = (chain_folder is None or chain_folder.exists()) and simulation.restore()
+        simulation = Simulation(scenario, genesis, keys, rules, pool, on_round, pool.parts, stop, record)
         if chain_folder is not None:
             with STARTING:
-                store = _open_chain(chain_folder, genesis, record, is_restored=is_restored)
+                if record is not None and record.resumptions:
+                    shutil.rmtree(chain_folder, ignore_errors=True)  # it is repeated from its first block
+                store = Store.create(chain_folder, genesis)
             simulation.keep_chain(store)
         with watch(simulation.progress):
             outcome = simulation.run()
@@ -282,24 +280,6 @@ def simulate(
         pool.close()
         if store is not None:
             store.close()
-
-
-def _open_chain(folder: Path, genesis: Genesis, record: Record | None, *, is_restored: bool) -> Store:
-    """Begin a chain, or open the one that is ahead of a snapshot that is gone on from; without, it is made anew."""
-    if is_restored:
-        return Store.open(folder, genesis)
-    if record is not None and record.resumptions:
-        shutil.rmtree(folder, ignore_errors=True)
-    return Store.create(folder, genesis)
-
-
-def _snapshots_of(rules: Application, record: Record | None, pool: TrainingPool) -> Snapshots | None:
-    """What takes snapshots, where there is a record to keep them; parts of posts, which lie in files, are in none."""
-    if record is None or not isinstance(pool, RecordingPool):
-        return None
-    if any(rules.lists_parts(name) for name, _, _ in (*rules.setup_phases, *rules.phases)):
-        return None
-    return Snapshots(record.snapshot_path, pool)
 
 
 def model_path(folder: Path, member: int) -> Path:

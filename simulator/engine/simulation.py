@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
-from fedchain.simulator.engine.mirrored_store import Mirror, MirroredStore
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
 from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.record import Record
@@ -51,19 +50,12 @@ from fedchain.simulator.engine.remembered_checks import Remembered, RememberedCh
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared_checks import SharedChecks
 from fedchain.simulator.engine.sleeping import Shifts
-from fedchain.simulator.engine.snapshot import Snapshots
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.engine.witness import Witness
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 TRACE_LINES_MAX = 4_096
 """Lines of the trace that are hashed together, at most; a round's end ends such a stretch, too."""
-
-IN_SNAPSHOTS = (
-    *("peers", "network", "checker", "recorder", "witness", "progress", "_shifts", "_contents"),
-    *("_trace", "_trace_lines", "_events", "_not_posted", "_skipped", "_failed"),
-)
-"""Attributes of a simulation that change."""
 
 OBJECTS_PER_PEER = 20
 """New objects for each peer after which Python looks for garbage, if it would not wait as long anyway. Many peers make
@@ -195,7 +187,6 @@ class Simulation:
         parts: folder with each peer's parts, in a folder of its number; None: posts are whole.
         stop: set by another thread, it ends the run with Interrupted.
         record: of this run, which knows it up to where it was interrupted; None: there is none.
-        snapshots: of this run, the newest of which it goes on from; None: there are none, nor are any taken.
     """
 
     def __init__(
@@ -209,7 +200,6 @@ class Simulation:
         parts: Path | None = None,
         stop: threading.Event | None = None,
         record: Record | None = None,
-        snapshots: Snapshots | None = None,
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
@@ -219,11 +209,10 @@ class Simulation:
         self.recorder, self.witness = Recorder(genesis, self.loop), Witness()
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round, self._stop, self._record = on_round, stop, record
-        self._snapshots = snapshots
         self._trace = bytes(HASH_SIZE)
         self._trace_lines: list[bytes] = []  # what it has still to take in
         self._events = 0
-        self._is_stopped = self._is_restored = False
+        self._is_stopped = False
         self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
         self._skipped: dict[tuple[int, int, int], str] = {}  # why a peer could use nothing of another in a round
         self._failed: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
@@ -261,25 +250,9 @@ class Simulation:
             build_checks = partial(SharedChecks, genesis, rules, contents.intern)
         shared = build_checks() if scenario.shared_verification else None
         behaviours = self._build_behaviours(keys, rules)
-        self._mirror = Mirror()
-        self._given: dict[str, object] = {  # what snapshots refer to
-            "simulation": self,
-            "scenario": scenario,
-            "genesis": genesis,
-            "rules": rules,
-            "loop": self.loop,
-            "compute": compute,
-            "seal": seal,
-            "mirror": self._mirror,
-        }
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
         for number, key in enumerate(keys):
-            storage = MemoryStore(pool, contents.shelf())
-            if number == 0 and snapshots is not None:
-                storage = MirroredStore(self._mirror, pool, contents.shelf())
-            held_parts = None if parts is None else LinkedPartFolder(parts / str(number), known_parts)
-            self._given |= {f"key {number}": key} | ({} if held_parts is None else {f"parts {number}": held_parts})
             clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
             draw = random.Random(derive(scenario.seed, "peer", number))
             self.peers.append(
@@ -287,12 +260,12 @@ class Simulation:
                     number,
                     key,
                     shared or build_checks(),
-                    storage,
+                    MemoryStore(pool, contents.shelf()),
                     clock,
                     draw,
                     around,
                     behaviours.get(number),
-                    held_parts,
+                    None if parts is None else LinkedPartFolder(parts / str(number), known_parts),
                 )
             )
 
@@ -312,10 +285,7 @@ class Simulation:
 
     def keep_chain(self, store: Storage) -> None:
         """Have a peer keep its chain in a store; the others keep theirs in memory. To be said before the run begins."""
-        if isinstance(self.peers[CHAIN_KEEPER].storage, MirroredStore):
-            self._mirror.storage = store
-        else:
-            self.peers[CHAIN_KEEPER].storage = store
+        self.peers[CHAIN_KEEPER].storage = store
 
     def run(self) -> Outcome:
         """Run to the end of the last round. Of large contents, the peers' storages have none afterwards.
@@ -327,8 +297,6 @@ class Simulation:
         try:
             with _rare_collections(OBJECTS_PER_PEER * len(self.peers)):
                 self._run()
-                if self._mirror.storage is not None:
-                    self.peers[CHAIN_KEEPER].storage = self._mirror.storage  # which is what others will read
                 self.checker.check_end(is_settled=not self._is_stopped)
                 return self._outcome()
         finally:
@@ -338,8 +306,7 @@ class Simulation:
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(self._on_exception)
         try:
-            if not self._is_restored:
-                self._begin()
+            self._begin()
             self.loop.run_until_complete(self._done)
             self._measure_final_models()
         finally:
@@ -446,8 +413,6 @@ class Simulation:
     def _look(self) -> None:
         """Once a virtual second: is it over, and what are the peers doing?"""
         now_s, rows = self.loop.time(), self.recorder.rows
-        if self._snapshots is not None and self._snapshots.is_due():
-            self.loop.when_paused(self._take_snapshot)
         running = [peer.node for peer in self.peers if peer.node is not None and peer.is_honest]
         self.progress.virtual_s, self.progress.peers_up = now_s, len(running)
         self.progress.phase = self._phase()
@@ -581,37 +546,6 @@ class Simulation:
         """Each stretch is hashed behind the hash of all before it: what has happened is known without the lines."""
         self._trace = sha256(self._trace + b"".join(self._trace_lines))
         self._trace_lines.clear()
-
-    # snapshots
-
-    def _take_snapshot(self) -> None:
-        """Nothing is left to do at this moment. What is being trained is waited for: it is no part of a snapshot."""
-        assert self._snapshots is not None, "nobody else asks for it"
-        if not any(peer.is_training for peer in self.peers):
-            self.loop.when_paused(None)
-            state = {name: getattr(self, name) for name in IN_SNAPSHOTS}
-            self._snapshots.take((state, self.loop.state()), self._given)
-
-    def restore(self) -> bool:
-        """Have the run begin at the newest snapshot, and tell of all rounds before it; False: there is none."""
-        record = self._record
-        if self._snapshots is None or record is None or not record.resumptions:
-            return False
-        found = self._snapshots.read(self._given, lambda found: len(found[0]["recorder"].rows) <= len(record.rounds))
-        if found is None:
-            return False
-        state, loop_state = found
-        shown = self.progress
-        for name in IN_SNAPSHOTS:
-            setattr(self, name, state[name])
-        for item in fields(Progress):  # somebody looks at the one that was there
-            setattr(shown, item.name, getattr(self.progress, item.name))
-        self.progress = shown
-        self.loop.adopt(loop_state)
-        for row in self.recorder.rows:
-            self._on_round(row)
-        self._is_restored = True
-        return True
 
 
 @contextmanager
