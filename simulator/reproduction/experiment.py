@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
@@ -18,6 +19,9 @@ from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_d
 STATISTICS = ("best", "last", "last5", "mean", "reach")
 """What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
 round that reaches a mark, or a fraction of another variant's highest value, and what was spent until then."""
+
+OPTIMA = ("", "lowest", "highest")
+"""What is best of a column's numbers, where that is asked."""
 
 PLOTS = ("bars", "boxes", "curves", "lines", "map")
 """Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
@@ -78,6 +82,8 @@ class Column:
     """Whether runs that do not measure the metric have no number here; otherwise that is an error."""
     spend: tuple[str, ...] = ()
     """reach: fields of ``RoundMetrics`` whose sum over the rounds up to the mark is wanted, in place of the round."""
+    seek: str = ""
+    """lowest, highest: the table ends with the cell in which each variant's mean is that; empty: neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,10 @@ class Variant:
     six, and each column with rounds of its own has runs of its own."""
     paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """The paper's numbers by cell name, one per column, nan where it has none. Accuracies are in percent."""
+    paper_best: str = ""
+    """The cell that is the paper's best; empty: it names none."""
+    figure: str = ""
+    """Variants of one figure are drawn together, in a picture of that name; empty: all that name none."""
 
 
 def first_seeds(listed: tuple[int, ...], wanted: int | None) -> tuple[int, ...]:
@@ -133,6 +143,8 @@ class Experiment:
     reference: str = ""
     """Name of a cell that the others are measured against: the table then ends with how far each variant falls below
     its own number there. Empty: none."""
+    expected: tuple[str, ...] = ()
+    """Cells among which the best ones are expected: the table then counts the variants of which that is so."""
     cells: tuple[Cell, ...]
     variants: tuple[Variant, ...]
 
@@ -176,6 +188,11 @@ class Experiment:
         scenario = scenario_from_dict({**values, "hyperparameters": settings})
         scenario.validate()
         return scenario
+
+    @property
+    def is_search(self) -> bool:
+        """Whether the best number of rounds is sought, so that each cell has one of its own."""
+        return any(column.seek for column in self.columns) and all("rounds" in cell.scenario for cell in self.cells)
 
     def variant(self, name: str) -> Variant:
         """The variant of this name, which must exist."""
@@ -241,9 +258,11 @@ def validate_experiment(experiment: Experiment) -> None:
         _expect_known("plots", plot, PLOTS)
     for metric in experiment.curves:
         _expect_known("curves", metric, METRICS)
-    if experiment.reference:
-        _expect_known("reference", experiment.reference, cells)
+    for name, named in (("reference", [experiment.reference]), ("expected", experiment.expected)):
+        for cell in filter(None, named):
+            _expect_known(name, cell, cells)
     for column in experiment.columns:
+        _expect_known(f"column {column.name!r} seek", column.seek, OPTIMA)
         _expect_known("statistic", column.statistic, STATISTICS)
         if column.statistic == "reach":
             if not column.mark:
@@ -256,6 +275,10 @@ def validate_experiment(experiment: Experiment) -> None:
             _expect_known("column metric", column.metric, METRICS)
     for variant in experiment.variants:
         _expect_known(f"{variant.name} metric", variant.metric, METRICS)
+        if variant.paper_best:
+            _expect_known(f"{variant.name} paper_best", variant.paper_best, cells)
+        if not re.fullmatch(r"[\w-]*", variant.figure):
+            raise ScenarioError(f"{variant.name} figure is {variant.figure!r}, it must be the name of a file")
         for cell in (*variant.paper, *variant.in_cell):
             if cell not in cells:
                 raise ScenarioError(f"{variant.name} has a number for {cell!r}, which is not a cell")

@@ -15,17 +15,10 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Run
 from fedchain.simulator.reproduction.forgetting import run_forgetting
 from fedchain.simulator.reproduction.inversion import run_inversion
+from fedchain.simulator.reproduction.markdown import to_markdown
 from fedchain.simulator.reproduction.parallel import OnRound, Runner, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
-from fedchain.simulator.reproduction.table import (
-    PERCENT,
-    Entry,
-    scale_of,
-    tabulate,
-    to_markdown,
-    write_csv,
-    write_rounds,
-)
+from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, write_csv, write_rounds
 from fedchain.simulator.reproduction.timing import run_timing
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.terminal import Console
