@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from fedchain.learning.privacy.gaussian import compose, epsilon_of
 from fedchain.learning.registry import build_method
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
-from fedchain.simulator.reproduction.experiment import Experiment, first_seeds, key_of, load_experiment
+from fedchain.simulator.reproduction.experiment import Experiment, Statistic, first_seeds, key_of, load_experiment
 from fedchain.simulator.reproduction.library import experiment_files, find_experiment, list_experiments
 from fedchain.simulator.reproduction.markdown import to_markdown
 from fedchain.simulator.reproduction.plots import draw, draw_curves
@@ -413,7 +413,8 @@ def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_ask
     _fake_results(experiment, tmp_path)
     for path in tmp_path.glob("*.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"diverged": "the loss is nan"}))
-    for statistic, value in (("best", 45.0), ("last", None), ("mean", None)):
+    values: Mapping[Statistic, float | None] = {"best": 45.0, "last": None, "mean": None}
+    for statistic, value in values.items():
         asked = replace(experiment, columns=(replace(column, statistic=statistic),))
         (entry, *_) = tabulate(asked, tmp_path, {})
         assert (entry.mean, entry.diverged) == (value, 2)
