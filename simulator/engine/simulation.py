@@ -43,6 +43,7 @@ from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
+from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.record import Record
 from fedchain.simulator.engine.recorder import Recorder
@@ -186,7 +187,7 @@ class Simulation:
         on_round: told about each round when it is closed.
         parts: folder with each peer's parts, in a folder of its number; None: posts are whole.
         stop: set by another thread, it ends the run with Interrupted.
-        record: of this run, which knows it up to where it was interrupted; None: there is none.
+        record: of this run, which knows it up to where it was interrupted.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Simulation:
         on_round: Callable[[RoundMetrics], None] = lambda row: None,
         parts: Path | None = None,
         stop: threading.Event | None = None,
-        record: Record | None = None,
+        record: Record | NoRecord = NO_RECORD,
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
@@ -230,21 +231,19 @@ class Simulation:
         )
         follow = scenario.shared_verification
         self._shifts = Shifts(genesis, self.peers, self.network, follow=follow) if scenario.idle_sleep else None
-        seal = sealing(genesis.proof_function)
-        seal = seal if record is None else record.remembering(seal)
         around = Surroundings(
             self.loop,
             self.network,
             genesis,
             compute,
-            seal,
+            record.remembering(sealing(genesis.proof_function)),
             _pace(scenario),
             contents.intern,
             self._evaluates_test,
             self,
         )
         build_checks: Callable[[], Checks] = partial(Checks, genesis, rules, contents.intern)
-        if record is not None and record.resumptions:
+        if record.resumptions:
             build_checks = partial(RememberedChecks, genesis, rules, contents.intern, Remembered())
         elif scenario.shared_verification:
             build_checks = partial(SharedChecks, genesis, rules, contents.intern)
@@ -473,8 +472,7 @@ class Simulation:
         assert peer.node is not None, "only a running peer closes a round"
         row = self.recorder.close_round(peer.node.ledger, self.network.sent_bytes, self.network.received_bytes)
         self._write_trace()
-        if self._record is not None:
-            self._record.close_round(row.round, self._trace, self.recorder.timeline)
+        self._record.close_round(row.round, self._trace, self.recorder.timeline)
         self.progress.last = row
         self.progress.not_taken = sum(known.not_taken for known in self.recorder.rows)
         self._on_round(row)

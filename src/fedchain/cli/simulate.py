@@ -150,7 +150,7 @@ def run_command(
         from fedchain.terminal import Console
 
         with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
-            from fedchain.simulator.run import run_scenario
+            from fedchain.simulator.console import run_scenario
 
         if run_scenario(
             scenario, out, keep_models=keep_models, track=track, is_resumed=is_resumed, keeps_record=keeps_record
@@ -161,8 +161,8 @@ def run_command(
 def draw_interrupted(scenario_file: Path | None, values: Mapping[str, Any], out: Path | None) -> None:
     """Show what is there of an interrupted run."""
     with clear_errors(ScenarioError):
+        from fedchain.simulator.console import draw_scenario
         from fedchain.simulator.resume import interrupted_run
-        from fedchain.simulator.run import draw_scenario
 
         draw_scenario(*interrupted_run(scenario_file, values, out))
 
