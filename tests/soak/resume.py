@@ -34,7 +34,7 @@ SETTINGS = (
 )
 """Of the long run."""
 
-IMPORTING = (sys.executable, "-c", "import fedchain.simulator.run")
+IMPORTING = (sys.executable, "-c", "import fedchain.simulator.console")
 """What every run begins with."""
 
 POLL_S = 0.05
