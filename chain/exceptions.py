@@ -41,10 +41,6 @@ class Refused(ChainError):
         super().__init__(f"{rule}: {message}")
         self.rule = rule
 
-    def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
-        """Copy the error by its rule and its words: a simulation's snapshot holds those that were just refused."""
-        return type(self), (self.rule, str(self).removeprefix(f"{self.rule}: "))
-
 
 class Invalid(Refused):
     """It breaks a rule and always will."""

@@ -36,10 +36,6 @@ class PrivateKey:
         object.__setattr__(self, "_signer", signer)
         object.__setattr__(self, "public_key", signer.public_key().public_bytes_raw())
 
-    def __reduce__(self) -> tuple[type["PrivateKey"], tuple[bytes]]:
-        """Copies are made of the seed: the library's own object cannot be copied."""
-        return PrivateKey, (self.seed,)
-
     @classmethod
     def generate(cls) -> "PrivateKey":
         """Draw a new key from the operating system's randomness."""

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
 
 from fedchain.chain.exceptions import InvalidPayload
 from fedchain.crypto.hashing import Hash
@@ -28,14 +27,6 @@ class Assembly:
         """Who sent something of it."""
         self._content_hash, self._size_max = content_hash, size_max
         self.clear()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the hash so far, which Python cannot copy."""
-        return {name: value for name, value in vars(self).items() if name != "_hasher"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._hasher = hashlib.sha256(b"".join(self._pieces))
 
     @property
     def is_large(self) -> bool:

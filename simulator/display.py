@@ -32,10 +32,12 @@ LEGEND = {
 
 
 class Display:
-    """Shows the progress of one simulation."""
+    """Shows the progress of one simulation, of which ``known`` rounds were shown before."""
 
-    def __init__(self, console: Console, scenario: Scenario) -> None:
-        self._console = console
+    def __init__(self, console: Console, scenario: Scenario, known: int = 0) -> None:
+        self.closed = 0
+        """The last round that was closed."""
+        self._console, self._known = console, known
         self._scenario, self._members = scenario, scenario.members
         self._progress = Progress()
         self._bar = Bar(
@@ -59,6 +61,9 @@ class Display:
 
     def on_round(self, row: RoundMetrics) -> None:
         """A round was closed."""
+        self.closed = row.round
+        if row.round <= self._known:
+            return
         self._bar.update(self._task, completed=row.round)
         if not self._console.is_terminal:
             self._console.print(

@@ -73,6 +73,15 @@ class RunFolder:
         """Where the members' final models are."""
         return self.path / MODELS_FOLDER
 
+    @property
+    def keeps_models(self) -> bool:
+        """Whether these are written."""
+        return self.models.exists()
+
+    def keep_models(self) -> None:
+        """Have them written, also if the run is interrupted and goes on."""
+        self.models.mkdir(exist_ok=True)
+
     def read_rows(self) -> list[RoundMetrics]:
         """Return what was measured in each round that was closed."""
         return [RoundMetrics(**row) for row in read_metrics(self.path)]

@@ -1,23 +1,22 @@
 """Running a scenario: data, worker processes, simulation and run folder put together."""
 
-import shlex
 import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Self
 
-from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
-from fedchain.files.layout import RECORD_FOLDER, free_folder
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import LearningError, NothingToPost
+from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.sums.threshold import SHARE
 from fedchain.learning.task.choice import TaskFunction
@@ -27,115 +26,44 @@ from fedchain.node.founding.task import with_shapes
 from fedchain.simulator.adversaries.poisoners import FlippedLabels, Poisoner
 from fedchain.simulator.adversaries.posters import PoisonPoster
 from fedchain.simulator.adversaries.registry import find_behaviour
-from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.simulation import Outcome, Progress, Simulation, found_federation, simulation_keys
 from fedchain.simulator.engine.training_pool import CLIENTS_MAX, TrainingPool
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resuming.record import Record, read_timeline
+from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.resuming.recording_pool import RecordingPool
-from fedchain.simulator.resuming.resume import identity
-from fedchain.simulator.resuming.snapshot import Snapshots
 from fedchain.simulator.scenario import Scenario, ScenarioError
-from fedchain.simulator.tracking import Tracker, open_tracker, validate_tracker
+from fedchain.simulator.tracking import Tracker, open_tracker
 from fedchain.simulator.trained.origins import add_origins
-from fedchain.terminal import Console, step
-from fedchain.wording import counted
 
 STARTING = threading.Lock()
 """Held while a run begins, if several may begin at once: processes that another thread forks meanwhile would keep the
 lock of a store that is being made, and find other locks taken for ever."""
 
 Watch = Callable[[Progress], AbstractContextManager[None]]
+"""A context that is open while a simulation runs."""
 
 
-def run_scenario(
-    scenario: Scenario,
-    out: Path | None,
-    *,
-    keep_models: bool = False,
-    track: Sequence[str] = (),
-    is_resumed: bool = False,
-    keeps_record: bool = True,
-) -> bool:
-    """Run a scenario, show it, and write its run folder, with the members' final models where these are kept.
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who is told of a run while it is in a folder; nobody, where nothing is said."""
 
-    Args:
-        scenario: validated.
-        out: the folder; None: the first free one of the scenario's name.
-        keep_models: whether the members' final models are written.
-        track: trackers, as :func:`open_tracker` reads them; they hear of all rounds.
-        is_resumed: whether the run in the folder goes on: see :func:`fedchain.simulator.resuming.resume.resumed_run`.
-        keeps_record: whether a run that is interrupted can go on.
-
-    Returns:
-        Whether the checker found that something did not hold.
-    """
-    started = time.perf_counter()
-    console = Console()
-    for wanted in track:
-        validate_tracker(wanted)
-    with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
-        learner = load_learner(scenario)
-    if learner.config.material:
-        console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
-    for warning in (late_phase(scenario, learner), *cautions(learner, scenario)):
-        if warning:
-            console.print(warning, soft_wrap=True)
-    display = Display(console, scenario)
-    folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
-    record = folder.open_record(identity(scenario), is_resumed=is_resumed) if is_resumed or keeps_record else None
-    known = record.rounds_before if record is not None else 0
-    console.print(f"{scenario.method}, {counted(scenario.rounds, 'round')}; the run folder is {folder.path}")
-    if is_resumed:
-        console.print(f"{counted(known, 'round')} were closed before; they come from the record")
-    closed = 0
-
-    def on_round(row: RoundMetrics) -> None:
-        nonlocal closed
-        closed = row.round
-        if closed > known:
-            display.on_round(row)
-
-    try:
-        outcome = run_in_folder(
-            scenario,
-            learner,
-            folder,
-            record,
-            on_round,
-            keep_models=keep_models,
-            track=track,
-            watch=display.watch,
-            writing=step(console, "writing results and pictures"),
-        )
-    except (Exception, KeyboardInterrupt) as error:
-        if not is_resumed and not folder.chain.exists():  # nothing was run: the same folder may be named again
-            shutil.rmtree(folder.path)
-            raise
-        console.print(f"stopped after {counted(closed, 'round')}; what was measured so far is in {folder.path}")
-        if record is not None and not isinstance(error, LearningError | ScenarioError):  # those would come again
-            there = shlex.quote(str(folder.path))
-            told = "".join(f" --track {shlex.quote(wanted)}" for wanted in track)
-            console.print(f"go on: fedchain simulate --resume --out {there}{told}", soft_wrap=True)
-            console.print(f"see what is there: fedchain simulate --draw --out {there}", soft_wrap=True)
-        raise
-    console.print(round_table(outcome.rows, scenario))
-    console.print(summary(outcome, str(folder.path), started), crop=False)
-    return bool(outcome.violations)
+    on_round: Callable[[RoundMetrics], None] = lambda row: None
+    """Told about each round when it is closed; of a run that goes on, from the first again."""
+    watch: Watch = lambda progress: nullcontext()
+    writing: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Open while results and pictures are written."""
 
 
 def run_in_folder(
     scenario: Scenario,
     learner: Learner,
     folder: RunFolder,
-    record: Record | None,
-    on_round: Callable[[RoundMetrics], None],
+    record: Record | NoRecord,
+    audience: Audience,
     *,
-    keep_models: bool = False,
     track: Sequence[str] = (),
-    watch: Watch = lambda progress: nullcontext(),
-    writing: AbstractContextManager[object] | None = None,
     stop: threading.Event | None = None,
 ) -> Outcome:
     """Simulate a scenario and write its run folder; raises as :func:`simulate`, and ScenarioError for trackers.
@@ -145,11 +73,8 @@ def run_in_folder(
         learner: of :func:`load_learner`.
         folder: of the run, which begins or goes on.
         record: of this run, open; it is closed when the run is interrupted, and deleted when nothing is left to do.
-        on_round: told about each round when it is closed; of a run that goes on, from the first again.
-        keep_models: whether the members' final models are written, as they are where a run began with that.
+        audience: who is told.
         track: trackers, as :func:`open_tracker` reads them; of a run that goes on, they hear of all rounds again.
-        watch: a context that is open while the simulation runs.
-        writing: a context that is open while results and pictures are written; None: nobody wants to know.
         stop: set by another thread, it ends the run with Interrupted.
     """
     begun_s, rows, trackers = time.perf_counter(), list[RoundMetrics](), list[Tracker]()
@@ -157,65 +82,26 @@ def run_in_folder(
     def on_closed(row: RoundMetrics) -> None:
         rows.append(row)
         folder.write_rows(rows)
-        for tell in trackers:
+        for tell in (*trackers, audience.on_round):
             tell(row)
-        on_round(row)
 
-    is_resumed = record is not None and record.resumptions > 0
-    try:
-        with ExitStack() as opened:
-            for wanted in track:
-                tracker = open_tracker(wanted, scenario, folder.path, is_resumed=is_resumed)
-                trackers.append(opened.enter_context(tracker))
-            if keep_models:
-                folder.models.mkdir(exist_ok=True)
-            models = folder.models if folder.models.exists() else None
-            outcome = simulate(scenario, learner, on_closed, folder.chain, watch, models, stop, record)
-    except NothingToPost:
-        if record is not None:
+    with closing(record):
+        try:
+            with ExitStack() as opened:
+                for wanted in track:
+                    tracker = open_tracker(wanted, scenario, folder.path, is_resumed=record.resumptions > 0)
+                    trackers.append(opened.enter_context(tracker))
+                run = opened.enter_context(Run(scenario, learner, record, stop))
+                outcome = run.play(on_closed, folder.chain, audience.watch)
+                if folder.keeps_models:
+                    run.write_models(folder.models, outcome)
+        except NothingToPost:
             record.delete()  # it would end there again
-        raise
-    finally:
-        if record is not None:
-            record.close()
-    with writing or nullcontext():
-        folder.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)
-    if record is not None:
+            raise
+        with audience.writing:
+            folder.write_outcome(outcome, learner.histogram(), time.perf_counter() - begun_s)
         record.delete()
     return outcome
-
-
-def cautions(learner: Learner, scenario: Scenario) -> Sequence[str]:
-    """Say what nobody may expect of the method as it is set, such as a privacy budget that lasts to the end."""
-    return learner.method.cautions(None if scenario.contributors_per_round else scenario.rounds)
-
-
-def late_phase(scenario: Scenario, learner: Learner) -> str:
-    """Say which phase trains beyond the time that it waits for posts, the worst of all; nothing where all fit."""
-    method, worst_s, text = learner.method, scenario.phase_timeout_s, ""
-    for phase in (*method.setup, *method.phases):
-        first = 1 if phase in method.phases else 0
-        steps = [learner.planned_steps(client, phase.name, first) for client in range(scenario.peers)]
-        needed_s = scenario.iteration_s * max(steps)
-        if needed_s > worst_s:
-            worst_s = needed_s
-            late = sum(scenario.iteration_s * count > scenario.phase_timeout_s for count in steps)
-            text = (
-                f"phase {phase.name} trains for up to {needed_s:.0f} virtual s ({max(steps):,} steps of "
-                f"{scenario.iteration_s:g} s) and waits {scenario.phase_timeout_s:g} s: {late} of {scenario.peers} "
-                f"peers may be too late to count; raise phase_timeout_s, or lower iteration_s"
-            )
-    return text
-
-
-def draw_scenario(scenario: Scenario, path: Path) -> None:
-    """Show what is there of an interrupted run: its table, and pictures in its folder."""
-    learner, folder = load_learner(scenario), RunFolder(path, scenario, is_resumed=True)
-    rows = folder.read_rows()
-    folder.draw(rows, read_timeline(path / RECORD_FOLDER), learner.histogram())
-    console = Console()
-    console.print(round_table(rows, scenario))
-    console.print(f"{len(rows)} of {scenario.rounds} rounds; pictures are in {path}", soft_wrap=True)
 
 
 def simulate(
@@ -223,10 +109,10 @@ def simulate(
     learner: Learner,
     on_round: Callable[[RoundMetrics], None] = lambda row: None,
     chain_folder: Path | None = None,
-    watch: Watch = lambda progress: nullcontext(),
     models_folder: Path | None = None,
+    *,
+    record: Record | NoRecord = NO_RECORD,
     stop: threading.Event | None = None,
-    record: Record | None = None,
 ) -> Outcome:
     """Simulate a scenario with real training.
 
@@ -235,70 +121,107 @@ def simulate(
         learner: of :func:`load_learner`.
         on_round: told about each round when it is closed.
         chain_folder: where peer 0 keeps its chain; None: in memory.
-        watch: a context that is open while the simulation runs.
         models_folder: where each client's final model is written (:func:`model_path`); None: they are lost.
-        stop: set by another thread, it ends the run with Interrupted, as Ctrl-C would in this one.
-        record: where what is computed is kept until the run is finished, and found again if it was interrupted; None:
-            nowhere.
+        record: see :class:`Run`.
+        stop: likewise.
     """
-    keys, config = simulation_keys(scenario), learner.config
-    if config.material:
-        _validate_behaviours(scenario)
-    rules = Application(config, [key.public_key for key in keys])
-    genesis = found_federation(scenario, rules, keys, config)
-    if scenario.degree and any(rules.lists_parts(name) for name, _, _ in (*rules.setup_phases, *rules.phases)):
-        raise ScenarioError(f"{scenario.method} posts by reference, which needs everybody connected to all: no degree")
-    rules.join(genesis.chain_id)
-    learner.join(genesis.chain_id)
-    clients_max = CLIENTS_MAX if scenario.idle_sleep else None
-    workers = min(scenario.workers, len(keys))
-    drawn = scenario.contributors_per_round or config.clients
-    together = drawn if scenario.vectorize_clients else 0
-    with STARTING:
-        if record is None:
-            pool = TrainingPool(learner, workers, clients_max, together=together, stop=stop)
-        else:
-            pool = RecordingPool(learner, workers, record, clients_max, together=together, stop=stop)
-    store: Store | None = None
-    try:
-        snapshots = _snapshots_of(rules, record, pool)
-        simulation = Simulation(scenario, genesis, keys, rules, pool, on_round, pool.parts, stop, record, snapshots)
-        is_restored = (chain_folder is None or chain_folder.exists()) and simulation.restore()
-        if chain_folder is not None:
-            with STARTING:
-                store = _open_chain(chain_folder, genesis, record, is_restored=is_restored)
-            simulation.keep_chain(store)
-        with watch(simulation.progress):
-            outcome = simulation.run()
+    with Run(scenario, learner, record, stop) as run:
+        outcome = run.play(on_round, chain_folder)
         if models_folder is not None:
-            models_folder.mkdir(parents=True, exist_ok=True)
-            files = {client: model_path(models_folder, client) for client in range(config.clients)}
-            for job in [pool.save_model(client, path) for client, path in files.items()]:
-                job.result()
-            add_origins(files, config, genesis.chain_id, outcome)
+            run.write_models(models_folder, outcome)
         return outcome
-    finally:
-        pool.close()
-        if store is not None:
-            store.close()
 
 
-def _open_chain(folder: Path, genesis: Genesis, record: Record | None, *, is_restored: bool) -> Store:
-    """Begin a chain, or open the one that is ahead of a snapshot that is gone on from; without, it is made anew."""
-    if is_restored:
-        return Store.open(folder, genesis)
-    if record is not None and record.resumptions:
-        shutil.rmtree(folder, ignore_errors=True)
-    return Store.create(folder, genesis)
+class Run:
+    """A run of a scenario: its federation, and while it is open the processes that train and the chain of peer 0.
 
+    Args:
+        scenario: validated.
+        learner: of :func:`load_learner`.
+        record: where what is computed is kept until the run is finished, and found again if it was interrupted.
+        stop: set by another thread, it ends the run with Interrupted, as Ctrl-C would in this one.
+    """
 
-def _snapshots_of(rules: Application, record: Record | None, pool: TrainingPool) -> Snapshots | None:
-    """What takes snapshots, where there is a record to keep them; parts of posts, which lie in files, are in none."""
-    if record is None or not isinstance(pool, RecordingPool):
-        return None
-    if any(rules.lists_parts(name) for name, _, _ in (*rules.setup_phases, *rules.phases)):
-        return None
-    return Snapshots(record.snapshot_path, pool)
+    def __init__(
+        self,
+        scenario: Scenario,
+        learner: Learner,
+        record: Record | NoRecord = NO_RECORD,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._scenario, self._learner, self._record, self._stop = scenario, learner, record, stop
+        self._keys, config = simulation_keys(scenario), learner.config
+        if config.material:
+            _validate_behaviours(scenario)
+        self._rules = Application(config, [key.public_key for key in self._keys])
+        self._genesis = found_federation(scenario, self._rules, self._keys, config)
+        phases = (*self._rules.setup_phases, *self._rules.phases)
+        if scenario.degree and any(self._rules.lists_parts(name) for name, _, _ in phases):
+            raise ScenarioError(
+                f"{scenario.method} posts by reference, which needs everybody connected to all: no degree"
+            )
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        scenario, learner, chain_id = self._scenario, self._learner, self._genesis.chain_id
+        self._rules.join(chain_id)
+        learner.join(chain_id)
+        drawn = scenario.contributors_per_round or learner.config.clients
+        open_pool = TrainingPool if isinstance(self._record, NoRecord) else partial(RecordingPool, record=self._record)
+        with STARTING:
+            self._pool = open_pool(
+                learner,
+                min(scenario.workers, len(self._keys)),
+                clients_max=CLIENTS_MAX if scenario.idle_sleep else None,
+                together=drawn if scenario.vectorize_clients else 0,
+                stop=self._stop,
+            )
+        self._opened.callback(self._pool.close)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    def play(
+        self,
+        on_round: Callable[[RoundMetrics], None],
+        chain_folder: Path | None = None,
+        watch: Watch = lambda progress: nullcontext(),
+    ) -> Outcome:
+        """Run the simulation to its end; see :meth:`Simulation.run`, and :func:`simulate` for the arguments."""
+        simulation = Simulation(
+            self._scenario,
+            self._genesis,
+            self._keys,
+            self._rules,
+            self._pool,
+            on_round,
+            self._pool.parts,
+            self._stop,
+            self._record,
+        )
+        if chain_folder is not None:
+            simulation.keep_chain(self._open_chain(chain_folder))
+        with watch(simulation.progress):
+            return simulation.run()
+
+    def write_models(self, folder: Path, outcome: Outcome) -> None:
+        """Write each client's model as it is, to its :func:`model_path`, with where it comes from."""
+        config = self._learner.config
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {client: model_path(folder, client) for client in range(config.clients)}
+        for job in [self._pool.save_model(client, path) for client, path in files.items()]:
+            job.result()
+        add_origins(files, config, self._genesis.chain_id, outcome)
+
+    def _open_chain(self, folder: Path) -> Store:
+        """Begin the chain, anew where the run goes on: it is repeated from its first block."""
+        with STARTING:
+            if self._record.resumptions:
+                shutil.rmtree(folder, ignore_errors=True)
+            store = Store.create(folder, self._genesis)
+        self._opened.callback(store.close)
+        return store
 
 
 def model_path(folder: Path, member: int) -> Path:

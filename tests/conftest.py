@@ -37,9 +37,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     left_out = config.stash.get(_LEFT_OUT, 0)
     if left_out and "not long" in (config.option.markexpr or ""):
         terminalreporter.write_line(f"{left_out} tests that take long were left out: `make test-all` runs them, too")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def state_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What the program keeps for its user is not kept for who runs tests."""
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))

@@ -5,8 +5,7 @@ Beside it every peer has a clock on the wall, which may be wrong.
 
 import asyncio
 import selectors
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedchain.simulator.disturbances import Clock
@@ -22,7 +21,6 @@ class _VirtualSelector(selectors.BaseSelector):
     def __init__(self) -> None:
         self.now_s = 0.0
         self.now_ms = 0
-        self.on_pause: Callable[[], object] | None = None
         self._real = selectors.DefaultSelector()  # holds the loop's own wake-up pipe
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -30,8 +28,6 @@ class _VirtualSelector(selectors.BaseSelector):
         if timeout is None:
             raise DeadlockError(f"nothing left to do at virtual time {self.now_s:.3f} s")
         if timeout > 0.0:
-            if self.on_pause is not None:
-                self.on_pause()
             self.now_s += timeout
             self.now_ms = round(self.now_s * 1000)
         return []
@@ -53,10 +49,6 @@ class _VirtualSelector(selectors.BaseSelector):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop that starts at 0 s and reaches any later time without waiting for it."""
 
-    _ready: deque[asyncio.Handle]  # the base class's own, as are the next two
-    _scheduled: list[asyncio.TimerHandle]
-    _timer_cancelled_count: int
-
     def __init__(self) -> None:
         self._clock = _VirtualSelector()
         super().__init__(self._clock)
@@ -66,19 +58,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._clock.now_s
-
-    def when_paused(self, call: Callable[[], object] | None) -> None:
-        """Have something called whenever nothing is left to do at a moment, before the clock goes on; None: nothing."""
-        self._clock.on_pause = call
-
-    def state(self) -> tuple[float, int, list[asyncio.TimerHandle], int]:
-        """The clock, and the timers as the loop has them; to be asked for when it pauses."""
-        assert not self._ready, "there is something left to do"
-        return self._clock.now_s, self._clock.now_ms, list(self._scheduled), self._timer_cancelled_count
-
-    def adopt(self, state: tuple[float, int, list[asyncio.TimerHandle], int]) -> None:
-        """Go on from the state of another loop, whose timers are this one's now."""
-        self._clock.now_s, self._clock.now_ms, self._scheduled, self._timer_cancelled_count = state
 
     def now_ms(self) -> int:
         """The same in whole milliseconds, which is how the protocol counts."""

@@ -191,11 +191,6 @@ class SimulatedPeer:
         self._moment = Moment(-1, 0)  # of the last event
         self._alarm: asyncio.TimerHandle | None = None
 
-    @property
-    def is_training(self) -> bool:
-        """Whether a contribution is being computed, or is not taken yet."""
-        return self._training > 0
-
     def clock_ms(self) -> int:
         """What its clock on the wall shows."""
         return self._clock.read_ms(self._around.loop.now_ms())

@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from fedchain.simulator.engine.clock import EPOCH_MS, VirtualTimeLoop, WallClock
 from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.network import Conditions, Parcel, SimulatedNetwork
+from fedchain.simulator.engine.no_record import NO_RECORD, NoRecord
 from fedchain.simulator.engine.peer import Behaviour, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.remembered_checks import Remembered, RememberedChecks
@@ -51,19 +52,11 @@ from fedchain.simulator.engine.shared_checks import SharedChecks
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.training_pool import Compute, Interrupted
 from fedchain.simulator.engine.witness import Witness
-from fedchain.simulator.resuming.mirrored_store import Mirror, MirroredStore
 from fedchain.simulator.resuming.record import Record
-from fedchain.simulator.resuming.snapshot import Snapshots
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
 TRACE_LINES_MAX = 4_096
 """Lines of the trace that are hashed together, at most; a round's end ends such a stretch, too."""
-
-IN_SNAPSHOTS = (
-    *("peers", "network", "checker", "recorder", "witness", "progress", "_shifts", "_contents"),
-    *("_trace", "_trace_lines", "_events", "_not_posted", "_skipped", "_failed"),
-)
-"""Attributes of a simulation that change."""
 
 OBJECTS_PER_PEER = 20
 """New objects for each peer after which Python looks for garbage, if it would not wait as long anyway. Many peers make
@@ -194,8 +187,7 @@ class Simulation:
         on_round: told about each round when it is closed.
         parts: folder with each peer's parts, in a folder of its number; None: posts are whole.
         stop: set by another thread, it ends the run with Interrupted.
-        record: of this run, which knows it up to where it was interrupted; None: there is none.
-        snapshots: of this run, the newest of which it goes on from; None: there are none, nor are any taken.
+        record: of this run, which knows it up to where it was interrupted.
     """
 
     def __init__(
@@ -208,8 +200,7 @@ class Simulation:
         on_round: Callable[[RoundMetrics], None] = lambda row: None,
         parts: Path | None = None,
         stop: threading.Event | None = None,
-        record: Record | None = None,
-        snapshots: Snapshots | None = None,
+        record: Record | NoRecord = NO_RECORD,
     ) -> None:
         self.progress = Progress()
         self.peers: list[SimulatedPeer] = []
@@ -219,11 +210,10 @@ class Simulation:
         self.recorder, self.witness = Recorder(genesis, self.loop), Witness()
         self._scenario, self._genesis, self._compute = scenario, genesis, compute
         self._on_round, self._stop, self._record = on_round, stop, record
-        self._snapshots = snapshots
         self._trace = bytes(HASH_SIZE)
         self._trace_lines: list[bytes] = []  # what it has still to take in
         self._events = 0
-        self._is_stopped = self._is_restored = False
+        self._is_stopped = False
         self._not_posted: dict[tuple[int, int], str] = {}  # why a peer had nothing to post in a round
         self._skipped: dict[tuple[int, int, int], str] = {}  # why a peer could use nothing of another in a round
         self._failed: dict[tuple[int, int], set[PublicKey]] = {}  # who failed to post, by phase
@@ -241,45 +231,27 @@ class Simulation:
         )
         follow = scenario.shared_verification
         self._shifts = Shifts(genesis, self.peers, self.network, follow=follow) if scenario.idle_sleep else None
-        seal = sealing(genesis.proof_function)
-        seal = seal if record is None else record.remembering(seal)
         around = Surroundings(
             self.loop,
             self.network,
             genesis,
             compute,
-            seal,
+            record.remembering(sealing(genesis.proof_function)),
             _pace(scenario),
             contents.intern,
             self._evaluates_test,
             self,
         )
         build_checks: Callable[[], Checks] = partial(Checks, genesis, rules, contents.intern)
-        if record is not None and record.resumptions:
+        if record.resumptions:
             build_checks = partial(RememberedChecks, genesis, rules, contents.intern, Remembered())
         elif scenario.shared_verification:
             build_checks = partial(SharedChecks, genesis, rules, contents.intern)
         shared = build_checks() if scenario.shared_verification else None
         behaviours = self._build_behaviours(keys, rules)
-        self._mirror = Mirror()
-        self._given: dict[str, object] = {  # what snapshots refer to
-            "simulation": self,
-            "scenario": scenario,
-            "genesis": genesis,
-            "rules": rules,
-            "loop": self.loop,
-            "compute": compute,
-            "seal": seal,
-            "mirror": self._mirror,
-        }
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
         for number, key in enumerate(keys):
-            storage = MemoryStore(pool, contents.shelf())
-            if number == 0 and snapshots is not None:
-                storage = MirroredStore(self._mirror, pool, contents.shelf())
-            held_parts = None if parts is None else LinkedPartFolder(parts / str(number), known_parts)
-            self._given |= {f"key {number}": key} | ({} if held_parts is None else {f"parts {number}": held_parts})
             clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
             draw = random.Random(derive(scenario.seed, "peer", number))
             self.peers.append(
@@ -287,12 +259,12 @@ class Simulation:
                     number,
                     key,
                     shared or build_checks(),
-                    storage,
+                    MemoryStore(pool, contents.shelf()),
                     clock,
                     draw,
                     around,
                     behaviours.get(number),
-                    held_parts,
+                    None if parts is None else LinkedPartFolder(parts / str(number), known_parts),
                 )
             )
 
@@ -312,10 +284,7 @@ class Simulation:
 
     def keep_chain(self, store: Storage) -> None:
         """Have a peer keep its chain in a store; the others keep theirs in memory. To be said before the run begins."""
-        if isinstance(self.peers[CHAIN_KEEPER].storage, MirroredStore):
-            self._mirror.storage = store
-        else:
-            self.peers[CHAIN_KEEPER].storage = store
+        self.peers[CHAIN_KEEPER].storage = store
 
     def run(self) -> Outcome:
         """Run to the end of the last round. Of large contents, the peers' storages have none afterwards.
@@ -327,8 +296,6 @@ class Simulation:
         try:
             with _rare_collections(OBJECTS_PER_PEER * len(self.peers)):
                 self._run()
-                if self._mirror.storage is not None:
-                    self.peers[CHAIN_KEEPER].storage = self._mirror.storage  # which is what others will read
                 self.checker.check_end(is_settled=not self._is_stopped)
                 return self._outcome()
         finally:
@@ -338,8 +305,7 @@ class Simulation:
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(self._on_exception)
         try:
-            if not self._is_restored:
-                self._begin()
+            self._begin()
             self.loop.run_until_complete(self._done)
             self._measure_final_models()
         finally:
@@ -446,8 +412,6 @@ class Simulation:
     def _look(self) -> None:
         """Once a virtual second: is it over, and what are the peers doing?"""
         now_s, rows = self.loop.time(), self.recorder.rows
-        if self._snapshots is not None and self._snapshots.is_due():
-            self.loop.when_paused(self._take_snapshot)
         running = [peer.node for peer in self.peers if peer.node is not None and peer.is_honest]
         self.progress.virtual_s, self.progress.peers_up = now_s, len(running)
         self.progress.phase = self._phase()
@@ -508,8 +472,7 @@ class Simulation:
         assert peer.node is not None, "only a running peer closes a round"
         row = self.recorder.close_round(peer.node.ledger, self.network.sent_bytes, self.network.received_bytes)
         self._write_trace()
-        if self._record is not None:
-            self._record.close_round(row.round, self._trace, self.recorder.timeline)
+        self._record.close_round(row.round, self._trace, self.recorder.timeline)
         self.progress.last = row
         self.progress.not_taken = sum(known.not_taken for known in self.recorder.rows)
         self._on_round(row)
@@ -581,37 +544,6 @@ class Simulation:
         """Each stretch is hashed behind the hash of all before it: what has happened is known without the lines."""
         self._trace = sha256(self._trace + b"".join(self._trace_lines))
         self._trace_lines.clear()
-
-    # snapshots
-
-    def _take_snapshot(self) -> None:
-        """Nothing is left to do at this moment. What is being trained is waited for: it is no part of a snapshot."""
-        assert self._snapshots is not None, "nobody else asks for it"
-        if not any(peer.is_training for peer in self.peers):
-            self.loop.when_paused(None)
-            state = {name: getattr(self, name) for name in IN_SNAPSHOTS}
-            self._snapshots.take((state, self.loop.state()), self._given)
-
-    def restore(self) -> bool:
-        """Have the run begin at the newest snapshot, and tell of all rounds before it; False: there is none."""
-        record = self._record
-        if self._snapshots is None or record is None or not record.resumptions:
-            return False
-        found = self._snapshots.read(self._given, lambda found: len(found[0]["recorder"].rows) <= len(record.rounds))
-        if found is None:
-            return False
-        state, loop_state = found
-        shown = self.progress
-        for name in IN_SNAPSHOTS:
-            setattr(self, name, state[name])
-        for item in fields(Progress):  # somebody looks at the one that was there
-            setattr(shown, item.name, getattr(self.progress, item.name))
-        self.progress = shown
-        self.loop.adopt(loop_state)
-        for row in self.recorder.rows:
-            self._on_round(row)
-        self._is_restored = True
-        return True
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""``fedchain plan``: measure, apply the theory, search if asked to, and show all of it."""
+"""``fedchain plan``: measure, apply the theory, show all of it, and write the search as an experiment if asked to."""
 
 import json
 import math
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -22,8 +23,9 @@ from fedchain.simulator.planning.plan import (
     measure_iteration_s,
     plan_rounds,
 )
-from fedchain.simulator.planning.search import Trial, best_trial, search, write_trials
-from fedchain.simulator.scenario import Scenario, field_help
+from fedchain.simulator.planning.search import build_search
+from fedchain.simulator.reproduction.compare import write_experiment
+from fedchain.simulator.scenario import Scenario, ScenarioError, field_help
 from fedchain.terminal import Console, Fitted
 
 
@@ -43,14 +45,10 @@ class PlanOptions:
     """chi of Corollary 2; None: what was seen."""
     bounds: bool
     """Whether to estimate the constants and apply the corollaries."""
-    search: bool
-    """Whether to simulate each R."""
     seeds: int
     """Seeds of the search, from the scenario's on."""
-    jobs: int
-    """Simulations at a time."""
     out: Path | None
-    """Folder for the search's runs, table and picture."""
+    """File of the experiment that simulates each R; None: none is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +63,27 @@ class Plan:
     left_out: list[int]
     """Numbers of rounds up to the largest asked for that leave no local step."""
     theory: Theory | None
-    trials: list[Trial]
 
 
 def run_plan(scenario: Scenario, options: PlanOptions, *, as_json: bool) -> None:
     """Make the plan and print it. Raises ScenarioError or LearningError where there is nothing to plan."""
     console = Console(quiet=as_json)
+    if options.out is not None and options.out.exists():
+        raise ScenarioError(f"{options.out} exists already; name another file with --out")
     budget, origins = choose_budget(scenario, options)
     planned = plan_rounds(budget, options.rounds_max)
     left_out = [rounds for rounds in range(1, options.rounds_max + 1) if rounds > planned[-1].rounds]
     _show_budget(console, scenario, budget, origins, planned, left_out)
     theory = _apply_theory(console, scenario, budget, planned, options)
-    trials = _search(console, scenario, budget, planned, options) if options.search else []
+    if options.out is not None:
+        text = write_experiment(build_search(options.out.stem, scenario, budget, planned, options.seeds))
+        try:
+            options.out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ScenarioError(f"{options.out} cannot be written: {error.strerror}") from None
+        console.print(f"simulate every R: fedchain reproduce {shlex.quote(str(options.out))}", soft_wrap=True)
     if as_json:
-        print(json.dumps(plan_to_dict(Plan(scenario, budget, origins, planned, left_out, theory, trials)), indent=2))
+        print(json.dumps(plan_to_dict(Plan(scenario, budget, origins, planned, left_out, theory)), indent=2))
 
 
 def choose_budget(scenario: Scenario, options: PlanOptions) -> tuple[Budget, tuple[str, str]]:
@@ -117,8 +122,6 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
             "rounds": [asdict(row) for row in plan.planned],
             "left_out": plan.left_out,
             "theory": theory,
-            "search": [trial.to_dict() for trial in plan.trials],
-            "best_rounds": best_trial(plan.trials).rounds if plan.trials else None,
         }
     )
     return values
@@ -219,30 +222,6 @@ def _apply_theory(
     if method.regularizer != "norm" or method.momentum > 0:
         console.print("All of it is proved for regularizer = norm without momentum; here it is only evaluated.")
     return theory
-
-
-def _search(
-    console: Console, scenario: Scenario, budget: Budget, planned: Sequence[PlannedRounds], options: PlanOptions
-) -> list[Trial]:
-    """Simulate every feasible R and show the losses."""
-    seeds = range(scenario.seed, scenario.seed + options.seeds)
-    steps = sum(row.local_steps * row.rounds for row in planned) * scenario.peers * len(seeds)
-    console.print(f"search: {len(planned) * len(seeds)} simulations, {steps:,} local steps in all")
-    results = None if options.out is None else options.out / "results"
-    rounds = [row.rounds for row in planned]
-    trials = search(scenario, budget, rounds, seeds, options.jobs, results=results, console=console)
-    best = best_trial(trials)
-    table = _table("after the last round", "R", "E", "β·R", "loss", "±", "accuracy", "")
-    for trial in trials:
-        deviation = "–" if trial.loss_deviation is None else f"{trial.loss_deviation:.4f}"
-        measured = (f"{trial.loss:.4f}", deviation, f"{100 * trial.accuracy:.2f} %")
-        mark = "lowest loss" if trial is best else ""
-        table.add_row(str(trial.rounds), str(trial.local_steps), f"{trial.mined_s:.4g}", *measured, mark)
-    console.print(Fitted(table))
-    if options.out is not None:
-        write_trials(options.out, trials, f"α = {budget.iteration_s:g} s, β = {budget.mining_s:g} s")
-        console.print(f"written to {options.out}", soft_wrap=True)
-    return trials
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -47,28 +47,15 @@ def build_comparison(
         ScenarioError: something is named twice, or nothing of that name exists.
         ConfigurationError: there is no such method.
     """
-    if not methods:
-        raise ScenarioError("methods is empty, name at least one: --methods dfpl,fedavg,solo")
-    if len(set(methods)) < len(methods):
-        raise ScenarioError(f"methods has a name twice: {', '.join(methods)}")
-    for metric in metrics:
-        if metric not in METRICS:
-            raise ScenarioError(f"metric is {metric!r}{nearest(metric, METRICS)}")
+    _validate_names(methods, metrics)
     known = {method: hyperparameter_names(load_method(agreed_name(method))) for method in methods}
-    first = scenario.get("seed", Scenario().seed)
-    swept = dict(_read_sweep(text, known) for text in sweeps)
-    if len(swept) < len(sweeps):
-        raise ScenarioError(f"sweep has a name twice: {', '.join(sweeps)}")
-    points = [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
-    if len(points) > SWEPT_MAX:
-        raise ScenarioError(f"sweep has {len(points)} combinations, at most {SWEPT_MAX} are compared")
+    points = _read_points(sweeps, known)
     dataset = scenario.get("task") or scenario.get("dataset", Scenario().dataset)
     cells = {", ".join(f"{name}={value}" for name, value in point.items()) or str(dataset): point for point in points}
-    texts = field_texts(RoundMetrics)
-    own = _settings_by_method(settings, known)
+    texts, first = field_texts(RoundMetrics), scenario.get("seed", Scenario().seed)
     return Experiment(
         name=str(scenario.get("name", "compare")),
-        title=f"{', '.join(methods)} on {dataset}" if "dataset" not in swept else ", ".join(methods),
+        title=f"{', '.join(methods)} on {dataset}" if "dataset" not in points[0] else ", ".join(methods),
         seeds=tuple(range(first, first + seeds)),
         note="\n\n".join(
             f"{metric}{' (%)' if scale_of(metric) == PERCENT else ''}: {texts[metric]}" for metric in metrics
@@ -81,20 +68,7 @@ def build_comparison(
             Cell(name=name, scenario={key: value for key, value in point.items() if key in _FIELDS})
             for name, point in cells.items()
         ),
-        variants=tuple(
-            Variant(
-                name=method,
-                scenario={"method": method},
-                hyperparameters=own[method],
-                in_cell={
-                    name: chosen
-                    for name, point in cells.items()
-                    if (chosen := {key: value for key, value in point.items() if key in known[method]})
-                },
-                metric=metrics[0],
-            )
-            for method in methods
-        ),
+        variants=_variants_of(known, _settings_by_method(settings, known), cells, metrics[0]),
     )
 
 
@@ -117,6 +91,27 @@ def read_value(text: str) -> Any:
         return text.strip()
 
 
+def _validate_names(methods: Sequence[str], metrics: Sequence[str]) -> None:
+    if not methods:
+        raise ScenarioError("methods is empty, name at least one: --methods dfpl,fedavg,solo")
+    if len(set(methods)) < len(methods):
+        raise ScenarioError(f"methods has a name twice: {', '.join(methods)}")
+    for metric in metrics:
+        if metric not in METRICS:
+            raise ScenarioError(f"metric is {metric!r}{nearest(metric, METRICS)}")
+
+
+def _read_points(sweeps: Sequence[str], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Every combination of the swept values, by name; without a sweep, one in which nothing is set."""
+    swept = dict(_read_sweep(text, known) for text in sweeps)
+    if len(swept) < len(sweeps):
+        raise ScenarioError(f"sweep has a name twice: {', '.join(sweeps)}")
+    points = [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
+    if len(points) > SWEPT_MAX:
+        raise ScenarioError(f"sweep has {len(points)} combinations, at most {SWEPT_MAX} are compared")
+    return points
+
+
 def _read_sweep(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, list[Any]]:
     name, separator, values = text.partition("=")
     name = name.strip().replace("-", "_")
@@ -132,6 +127,29 @@ def _read_sweep(text: str, known: Mapping[str, Sequence[str]]) -> tuple[str, lis
     if len(set(map(str, found))) < len(found):
         raise ScenarioError(f"--sweep {text!r} has a value twice")
     return name, found
+
+
+def _variants_of(
+    known: Mapping[str, Sequence[str]],
+    own: Mapping[str, Mapping[str, Any]],
+    cells: Mapping[str, Mapping[str, Any]],
+    metric: str,
+) -> tuple[Variant, ...]:
+    """A row for each method, with those of the swept values that are hyper-parameters of it."""
+    chosen = {
+        method: {cell: {key: value for key, value in point.items() if key in names} for cell, point in cells.items()}
+        for method, names in known.items()
+    }
+    return tuple(
+        Variant(
+            name=method,
+            scenario={"method": method},
+            hyperparameters=own[method],
+            in_cell={cell: values for cell, values in chosen[method].items() if values},
+            metric=metric,
+        )
+        for method in known
+    )
 
 
 def _settings_by_method(settings: Mapping[str, Any], known: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:

@@ -3,11 +3,12 @@
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedchain.files.tables import build, nearest, read_toml
 from fedchain.learning.datasets.catalogue import DATASETS
@@ -15,14 +16,17 @@ from fedchain.learning.partition.split import class_range
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 
-STATISTICS = ("best", "last", "last5", "mean", "reach")
+Statistic = Literal["best", "last", "last5", "mean", "reach"]
 """What of a run's rounds counts: the highest value, the last one, the mean of the last five or of all, or the first
 round that reaches a mark, or a fraction of another variant's highest value, and what was spent until then."""
 
-PLOTS = ("bars", "boxes", "curves", "lines", "map")
+Optimum = Literal["", "lowest", "highest"]
+"""What is best of a column's numbers, where that is asked."""
+
+Plot = Literal["bars", "boxes", "curves", "lines", "map"]
 """Pictures: bars per cell, boxes over the seeds, curves over the rounds, lines over the cells, a heat map."""
 
-MEASURES = ("simulation", "forgetting", "inversion", "timing")
+Measure = Literal["simulation", "forgetting", "inversion", "timing"]
 """What a run is: a simulation of the federation, FedReg's measurement of what local training forgets, training and then
 attacks on posts, or the processor time that training and aggregation take."""
 
@@ -62,8 +66,7 @@ class Column:
     """One number that is taken from a run."""
 
     name: str = ""
-    statistic: str = "best"
-    """One of ``STATISTICS``."""
+    statistic: Statistic = "best"
     rounds: int = 0
     """Only the first so many rounds count; 0: all."""
     metric: str = ""
@@ -78,6 +81,21 @@ class Column:
     """Whether runs that do not measure the metric have no number here; otherwise that is an error."""
     spend: tuple[str, ...] = ()
     """reach: fields of ``RoundMetrics`` whose sum over the rounds up to the mark is wanted, in place of the round."""
+    seek: Optimum = ""
+    """lowest, highest: the table ends with the cell in which each variant's mean is that; empty: neither."""
+
+    def validate(self, variants: Sequence[str]) -> None:
+        """Raise ScenarioError for a metric or variant that it names and that does not exist, or for two marks."""
+        if self.metric:
+            _expect_known("column metric", self.metric, METRICS)
+        if self.statistic != "reach":
+            return
+        if not self.mark:
+            _expect_known(f"column {self.name!r} of", self.of, variants)
+        elif self.of:
+            raise ScenarioError(f"column {self.name!r} has a mark, {self.mark}, and one of {self.of}")
+        for metric in self.spend:
+            _expect_known(f"column {self.name!r} spend", metric, METRICS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +116,24 @@ class Variant:
     six, and each column with rounds of its own has runs of its own."""
     paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """The paper's numbers by cell name, one per column, nan where it has none. Accuracies are in percent."""
+    paper_best: str = ""
+    """The cell that is the paper's best; empty: it names none."""
+    figure: str = ""
+    """Variants of one figure are drawn together, in a picture of that name; empty: all that name none."""
+
+    def validate(self, cells: Sequence[str], columns: int) -> None:
+        """Raise ScenarioError for a metric or cell that it names and that does not exist, or for too few numbers."""
+        _expect_known(f"{self.name} metric", self.metric, METRICS)
+        if self.paper_best:
+            _expect_known(f"{self.name} paper_best", self.paper_best, cells)
+        if not re.fullmatch(r"[\w-]*", self.figure):
+            raise ScenarioError(f"{self.name} figure is {self.figure!r}, it must be the name of a file")
+        for cell in (*self.paper, *self.in_cell):
+            if cell not in cells:
+                raise ScenarioError(f"{self.name} has a number for {cell!r}, which is not a cell")
+        for cell, numbers in self.paper.items():
+            if len(numbers) != columns:
+                raise ScenarioError(f"{self.name} has {list(numbers)} for {cell!r}, it must be an array of {columns}")
 
 
 def first_seeds(listed: tuple[int, ...], wanted: int | None) -> tuple[int, ...]:
@@ -121,10 +157,8 @@ class Experiment:
     note: str = ""
     """How to read the table; printed under it."""
     seeds: tuple[int, ...]
-    measure: str = "simulation"
-    """One of ``MEASURES``."""
-    plots: tuple[str, ...] = ("bars",)
-    """Some of ``PLOTS``."""
+    measure: Measure = "simulation"
+    plots: tuple[Plot, ...] = ("bars",)
     curves: tuple[str, ...] = ()
     """curves: fields of ``RoundMetrics``, one row of panels each; none: the variants' own."""
     scenario: Mapping[str, Any]
@@ -133,6 +167,8 @@ class Experiment:
     reference: str = ""
     """Name of a cell that the others are measured against: the table then ends with how far each variant falls below
     its own number there. Empty: none."""
+    expected: tuple[str, ...] = ()
+    """Cells among which the best ones are expected: the table then counts the variants of which that is so."""
     cells: tuple[Cell, ...]
     variants: tuple[Variant, ...]
 
@@ -176,6 +212,11 @@ class Experiment:
         scenario = scenario_from_dict({**values, "hyperparameters": settings})
         scenario.validate()
         return scenario
+
+    @property
+    def is_search(self) -> bool:
+        """Whether the best number of rounds is sought, so that each cell has one of its own."""
+        return any(column.seek for column in self.columns) and all("rounds" in cell.scenario for cell in self.cells)
 
     def variant(self, name: str) -> Variant:
         """The variant of this name, which must exist."""
@@ -236,34 +277,16 @@ def validate_experiment(experiment: Experiment) -> None:
     for names, what in ((cells, "cell"), (variants, "variant")):
         if len(set(names)) < len(names):
             raise ScenarioError(f"has two {what}s of one name among {', '.join(names)}")
-    _expect_known("measure", experiment.measure, MEASURES)
-    for plot in experiment.plots:
-        _expect_known("plots", plot, PLOTS)
     for metric in experiment.curves:
         _expect_known("curves", metric, METRICS)
     if experiment.reference:
         _expect_known("reference", experiment.reference, cells)
+    for cell in experiment.expected:
+        _expect_known("expected", cell, cells)
     for column in experiment.columns:
-        _expect_known("statistic", column.statistic, STATISTICS)
-        if column.statistic == "reach":
-            if not column.mark:
-                _expect_known(f"column {column.name!r} of", column.of, variants)
-            elif column.of:
-                raise ScenarioError(f"column {column.name!r} has a mark, {column.mark}, and one of {column.of}")
-            for metric in column.spend:
-                _expect_known(f"column {column.name!r} spend", metric, METRICS)
-        if column.metric:
-            _expect_known("column metric", column.metric, METRICS)
+        column.validate(variants)
     for variant in experiment.variants:
-        _expect_known(f"{variant.name} metric", variant.metric, METRICS)
-        for cell in (*variant.paper, *variant.in_cell):
-            if cell not in cells:
-                raise ScenarioError(f"{variant.name} has a number for {cell!r}, which is not a cell")
-        for cell, numbers in variant.paper.items():
-            if len(numbers) != len(experiment.columns):
-                raise ScenarioError(
-                    f"{variant.name} has {list(numbers)} for {cell!r}, it must be an array of {len(experiment.columns)}"
-                )
+        variant.validate(cells, len(experiment.columns))
 
 
 def _expect_known(name: str, value: Any, known: Sequence[str]) -> None:

@@ -2,24 +2,35 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedchain.simulator.palette import bar_style, line_style
+from fedchain.simulator.palette import bar_style, colour, line_style
 from fedchain.simulator.reproduction.experiment import Cell, Experiment, Variant, key_of
+from fedchain.simulator.reproduction.markdown import best_entry
 from fedchain.simulator.reproduction.table import PERCENT, Entry, read_result, scale_of
 
 
 def draw(
     experiment: Experiment, entries: Sequence[Entry], results: Path, overrides: Mapping[str, Any], folder: Path
 ) -> None:
-    """Write one picture for each of the experiment's plots, named after it; the first one is ``table.png``."""
+    """Write one picture for each of the experiment's plots, named after it; the first one is ``table.png``.
+
+    Where variants name figures, there is one for each figure, named after that.
+    """
+    figures: dict[str, list[Variant]] = {}
+    for variant in experiment.variants:
+        figures.setdefault(variant.figure, []).append(variant)
     for place, plot in enumerate(experiment.plots):
-        path = folder / ("table.png" if place == 0 else f"{plot}.png")
-        if plot == "curves":
-            draw_curves(experiment, results, overrides, path)
-        elif any(entry.known for entry in entries):
-            draw_entries(experiment, entries, plot, path)
+        for name, variants in figures.items():
+            words = [name or ("table" if place == 0 else ""), plot if place else ""]
+            path, part = folder / f"{'-'.join(filter(None, words))}.png", replace(experiment, variants=tuple(variants))
+            own = [entry for entry in entries if entry.variant in {variant.name for variant in variants}]
+            if plot == "curves":
+                draw_curves(part, results, overrides, path)
+            elif any(entry.known for entry in own):
+                draw_entries(part, own, plot, path)
 
 
 def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, path: Path) -> None:
@@ -38,6 +49,9 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
         for place, variant in enumerate(experiment.variants):
             if own := [entry for entry in shown if entry.variant == variant.name]:
                 _draw_variant(axes, plot, variant.name, own, cells, place, len(experiment.variants))
+                best = best_entry(own, column) if plot == "lines" and column.seek else None
+                if best is not None:
+                    axes.plot([cells.index(best.cell)], [best.mean], marker="*", markersize=13, color=colour(place))
         if any(entry.paper is not None for entry in shown):
             axes.scatter([], [], marker="_", s=160, color="black", label="paper")
         axes.set_xticks(range(len(cells)), cells)

@@ -12,20 +12,13 @@ from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import DatasetError, OwnCodeFailed, ReleaseRefused, TrainingDiverged
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.reproduction.experiment import Experiment, Run
+from fedchain.simulator.reproduction.experiment import Experiment, Measure, Run
 from fedchain.simulator.reproduction.forgetting import run_forgetting
 from fedchain.simulator.reproduction.inversion import run_inversion
+from fedchain.simulator.reproduction.markdown import to_markdown
 from fedchain.simulator.reproduction.parallel import OnRound, Runner, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
-from fedchain.simulator.reproduction.table import (
-    PERCENT,
-    Entry,
-    scale_of,
-    tabulate,
-    to_markdown,
-    write_csv,
-    write_rounds,
-)
+from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, write_csv, write_rounds
 from fedchain.simulator.reproduction.timing import run_timing
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.terminal import Console
@@ -94,13 +87,13 @@ def find_lacking(scenarios: Sequence[Scenario]) -> dict[str, DatasetError]:
     return found
 
 
-def run_or_diverge(measure: str, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Run a scenario in one of ``MEASURES``; if training diverges, what it measured until then is a result too.
+def run_or_diverge(measure: Measure, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
+    """Run a scenario for a measure; if training diverges, what it measured until then is a result too.
 
     So it is if the peers' privacy budgets end before the rounds do. Of a method that fails there is only the reason.
     """
     rows: list[RoundMetrics] = []
-    runners: Mapping[str, Runner] = {
+    runners: Mapping[Measure, Runner] = {
         "simulation": partial(run_one, rows=rows),
         "forgetting": run_forgetting,
         "inversion": run_inversion,

@@ -8,18 +8,12 @@ import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.scenario import ScenarioError
 
-NEAR = 2.0
-"""Percentage points up to which an accuracy counts as the paper's."""
-
 PERCENT = 100.0
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Kind = Literal["accuracy", "count", "other"]
 """What a number is: accuracies are printed in percent and averaged over the cells."""
@@ -210,116 +204,6 @@ def kind_of(column: Column, variant: Variant) -> Kind:
     ):
         return "count"
     return "accuracy" if scale_of(metric) == PERCENT else "other"
-
-
-def to_markdown(
-    experiment: Experiment,
-    entries: Sequence[Entry],
-    changed: Mapping[str, Any] = NOTHING,
-    lacking: Mapping[str, str] = NOTHING,
-) -> str:
-    """A table of "paper | ours mean ± sd | difference", or of ours alone where no paper has numbers.
-
-    Args:
-        experiment: what was run.
-        entries: the numbers.
-        changed: what was set otherwise than in the file.
-        lacking: data sets that are not here, and why.
-    """
-    seeds = max((len(entry.values) for entry in entries), default=0)
-    what = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
-    with_paper = any(entry.paper is not None for entry in entries)
-    lines = [
-        f"# {experiment.title}",
-        "",
-        f"Paper: {experiment.source}. Ours: {what}." if experiment.source else f"{what[0].upper()}{what[1:]}.",
-        *([f"Reduced: {experiment.scale}."] if experiment.scale else []),
-        *([f"Not as in the file: {', '.join(f'{name} = {changed[name]}' for name in changed)}."] if changed else []),
-        "",
-    ]
-    with_columns = len(experiment.columns) > 1
-    heads = ["variant", "cell", *(["column"] if with_columns else [])]
-    numbers = ["paper", "ours", "difference"] if with_paper else ["ours" if experiment.source else "result"]
-    lines += [_row([*heads, *numbers]), f"|{'---|' * len(heads)}{'--:|' * len(numbers)}"]
-    for entry in entries:
-        paper, difference = _shown(entry.paper, entry.decimals), _shown(entry.difference, entry.decimals, "+")
-        of = [entry.variant, entry.cell, *([entry.column] if with_columns else [])]
-        lines.append(_row([*of, *([paper, _ours(entry), difference] if with_paper else [_ours(entry)])]))
-    if len({entry.cell for entry in entries}) > 1:
-        lines += _means(entries)
-    if experiment.reference:
-        lines += _drops(experiment, entries)
-    for dataset, reason in lacking.items():
-        lines += ["", f"Not run, because {dataset} is not here: {reason}."]
-    if experiment.note:
-        lines += ["", experiment.note.strip()]
-    return "\n".join(lines) + "\n"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _means(entries: Sequence[Entry]) -> list[str]:
-    """Lines of means over the cells of each variant and column, of accuracies only: counts of rounds do not add up."""
-    rows = []
-    accuracies = [entry for entry in entries if entry.kind == "accuracy"]
-    with_paper = any(entry.paper is not None for entry in entries)
-    for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in accuracies):
-        own = [entry for entry in accuracies if (entry.variant, entry.column) == (variant, column)]
-        ours = [entry.mean for entry in own if entry.mean is not None]
-        paper = [entry.paper for entry in own if entry.paper is not None]
-        if len(ours) == len(own):
-            printed = statistics.mean(paper) if len(paper) == len(own) else None
-            near = sum(entry.difference is not None and abs(entry.difference) <= NEAR for entry in own)
-            among = f"{near} of {len(own)}" if printed is not None else "–"
-            mean = _shown(statistics.mean(ours), 2)
-            rows.append(_row([variant, column, *([_shown(printed, 2), mean, among] if with_paper else [mean])]))
-    if not rows:
-        return []
-    numbers = ["paper", "ours", f"cells within {NEAR:g} points"] if with_paper else ["mean"]
-    head = _row(["variant", "column", *numbers])
-    return ["", "Means over the cells:", "", head, f"|---|---|{'--:|' * len(numbers)}", *rows]
-
-
-def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
-    """Lines of each variant's numbers across the cells, and of the largest difference to the cell of reference."""
-    cells = [experiment.reference, *(cell.name for cell in experiment.cells if cell.name != experiment.reference)]
-    lines = []
-    for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in entries):
-        own = {entry.cell: entry for entry in entries if (entry.variant, entry.column) == (variant, column)}
-        shown = " | ".join(_mean(own[cell]) if cell in own else "–" for cell in cells)
-        drop = worst_drop(own, experiment.reference)
-        lost = any(entry.diverged and entry.mean is None for entry in own.values())
-        worst = "diverged" if lost else "–" if drop is None else f"{drop:.2f}"
-        lines.append(f"| {' '.join((variant, column)).strip()} | {shown} | {worst} |")
-    head = ["", f"How far each falls below its own number in “{experiment.reference}”, at worst:", ""]
-    return [*head, f"| variant | {' | '.join(cells)} | worst drop |", f"|---|{'--:|' * (len(cells) + 1)}", *lines]
-
-
-def worst_drop(entries: Mapping[str, Entry], reference: str) -> float | None:
-    """How far the lowest mean among the other cells lies below the one of ``reference``; None: nothing to compare."""
-    means = {cell: entry.mean for cell, entry in entries.items() if entry.mean is not None}
-    start = means.pop(reference, None)
-    return None if start is None or not means else start - min(means.values())
-
-
-def _mean(entry: Entry) -> str:
-    return "diverged" if entry.diverged and entry.mean is None else _shown(entry.mean, entry.decimals)
-
-
-def _ours(entry: Entry) -> str:
-    if entry.lacks:
-        return f"not run: no {entry.lacks}"
-    missing = len(entry.values) - len(entry.known)
-    some = f" ({len(entry.known)} of {len(entry.values)})" if missing else ""
-    deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.deviation is not None else ""
-    diverged = f" ({entry.diverged} diverged)" if entry.diverged else ""
-    return f"{_shown(entry.mean, entry.decimals)}{deviation}{some}{diverged}"
-
-
-def _shown(value: float | None, decimals: int, sign: str = "") -> str:
-    return "–" if value is None else f"{value:{sign}.{decimals}f}"
 
 
 def write_csv(path: Path, experiment: Experiment, entries: Sequence[Entry]) -> None:

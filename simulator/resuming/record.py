@@ -6,7 +6,6 @@ place by letting everything else happen again. What is in the folder::
     record.log          frames, appended one after the other: size (4), check (8), content as MessagePack
     contents/abcd…      payloads and parts that are too large for a frame, under the hexadecimal of their SHA-256
     states/3-17         client 3 as it was after its 17th answer; of each client the newest
-    snapshot            the simulation as it was once, in :mod:`fedchain.simulator.resuming.snapshot`'s own form
 
 A frame that was being written when its process was killed is cut off, and what it said is computed again. A process
 that is killed leaves everything that it wrote; after a failure of power, the rounds that were closed are there.
@@ -35,7 +34,7 @@ from fedchain.simulator.engine.sealing import Seal
 from fedchain.simulator.resuming.answers import Answer, Batch, Content, read_answer, write_answer
 from fedchain.simulator.scenario import ScenarioError
 
-LOG, CONTENTS, STATES, SNAPSHOT = "record.log", "contents", "states", "snapshot"
+LOG, CONTENTS, STATES = "record.log", "contents", "states"
 
 FORMAT = 2
 """Changes with the meaning of frames."""
@@ -111,11 +110,6 @@ class Record:
         """Close it and delete it: the run is finished."""
         self.close()
         shutil.rmtree(self._folder)
-
-    @property
-    def snapshot_path(self) -> Path:
-        """Where the newest snapshot is, if there is one."""
-        return self._folder / SNAPSHOT
 
     # what was contributed
 

@@ -79,23 +79,6 @@ class RecordingPool(TrainingPool):
         state = self._record.state_path(client, number)
         return self._call("contribute", client, (phase, round_number, knowledge), evaluate_test, state)
 
-    def memory(self) -> Any:
-        """How far it is, while nothing is being computed; see :class:`fedchain.simulator.resuming.snapshot.Memory`."""
-        assert not self._asked, "what is being computed is not written down yet"
-        keys = {client: list(asked) for client, asked in self._keys.items()}
-        return dict(self._counts), keys, dict(self._made)
-
-    def adopt(self, memory: Any) -> bool:
-        """Go on from there, unless the record, or the clients' states, have lost what it was by then."""
-        counts, keys, made = memory
-        if any(self._answered.get(client, 0) < count for client, count in counts.items()):
-            return False
-        self._counts.update(counts)
-        self._made.update(made)
-        for client, asked in keys.items():
-            self._keys[client].extend(asked)
-        return True
-
     def recorded(self, client: int, number: int) -> Contribution:
         """One of a client's answers, as who waits for it gets it. Calls that are held go out, as with any wait."""
         self._send_held()

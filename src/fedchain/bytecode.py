@@ -34,7 +34,7 @@ def run_briefly() -> None:
     from fedchain.cli.main import app
 
     with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
-        os.environ |= {"XDG_STATE_HOME": folder, "MPLCONFIGDIR": folder}
+        os.environ["MPLCONFIGDIR"] = folder
         app(["simulate", "--peers", "2", "--rounds", "1", "--out", str(Path(folder, "run"))], standalone_mode=False)
 
 

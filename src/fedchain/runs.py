@@ -51,7 +51,7 @@ from fedchain.simulator.resuming.resume import (
     require_new,
     require_same,
 )
-from fedchain.simulator.run import STARTING, load_learner, model_path, run_in_folder
+from fedchain.simulator.run import STARTING, Audience, load_learner, model_path, run_in_folder
 from fedchain.simulator.run import simulate as run_simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 from fedchain.simulator.tracking import validate_tracker
@@ -353,16 +353,16 @@ class _Order:
         if self.out is not None:
             goes_on = self.resume and self.out.exists()
             folder = RunFolder(self.out, scenario, is_resumed=goes_on)
+            if self.keep_models:
+                folder.keep_models()
             record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
-            outcome = run_in_folder(
-                scenario, learner, folder, record, on_round, keep_models=self.keep_models, track=self.track, stop=stop
-            )
+            outcome = run_in_folder(scenario, learner, folder, record, Audience(on_round), track=self.track, stop=stop)
             return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), self.out, None)
         owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
         place = Path(owner.name)
         models = place / MODELS_FOLDER if self.keep_models else None
         try:
-            outcome = run_simulation(scenario, learner, on_round, place / CHAIN_FOLDER, models_folder=models, stop=stop)
+            outcome = run_simulation(scenario, learner, on_round, place / CHAIN_FOLDER, models, stop=stop)
         except BaseException:
             owner.cleanup()
             raise

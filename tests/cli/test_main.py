@@ -103,7 +103,7 @@ def test_help_and_completion_of_names_import_no_command() -> None:
     [
         ("fedchain e", ["explorer"]),
         ("fedchain explorer st", ["status"]),
-        ("fedchain plan --se", ["--search", "--seeds"]),
+        ("fedchain plan --se", ["--seeds"]),
         ("fedchain simulate --method fedpr", ["fedproc", "fedproto", "fedprox"]),
         ("fedchain compare --methods dfpl,fedpr", ["dfpl,fedproc", "dfpl,fedproto", "dfpl,fedprox"]),
         ("fedchain simulate --dataset fash", ["fashion-mnist"]),

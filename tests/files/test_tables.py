@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -22,6 +22,8 @@ class Row:
 @dataclass(frozen=True, kw_only=True)
 class Whole:
     count: int = 0
+    colour: Literal["red", "green"] = "red"
+    colours: tuple[Literal["red", "green"], ...] = ()
     ratio: float = 0.0
     pair: tuple[int, int] = (0, 0)
     rows: tuple[Row, ...] = ()
@@ -62,6 +64,10 @@ def test_what_is_right_is_taken_as_it_is() -> None:
         ({"rows": [{"at_s": 1.0, "names": ["a", 2]}]}, "it rows[0] names[1] is 2, it must be of type str"),
         ({"count": 2**64}, "it count holds an integer of 65 bits, at most 64 are allowed"),
         ({"anything": {"a": [{"b": -(2**70)}]}}, "it anything holds an integer of 71 bits, at most 64 are allowed"),
+        ({"colour": "gren"}, "it colour is 'gren'; did you mean 'green'?"),
+        ({"colour": 3}, "it colour is 3, it must be of type str"),
+        ({"colours": ["red", "blue"]}, "it colours is 'blue'; known are red, green"),
+        ({"colours": "red"}, "it colours is 'red', it must be an array"),
         ({"pair": [1]}, "it pair is [1], it must be an array of 2"),
         ({"settings": {"a": 1, "b": [2]}}, "it settings b is [2], it must be of type bool, int, float, str"),
         ({"numbers": {"a": [1.0], "b": [1.0, "x"]}}, "it numbers b[1] is 'x', it must be of type float"),

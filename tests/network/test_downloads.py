@@ -1,6 +1,5 @@
 """Contents come in chunks from several at once, whole and right, or not at all; who is slow makes way for others."""
 
-import copy
 import heapq
 import random
 from collections.abc import Sequence
@@ -612,18 +611,6 @@ def test_an_assembly_waits_for_what_is_missing() -> None:
     assert parts.senders == {A, B}
     assert not parts.is_complete
     assert not parts.ends_here()
-
-
-def test_what_has_arrived_can_be_put_aside_and_gone_on_with() -> None:
-    parts = Assembly(LONG_HASH, len(LONG), 2**30)
-    chunks = [LONG[start : start + CHUNK_SIZE] for start in range(0, len(LONG), CHUNK_SIZE)]
-    for number in (0, 1, 3):
-        parts.put(number, chunks[number], A)
-    again = copy.deepcopy(parts)
-    for number in (2, *range(4, len(chunks))):
-        again.put(number, chunks[number], A)
-    assert again.is_complete
-    assert again.content() == LONG
 
 
 # all of it

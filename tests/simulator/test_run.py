@@ -2,7 +2,8 @@
 
 import pytest
 
-from fedchain.simulator.run import cautions, late_phase, load_learner
+from fedchain.simulator.console import cautions, late_phase
+from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario
 
 

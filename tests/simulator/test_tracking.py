@@ -200,11 +200,11 @@ def test_a_place_that_takes_nothing_leaves_no_run(tmp_path: Path) -> None:
 
 
 def test_a_run_that_the_disk_ended_says_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(scenario: object, learner: object, on_round: object, chain: Path, *others: object) -> None:
+    def full(run: object, on_round: object, chain: Path, watch: object) -> None:
         chain.mkdir()
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "chain.sqlite")
 
-    monkeypatch.setattr("fedchain.simulator.run.simulate", full)
+    monkeypatch.setattr("fedchain.simulator.run.Run.play", full)
     place = f"tensorboard={tmp_path / 'my events'}"
     result = CliRunner().invoke(app, [*RUN, "--track", place, "--out", str(tmp_path / "run")], env={"COLUMNS": "500"})
     assert (result.exit_code, result.stderr) == (2, "fedchain: chain.sqlite: No space left on device\n")

@@ -7,8 +7,7 @@ program, which every piece does once, is in it, and is shown by itself, too.
 
 The run is of four peers, whose training is most of it. Words behind ``--`` are settings of another run, such as
 ``-- --peers 20``.
-Then one small run of every way of learning is interrupted, in this process, at random frames of its record: once
-without snapshots, and once with many.
+Then one small run of every way of learning is interrupted, in this process, at random frames of its record.
 """
 
 import argparse
@@ -25,7 +24,6 @@ from pathlib import Path
 
 from fedchain.cli.exit_codes import EXIT_BAD_INPUT
 from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER
-from fedchain.simulator.resuming import snapshot
 from fedchain.simulator.run import load_learner, simulate
 from tests.soak._figures import Figures, campaign
 from tests.support.simulator.interruptions import KINDS, found, play, scenario_of
@@ -36,7 +34,7 @@ SETTINGS = (
 )
 """Of the long run."""
 
-IMPORTING = (sys.executable, "-c", "import fedchain.simulator.run")
+IMPORTING = (sys.executable, "-c", "import fedchain.simulator.console")
 """What every run begins with."""
 
 POLL_S = 0.05
@@ -68,10 +66,7 @@ def main() -> None:
         settings = (*settings, "--rounds", str(options.rounds))
         interrupt_long_run(figures, folder, settings, options.rounds, options.moments, draw, options.share)
         for kind in KINDS:
-            interrupt_small_run(figures, folder / "repeated", kind, draw)
-        snapshot.FIRST_S, snapshot.COST_SHARE = 0.0, float("inf")  # one in every virtual second
-        for kind in KINDS:
-            interrupt_small_run(figures, folder / "snapshots", kind, draw)
+            interrupt_small_run(figures, folder, kind, draw)
 
 
 def interrupt_long_run(
@@ -115,7 +110,6 @@ def interrupt_long_run(
 
 def interrupt_small_run(figures: Figures, folder: Path, kind: str, draw: random.Random) -> None:
     """Interrupt a small run of one way of learning at random frames of its record."""
-    folder.mkdir(exist_ok=True)
     scenario = scenario_of(kind)
     whole = found(simulate(scenario, load_learner(scenario)))
     frames = [draw.randrange(FRAMES) for _ in range(INTERRUPTIONS)]

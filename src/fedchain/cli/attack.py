@@ -1,13 +1,17 @@
 """``fedchain attack``: what others could read in what members post. Nothing heavy is imported before it runs."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedchain.cli.command import clear_errors
 from fedchain.files.layout import free_folder
 from fedchain.simulator.scenario import ScenarioError, load_scenario
+
+if TYPE_CHECKING:
+    from fedchain.simulator.leakage.attack import Finding
 
 attack_app = typer.Typer(help="Try what others could read in what members post.", no_args_is_help=True)
 
@@ -80,52 +84,50 @@ def inversion(
             raise ScenarioError("--known-pairs are of encrypted images, which --method fededs posts")
 
         from fedchain.learning.leakage.descent import Search
-        from fedchain.simulator.leakage.attack import OBJECTIVES, Finding
-        from fedchain.simulator.leakage.report import row_of, show, to_dict, write_folder
-        from fedchain.terminal import Console
+        from fedchain.node.founding.task import read_settings
+        from fedchain.simulator.leakage.attack import OBJECTIVES, SETTINGS, Setting, Victims, attack_methods
+        from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
+        from fedchain.simulator.leakage.stored import attack_stored
 
         search = Search(iterations=iterations, learning_rate=learning_rate, total_variation=total_variation)
-        findings: list[Finding] = []
-        console = Console(quiet=as_json)
         if store is not None:
-            from fedchain.simulator.leakage.stored import attack_stored
-
             title = f"what {sender} posted in round {round_number}"
             found = attack_stored(
                 store, round_number, sender, attacker, data_dir=data_dir, objectives=OBJECTIVES, search=search
             )
-        else:
-            from fedchain.node.founding.task import read_settings
-            from fedchain.simulator.leakage.attack import SETTINGS, Setting, Victims, attack_methods
+            _show(found, title, out, as_json=as_json)
+            return
+        values: dict[str, Any] = {"dataset": dataset, "data_dir": data_dir, "model": model, "seed": seed}
+        if method:
+            values |= {"method": method, "hyperparameters": read_settings(settings or [])}
+        given = {"train_examples": train_examples, "peers": images, "partition": "iid"}
+        scenario = load_scenario(None, values | given)
+        if method == "fededs":
+            found = attack_encrypted(scenario, Decoding(images=images, known_pairs=known_pairs, passes=passes))
+            _show(found, f"{dataset}: encrypted images of FedEDS", out, as_json=as_json)
+            return
+        victims = Victims(clients=images, batch_size=batch_size, rounds=rounds)
+        own = Setting(name=method, method=method, hyperparameters=scenario.hyperparameters, informed=informed)
+        asked = (own,) if method else SETTINGS
+        found = attack_methods(scenario, asked, victims, noise=noise, search=search)
+        _show(found, f"{dataset}: one step on {batch_size}, after {rounds} rounds", out, as_json=as_json)
 
-            title = f"{dataset}: one step on {batch_size}, after {rounds} rounds"
-            values: dict[str, Any] = {"dataset": dataset, "data_dir": data_dir, "model": model, "seed": seed}
-            values["train_examples"] = train_examples
-            victims = Victims(clients=images, batch_size=batch_size, rounds=rounds)
-            given = read_settings(settings or [])
-            asked = (
-                (Setting(name=method, method=method, hyperparameters=given, informed=informed),) if method else SETTINGS
-            )
-            if method:
-                values |= {"method": method, "hyperparameters": given}
-            scenario = load_scenario(None, {**values, "peers": images, "partition": "iid"})
-            if method == "fededs":
-                from fedchain.simulator.leakage.encrypted import Decoding, attack_encrypted
 
-                title = f"{dataset}: encrypted images of FedEDS"
-                decoding = Decoding(images=images, known_pairs=known_pairs, passes=passes)
-                found = attack_encrypted(scenario, decoding)
-            else:
-                found = attack_methods(scenario, asked, victims, noise=noise, search=search)
-        for finding in found:
-            findings.append(finding)
-            console.print(f"{finding.name}, {finding.attack}: {row_of(finding).psnr:.1f} dB")
-        rows = [row_of(finding) for finding in findings]
-        folder = out or free_folder("inversion")
-        write_folder(folder, title, findings)
-        show(console, title, rows)
-        console.print(f"written to {folder}", soft_wrap=True)
-        if as_json:
-            import json
+def _show(found: "Iterable[Finding]", title: str, out: Path | None, *, as_json: bool) -> None:
+    """Print each finding as it comes, and the table of all, and write them to a folder."""
+    import json
 
-            print(json.dumps(to_dict(title, rows), indent=2))
+    from fedchain.simulator.leakage.report import row_of, show, to_dict, write_folder
+    from fedchain.terminal import Console
+
+    console, findings = Console(quiet=as_json), []
+    for finding in found:
+        findings.append(finding)
+        console.print(f"{finding.name}, {finding.attack}: {row_of(finding).psnr:.1f} dB")
+    rows = [row_of(finding) for finding in findings]
+    folder = out or free_folder("inversion")
+    write_folder(folder, title, findings)
+    show(console, title, rows)
+    console.print(f"written to {folder}", soft_wrap=True)
+    if as_json:
+        print(json.dumps(to_dict(title, rows), indent=2))

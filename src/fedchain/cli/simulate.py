@@ -13,7 +13,6 @@ from fedchain.cli.data import DOWNLOAD_HELP, download_files
 from fedchain.cli.exit_codes import EXIT_DIFFERENT
 from fedchain.cli.learning_options import help_text, optional
 from fedchain.files.layout import RUNS_FOLDER
-from fedchain.files.tables import read_toml
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario
 
 KEEP_MODELS_HELP = "Keep every member's final model in the run folder, for fedchain model."
@@ -153,7 +152,7 @@ def run_command(
         from fedchain.terminal import Console
 
         with Console().status("loading PyTorch"):  # some seconds; only a terminal shows it
-            from fedchain.simulator.run import run_scenario
+            from fedchain.simulator.console import run_scenario
 
         if run_scenario(
             scenario, out, keep_models=keep_models, track=track, is_resumed=is_resumed, keeps_record=keeps_record
@@ -164,8 +163,8 @@ def run_command(
 def draw_interrupted(scenario_file: Path | None, values: Mapping[str, Any], out: Path | None) -> None:
     """Show what is there of an interrupted run."""
     with clear_errors(ScenarioError):
+        from fedchain.simulator.console import draw_scenario
         from fedchain.simulator.resuming.resume import interrupted_run
-        from fedchain.simulator.run import draw_scenario
 
         draw_scenario(*interrupted_run(scenario_file, values, out))
 
@@ -177,9 +176,7 @@ def reproduce(
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer or more seeds than the experiment has.")] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="Other rounds than the experiment's; of a search, at most.")
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Other rounds than the experiment's.")] = None,
     only: Annotated[str, typer.Option(metavar="CELL/VARIANT", help="Pattern of what to run: '*/DFPL*'.")] = "*",
     out: Annotated[Path | None, typer.Option(help="Folder for results and table; default: runs/NAME.")] = None,
     download: Annotated[bool, typer.Option("--download", help=DOWNLOAD_HELP)] = False,
@@ -197,17 +194,14 @@ def reproduce(
             return
         path = find_experiment(name)
         overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
-        if read_toml(path, ScenarioError).get("kind") == "resources":
-            if only != "*":
-                raise ScenarioError(f"--only is {only!r}, but {name} is a search, which needs all its runs")
-            _reproduce_resources(path, overrides, jobs, seeds, rounds, out, download)
-            return
-
         from fedchain.simulator.reproduction.experiment import first_seeds, load_experiment
 
         experiment = load_experiment(path)
         experiment = replace(experiment, seeds=first_seeds(experiment.seeds, seeds))
         if rounds is not None:
+            if experiment.is_search:
+                some = f"--only {f'{experiment.cells[0].name}/*'!r}"
+                raise ScenarioError(f"--rounds is {rounds}, but the cells of {name} are numbers of rounds; try {some}")
             overrides["rounds"] = rounds
         if download:
             for dataset in sorted({run.scenario.dataset for run in experiment.runs(overrides, only)}):
@@ -216,31 +210,6 @@ def reproduce(
         from fedchain.simulator.reproduction.reproduce import reproduce as run_experiment
 
         run_experiment(experiment, out or RUNS_FOLDER / experiment.name, jobs, overrides, only)
-
-
-def _reproduce_resources(
-    path: Path,
-    overrides: Mapping[str, Any],
-    jobs: int,
-    seeds: int | None,
-    rounds: int | None,
-    out: Path | None,
-    download: bool,
-) -> None:
-    """A table of best numbers of rounds; ``rounds`` is the largest that is tried."""
-    from fedchain.simulator.planning.estimates import load_resources, reproduce_resources
-    from fedchain.simulator.reproduction.experiment import first_seeds
-
-    table = load_resources(path)
-    table = replace(table, seeds=first_seeds(table.seeds, seeds))
-    if rounds is not None:
-        table = replace(table, rounds=tuple(count for count in table.rounds if count <= rounds))
-        if not table.rounds:
-            raise ScenarioError(f"--rounds is {rounds}, but the smallest number of rounds that {path} tries is larger")
-    if download:
-        for dataset in sorted({table.scenario_of(cell, overrides).dataset for cell in table.cells}):
-            download_files(dataset, overrides.get("data_dir", ""))
-    reproduce_resources(table, out or RUNS_FOLDER / table.name, jobs, overrides)
 
 
 def plan(
@@ -252,17 +221,18 @@ def plan(
     rounds_max: Annotated[int, typer.Option(min=1, max=10_000, help="Largest number of rounds, R.")] = 20,
     chi: Annotated[float | None, typer.Option(help="Mean squared gradient that Corollary 2 is asked about.")] = None,
     bounds: Annotated[bool, typer.Option(help="Estimate the constants of the corollaries.")] = True,
-    search: Annotated[bool, typer.Option(help="Simulate every R; the lowest loss wins.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the search, from the scenario's on.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of what --out writes, from the scenario's on.")] = 1,
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: FEDCHAIN_DATA.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the search's runs, table and picture.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Experiment to write, which simulates every R.")
+    ] = None,
 ) -> None:
     """Divide a time budget between training and mining: local steps E for each number of rounds R, and what follows.
 
     DFPL's resource model: E = floor((t_sum / R − beta) / alpha). Alpha and beta are measured on this machine unless
     they are given. The bounds of DFPL's corollaries are evaluated with constants estimated on the scenario's data.
+    Which R ends with the lowest loss is found by fedchain reproduce FILE.toml.
     """
     with clear_errors(ScenarioError):
         overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}
@@ -271,8 +241,8 @@ def plan(
         scenario = load_scenario(scenario_file, overrides)
         if chi is not None and not 0 < chi < float("inf"):
             raise ScenarioError(f"chi is {chi}, it must be above 0")
-        if out is not None and not search:
-            raise ScenarioError("--out keeps what --search finds; there is nothing to keep without it")
+        if out is not None and out.suffix != ".toml":
+            raise ScenarioError(f"--out is {str(out)!r}, it must be the file of an experiment, which ends in .toml")
 
         from fedchain.simulator.planning.plan_report import PlanOptions, run_plan
 
@@ -283,9 +253,7 @@ def plan(
             rounds_max=rounds_max,
             target=chi,
             bounds=bounds,
-            search=search,
             seeds=seeds,
-            jobs=jobs,
             out=out,
         )
         run_plan(scenario, options, as_json=as_json)

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from fedchain.wording import nearest_name
 
@@ -55,7 +55,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
-    """What msgspec does not refuse in a table, and in the tables in it: unknown keys, and integers of too many bits."""
+    """What msgspec does not refuse in a table and those in it, or not as clearly: unknown keys, integers of too many
+    bits, and texts that are none of a few.
+    """
     if not isinstance(table, Mapping):
         return
     known = {item.name: item for item in fields(kind)}
@@ -66,6 +68,10 @@ def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
         if (bits := _bits(value)) > INTEGER_BITS:
             yield f"{name} {key}", f"holds an integer of {bits} bits, at most {INTEGER_BITS} are allowed"
         (inner, *_) = get_args(known[key].type) or (None,)
+        for kinds, texts in ((known[key].type, [value]), (inner, value)):
+            if get_origin(kinds) is Literal and isinstance(texts, list | tuple):
+                wrong = (text for text in texts if isinstance(text, str) and text not in get_args(kinds))
+                yield from ((f"{name} {key}", f"is {text!r}{nearest(text, get_args(kinds))}") for text in wrong)
         if is_dataclass(inner) and isinstance(value, Sequence):
             for place, row in enumerate(value):
                 yield from _overlooked(inner, row, f"{name} {key}[{place}]")

@@ -22,6 +22,7 @@ from fedchain.simulator.planning.plan import (
     theory_of,
 )
 from fedchain.simulator.planning.plan_report import verdicts
+from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.scenario import Scenario
 
 PAPER = Budget(total_s=100.0, iteration_s=1.0, mining_s=4.0)
@@ -131,11 +132,11 @@ def test_the_table_is_printed_and_infeasible_rounds_are_named() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_plan_with_bounds_and_search_in_seconds(tiny: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = ["plan", tiny, "--t-sum", "12", "--alpha", "1", "--beta", "2", "--rounds-max", "3", "--search", "--json"]
+def test_a_plan_with_bounds_and_its_search_in_seconds(tiny: str, tmp_path: Path) -> None:
+    search = tmp_path / "search.toml"
+    command = ["plan", tiny, "--t-sum", "12", "--alpha", "1", "--beta", "2", "--rounds-max", "3", "--json"]
     finished = subprocess.run(
-        [sys.executable, "-m", "fedchain", *command, "--out", str(out)],
+        [sys.executable, "-m", "fedchain", *command, "--out", str(search)],
         capture_output=True,
         text=True,
         check=False,
@@ -144,16 +145,30 @@ def test_a_plan_with_bounds_and_search_in_seconds(tiny: str, tmp_path: Path) -> 
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout)
     assert [(row["rounds"], row["local_steps"]) for row in found["rounds"]] == [(1, 10), (2, 4), (3, 2)]
-    assert [row["rounds"] for row in found["search"]] == [1, 2, 3]
-    lowest = min(found["search"], key=lambda row: row["loss"])
-    assert found["best_rounds"] == lowest["rounds"]
     assert found["alpha_from"] == "given"
     assert found["theory"]["constants"]["smoothness"] > 0
     assert len(found["theory"]["verdicts"]) == 3
-    assert {path.name for path in out.iterdir()} == {"results", "search.csv", "search.png"}
-    assert len(list((out / "results").glob("*.json"))) == 3
-    again = CliRunner().invoke(app, [*command, "--out", str(out), "--no-bounds"])
-    assert json.loads(again.stdout)["search"] == found["search"], "and nothing ran twice: the results were there"
+    result = CliRunner().invoke(app, ["reproduce", str(search), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert "best by loss" in result.stdout
+    assert len(list((tmp_path / "out" / "results").glob("*.json"))) == 3
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("results", "table.md", "table.csv", "table.png", "rounds.csv")
+    }
+
+
+def test_the_search_is_written_as_an_experiment(tiny: str, tmp_path: Path) -> None:
+    search = tmp_path / "search.toml"
+    told = run(
+        tiny, "--alpha", "1", "--beta", "4", "--rounds-max", "6", "--no-bounds", "--seeds", "2", "--out", str(search)
+    )
+    assert told.splitlines()[-1] == f"simulate every R: fedchain reproduce {search}"
+    experiment = load_experiment(search)
+    assert (experiment.name, experiment.seeds) == ("search", (0, 1))
+    assert [cell.hyperparameters["local_steps"] for cell in experiment.cells] == [96, 46, 29, 21, 16, 12]
+    assert experiment.scenario["name"] == "tiny"
+    refused = CliRunner().invoke(app, ["plan", tiny, "--out", str(search)])
+    assert refused.stderr.strip() == f"fedchain: {search} exists already; name another file with --out"
 
 
 def test_what_is_not_given_is_measured(tiny: str) -> None:
@@ -181,8 +196,8 @@ def test_other_methods_are_planned_without_bounds(tmp_path: Path) -> None:
         (("--chi", "0"), "chi is 0.0, it must be above 0"),
         (("--mining-attempts", "1"), "mining_attempts is 1"),
         (("none.toml",), "none.toml cannot be read"),
-        (("--out", "somewhere"), "--out keeps what --search finds"),
-        (("--alpha", "1", "--beta", "4", "--no-bounds", "--search", "--out", "/dev/null"), "cannot be made"),
+        (("--out", "somewhere"), "--out is 'somewhere', it must be the file of an experiment, which ends in .toml"),
+        (("--alpha", "1", "--beta", "4", "--no-bounds", "--out", "/dev/null/x.toml"), "x.toml cannot be written"),
     ],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:

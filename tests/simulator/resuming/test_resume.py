@@ -25,11 +25,9 @@ from fedchain.learning.worker.learner import Contribution
 from fedchain.simulator.engine.handover import LARGE_SIZE
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.report import RunFolder
-from fedchain.simulator.resuming import snapshot
 from fedchain.simulator.resuming.answers import Answer, Batch, Question, read_answer, write_answer
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, read_timeline
 from fedchain.simulator.resuming.resume import identity
-from fedchain.simulator.resuming.snapshot import Snapshots
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.support.simulator.interruptions import found, play, scenario_of
@@ -54,91 +52,19 @@ def answer_of(record: Record, payload: bytes = b"payload", part: bytes = b"part"
     return Answer(QUESTION, MADE, record.put(payload), (record.put(part),))
 
 
-@pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot is taken every virtual second in which nobody trains."""
-    monkeypatch.setattr(snapshot, "FIRST_S", 0.0)
-    monkeypatch.setattr(snapshot, "COST_SHARE", float("inf"))
-
-
-@pytest.fixture
-def restored(often: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rounds in the snapshots that runs went on from."""
-    rounds, read = list[int](), Snapshots.read
-
-    def reading(self: Snapshots, *arguments: Any) -> Any:
-        found = read(self, *arguments)
-        if found is not None:
-            rounds.append(len(found[0]["recorder"].rows))
-        return found
-
-    monkeypatch.setattr(Snapshots, "read", reading)
-    return rounds
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["prototypes, restarted", "state", "together"])
+@pytest.mark.parametrize("kind", ["prototypes, restarted", "state", "together", "liars", "asleep"])
 def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, tmp_path: Path) -> None:
-    scenario = scenario_of(kind)
-    whole, got = found(simulate(scenario, load_learner(scenario))), None
-    for frames in (1, 4, 7, None):
-        got = play(scenario, tmp_path / "record", frames)
-        assert (got is None) == (frames is not None)
-    assert got == whole
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["prototypes, restarted", "liars", "asleep"])
-def test_a_run_goes_on_from_snapshots_to_the_same(kind: str, restored: list[int], tmp_path: Path) -> None:
-    """Its stored chain, too, which was ahead of the snapshot, is that of the run left alone."""
+    """Its stored chain, too, which is begun anew each time, is that of the run left alone."""
     scenario = scenario_of(kind)
     whole = found(simulate(scenario, load_learner(scenario), chain_folder=tmp_path / "whole"))
-    got = [play(scenario, tmp_path / "record", frames, tmp_path / "chain") for frames in (9, 5, None)]
-    assert got[0] is None
-    assert got[-1] == whole
-    assert restored == sorted(restored)
-    assert max(restored) > 0
+    got = [play(scenario, tmp_path / "record", frames, tmp_path / "chain") for frames in (1, 4, 7, None)]
+    assert got == [None, None, None, whole]
     with Store.open(tmp_path / "whole") as expected, Store.open(tmp_path / "chain") as stored:
-        assert [stored.final(place) for place in range(1, 9)] == [expected.final(place) for place in range(1, 9)]
+        heights = range(1, expected.height() + 1)
+        assert [stored.final(height) for height in heights] == [expected.final(height) for height in heights]
         assert stored.counts() == expected.counts()
         assert not list(stored.damage())
-
-
-class Beside:
-    """Who has a memory of seven."""
-
-    def memory(self) -> int:
-        return 7
-
-    def adopt(self, memory: int) -> bool:
-        return memory == 7
-
-
-def test_a_snapshot_is_whole_and_of_this_user_and_version_or_none(
-    often: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    path, given = tmp_path / "snapshot", {"outside": object()}
-    snapshots = Snapshots(path, Beside())
-    assert snapshots.read(given, bool) is None
-    assert snapshots.is_due()
-    snapshots.take([given["outside"], memoryview(b"content")[2:]], given)
-    assert Snapshots(path, Beside()).read(given, bool) == [given["outside"], b"ntent"]
-    assert snapshots.read(given, lambda state: False) is None, "somebody cannot go on from it"
-    with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "program", lambda: bytes(32))
-        assert snapshots.read(given, bool) is None, "another version"
-        patch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-        assert Snapshots(path, Beside()).read(given, bool) is None, "another user"
-    data = path.read_bytes()
-    for damaged in (data[:-1], data[:-1] + b"!", b"", data[1:]):
-        path.write_bytes(damaged)
-        assert snapshots.read(given, bool) is None
-    snapshots.take([lambda: 1], given)
-    assert "no snapshots are taken of this run" in caplog.text
-    assert not snapshots.is_due()
-    (tmp_path / "state" / "fedchain" / "snapshots.key").chmod(0o644)
-    assert not Snapshots(path, Beside()).is_due(), "others could have written it"
 
 
 @pytest.fixture(scope="module")

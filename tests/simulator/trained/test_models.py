@@ -19,7 +19,8 @@ from fedchain.files.layout import GENESIS_FILE, MODELS_FOLDER, TRAINING_FILE, re
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.model_file import write_model
 from fedchain.node.workers.process import Trainer
-from fedchain.simulator.run import load_learner, run_scenario
+from fedchain.simulator.console import run_scenario
+from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario
 from fedchain.simulator.trained.origins import read_file
 

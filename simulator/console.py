@@ -1,0 +1,124 @@
+"""``fedchain simulate`` on a terminal: a run is prepared, shown while it goes on, and summed up at its end."""
+
+import shlex
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedchain.files.layout import RECORD_FOLDER, free_folder
+from fedchain.learning.exceptions import LearningError
+from fedchain.learning.worker.learner import Learner
+from fedchain.simulator.display import Display, round_table, summary
+from fedchain.simulator.engine.no_record import NO_RECORD
+from fedchain.simulator.report import RunFolder
+from fedchain.simulator.resuming.record import read_timeline
+from fedchain.simulator.resuming.resume import identity
+from fedchain.simulator.run import Audience, load_learner, run_in_folder
+from fedchain.simulator.scenario import Scenario, ScenarioError
+from fedchain.simulator.tracking import validate_tracker
+from fedchain.terminal import Console, step
+from fedchain.wording import counted
+
+
+def run_scenario(
+    scenario: Scenario,
+    out: Path | None,
+    *,
+    keep_models: bool = False,
+    track: Sequence[str] = (),
+    is_resumed: bool = False,
+    keeps_record: bool = True,
+) -> bool:
+    """Run a scenario, show it, and write its run folder, with the members' final models where these are kept.
+
+    Args:
+        scenario: validated.
+        out: the folder; None: the first free one of the scenario's name.
+        keep_models: whether the members' final models are written, as they are where a run began with that.
+        track: trackers, as :func:`open_tracker` reads them; they hear of all rounds.
+        is_resumed: whether the run in the folder goes on: see :func:`fedchain.simulator.resuming.resume.resumed_run`.
+        keeps_record: whether a run that is interrupted can go on.
+
+    Returns:
+        Whether the checker found that something did not hold.
+    """
+    started, console = time.perf_counter(), Console()
+    for wanted in track:
+        validate_tracker(wanted)
+    learner = _prepare(console, scenario)
+    folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=is_resumed)
+    if keep_models:
+        folder.keep_models()
+    is_kept = is_resumed or keeps_record
+    record = folder.open_record(identity(scenario), is_resumed=is_resumed) if is_kept else NO_RECORD
+    display = Display(console, scenario, record.rounds_before)
+    console.print(f"{scenario.method}, {counted(scenario.rounds, 'round')}; the run folder is {folder.path}")
+    if is_resumed:
+        console.print(f"{counted(record.rounds_before, 'round')} were closed before; they come from the record")
+    audience = Audience(display.on_round, display.watch, step(console, "writing results and pictures"))
+    try:
+        outcome = run_in_folder(scenario, learner, folder, record, audience, track=track)
+    except (Exception, KeyboardInterrupt) as error:
+        if not is_resumed and not folder.chain.exists():  # nothing was run: the same folder may be named again
+            shutil.rmtree(folder.path)
+            raise
+        console.print(f"stopped after {counted(display.closed, 'round')}; what was measured so far is in {folder.path}")
+        if is_kept and not isinstance(error, LearningError | ScenarioError):  # those would come again
+            _say_how_to_go_on(console, folder.path, track)
+        raise
+    console.print(round_table(outcome.rows, scenario))
+    console.print(summary(outcome, str(folder.path), started), crop=False)
+    return bool(outcome.violations)
+
+
+def draw_scenario(scenario: Scenario, path: Path) -> None:
+    """Show what is there of an interrupted run: its table, and pictures in its folder."""
+    learner, folder = load_learner(scenario), RunFolder(path, scenario, is_resumed=True)
+    rows = folder.read_rows()
+    folder.draw(rows, read_timeline(path / RECORD_FOLDER), learner.histogram())
+    console = Console()
+    console.print(round_table(rows, scenario))
+    console.print(f"{len(rows)} of {scenario.rounds} rounds; pictures are in {path}", soft_wrap=True)
+
+
+def _prepare(console: Console, scenario: Scenario) -> Learner:
+    """Read the data, and say what nobody may expect of the run."""
+    with step(console, f"preparing {scenario.task or scenario.dataset} for {scenario.peers} peers"):
+        learner = load_learner(scenario)
+    if learner.config.material:
+        console.print("keys of the encryption are dealt from the scenario's seed: here they keep nothing secret")
+    for warning in (late_phase(scenario, learner), *cautions(learner, scenario)):
+        if warning:
+            console.print(warning, soft_wrap=True)
+    return learner
+
+
+def _say_how_to_go_on(console: Console, folder: Path, track: Sequence[str]) -> None:
+    there = shlex.quote(str(folder))
+    told = "".join(f" --track {shlex.quote(wanted)}" for wanted in track)
+    console.print(f"go on: fedchain simulate --resume --out {there}{told}", soft_wrap=True)
+    console.print(f"see what is there: fedchain simulate --draw --out {there}", soft_wrap=True)
+
+
+def cautions(learner: Learner, scenario: Scenario) -> Sequence[str]:
+    """Say what nobody may expect of the method as it is set, such as a privacy budget that lasts to the end."""
+    return learner.method.cautions(None if scenario.contributors_per_round else scenario.rounds)
+
+
+def late_phase(scenario: Scenario, learner: Learner) -> str:
+    """Say which phase trains beyond the time that it waits for posts, the worst of all; nothing where all fit."""
+    method, worst_s, text = learner.method, scenario.phase_timeout_s, ""
+    for phase in (*method.setup, *method.phases):
+        first = 1 if phase in method.phases else 0
+        steps = [learner.planned_steps(client, phase.name, first) for client in range(scenario.peers)]
+        needed_s = scenario.iteration_s * max(steps)
+        if needed_s > worst_s:
+            worst_s = needed_s
+            late = sum(scenario.iteration_s * count > scenario.phase_timeout_s for count in steps)
+            text = (
+                f"phase {phase.name} trains for up to {needed_s:.0f} virtual s ({max(steps):,} steps of "
+                f"{scenario.iteration_s:g} s) and waits {scenario.phase_timeout_s:g} s: {late} of {scenario.peers} "
+                f"peers may be too late to count; raise phase_timeout_s, or lower iteration_s"
+            )
+    return text
