@@ -12,22 +12,23 @@ from fedchain.chain.evidence import EVIDENCE_MAX
 from fedchain.chain.exceptions import InvalidBlock, InvalidSignature
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.proof_of_work import is_sealed
+from fedchain.chain.roster import Roster
 from fedchain.chain.validation import SignatureCheck, validate_roots, validate_votes
 from fedchain.chain.vote import VoteKind
 
 
 def validate_far_final(
-    genesis: Genesis, block: Block, certificate: Certificate, is_valid_signature: SignatureCheck
+    genesis: Genesis, roster: Roster, block: Block, certificate: Certificate, is_valid_signature: SignatureCheck
 ) -> None:
-    """A block and the votes that are said to make it final, by the genesis document alone.
+    """A block and the votes that are said to make it final, by the members that are known here.
 
     Raises:
         InvalidSignature: body or signature are not the ones of the header; the peer that sent it exchanged them.
         InvalidBlock: no federation of these members could have made it.
         InvalidCertificate: too few members signed that it is final.
     """
-    header, members = block.header, frozenset(genesis.members)
-    validate_extent(genesis, block, certificate)
+    header, members = block.header, frozenset(roster.members)
+    validate_extent(roster, block, certificate)
     validate_roots(block)
     message = block_signing_message(genesis.chain_id, block.hash)
     if header.miner not in members or not is_valid_signature(header.miner, block.signature, message):
@@ -35,16 +36,16 @@ def validate_far_final(
     if not is_canonical_bits(header.bits) or not is_sealed(genesis.proof_function, header):
         found = f"nonce {header.nonce} does not bring the hash to the target {header.bits:#x}"
         raise InvalidBlock("proof of work", found)
-    kind, required = VoteKind.PRECOMMIT, signatures_required(genesis)
+    kind, required = VoteKind.PRECOMMIT, signatures_required(genesis, roster)
     validate_votes(genesis, members, required, certificate, kind, header.height, block.hash, is_valid_signature)
 
 
-def validate_extent(genesis: Genesis, block: Block, certificate: Certificate) -> None:
+def validate_extent(roster: Roster, block: Block, certificate: Certificate) -> None:
     """No more posts, votes and crimes than the members can make: a message has room for far more. Raises InvalidBlock.
 
     It is cheap, and to be asked of whatever is kept or looked at closely before its turn.
     """
-    members = len(genesis.members)
+    members = len(roster)
     votes = len(certificate.votes) + (len(block.certificate.votes) if block.certificate else 0)
     for name, count, limit in (
         ("posts", len(block.transactions), members),
@@ -55,20 +56,20 @@ def validate_extent(genesis: Genesis, block: Block, certificate: Certificate) ->
             raise InvalidBlock(name, f"{count} found, {members} members make at most {limit}")
 
 
-def signatures_required(genesis: Genesis) -> int:
+def signatures_required(genesis: Genesis, roster: Roster) -> int:
     """Members that must have signed a certificate whose electors are not known.
 
     One more than may lie: an honest one signed it, and it stands on the chain. Where so few are drawn that all of them
     may be liars, as many as decide there. How many were convicted since is not known, so no more can be asked for.
     """
-    members = len(genesis.members)
+    members = len(roster)
     faulty = genesis.fault_model.faulty(members)
     electors = min(genesis.committee_size or members, members - faulty)
     return min(faulty + 1, genesis.fault_model.quorum(electors))
 
 
-def may_be_drawn_by_liars(genesis: Genesis) -> bool:
+def may_be_drawn_by_liars(genesis: Genesis, roster: Roster) -> bool:
     """Whether so few members vote on a block that all who make it final may be liars."""
-    members = len(genesis.members)
+    members = len(roster)
     electors = min(genesis.committee_size or members, members)
     return genesis.fault_model.quorum(electors) <= genesis.fault_model.faulty(members)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, assert_never
+from typing import Any
 
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.encoding import decode, encode, expect_record
@@ -153,20 +153,6 @@ class Genesis:
     def phases_of(self, round_number: int) -> tuple[PhaseRule, ...]:
         """Phases of a round; round 0 holds the setup."""
         return self.phases if round_number else self.setup
-
-    def aggregator_of(self, round_number: int) -> PublicKey | None:
-        """The designated aggregator of a round, if there is one."""
-        match self.aggregator:
-            case AggregatorRule.NONE:
-                return None
-            case AggregatorRule.FIXED:
-                return self.members[0]
-            case AggregatorRule.ROTATING:
-                return self.members[round_number % len(self.members)]
-            case AggregatorRule.DEDICATED:
-                return self.members[-1]
-            case _:
-                assert_never(self.aggregator)
 
     @property
     def participants(self) -> tuple[PublicKey, ...]:

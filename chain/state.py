@@ -4,10 +4,8 @@ It is bounded, and the next header commits to it by hash. Whoever holds a final 
 before it can therefore go on without any older block.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from heapq import nsmallest
 from itertools import compress
 from typing import Any
 
@@ -17,7 +15,8 @@ from fedchain.chain.difficulty import is_canonical_bits, next_bits, work_from_bi
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import InvalidEncoding
-from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis, PhaseRule
+from fedchain.chain.genesis import Contributor, Genesis, PhaseRule
+from fedchain.chain.roster import Roster, draw_roster
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, PublicKey
 
@@ -71,36 +70,25 @@ class State:
     """For each phase of a round, how long its posts took in the last rounds, oldest first, at most ``DELAYS_MAX``."""
     round_seed: Hash
     """32 bytes: hash of the block that closed the last round; draws the contributors of this one."""
-    members: tuple[PublicKey, ...]
-    """All members, in the order of the partition."""
     punctuality: bytes
-    """One byte for each member: how many phases running it was on time, at most ``PUNCTUAL``."""
+    """One byte for each member, by seat: how many phases running it was on time, at most ``PUNCTUAL``."""
     convicted: tuple[Evidence, ...]
     """Proven crimes, one for each member that neither votes nor posts nor mines any more, in the order of the chain."""
     deciders: frozenset[PublicKey]
     """Members whose precommits made, or will make, this state's block final."""
-
-    contributors: frozenset[PublicKey] = field(compare=False)
-    """Members that may post in the phase that the next block closes."""
-    electors: frozenset[PublicKey] = field(compare=False)
-    """Members whose votes decide the next block."""
-    index: Mapping[PublicKey, int] = field(compare=False, repr=False)
-    """Place of each member in ``members``."""
+    roster: Roster
+    """The members, and what each may do: it follows from the rest and the genesis document, but for their keys."""
     root: Hash = field(init=False, compare=False)
     """32 bytes: SHA-256 of the encoded state; the next header commits to it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", sha256(self.encode()))
 
-    def is_active(self, member: PublicKey) -> bool:
-        """Whether ``member`` is one, and was not convicted."""
-        return member in self.index and all(crime.culprit != member for crime in self.convicted)
-
     def encode(self) -> bytes:
         """The state's one byte string; what follows from it and the genesis document is left out."""
-        deciders = bytearray(len(self.members))
+        roster, deciders = self.roster, bytearray(len(self.roster))
         for member in self.deciders:
-            deciders[self.index[member]] = 1
+            deciders[roster.seats[member]] = 1
         return encode(
             [
                 self.block_hash,
@@ -115,7 +103,7 @@ class State:
                 self.settled_time_ms,
                 [list(delays) for delays in self.delays_ms],
                 self.round_seed,
-                b"".join(self.members),
+                b"".join(roster.members),
                 self.punctuality,
                 [crime.to_record() for crime in self.convicted],
                 bytes(deciders),
@@ -229,10 +217,10 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
         settled_time_ms=time_ms,
         delays_ms=delays_ms,
         round_seed=header.hash if last_phase else state.round_seed,
-        members=state.members,
+        members=state.roster.members,
         punctuality=_count_punctuality(genesis, state, block),
         convicted=(*state.convicted, *block.evidence),
-        deciders=state.electors,
+        deciders=state.roster.electors,
     )
 
 
@@ -251,7 +239,7 @@ def posts_required(genesis: Genesis, state: State) -> int:
     rule = phase_rule(genesis, state)
     if rule.by is Contributor.AGGREGATOR:
         return 1
-    count = len(state.contributors)
+    count = len(state.roster.contributors)
     return max(1, min(count, rule.quorum or genesis.contribution_quorum or genesis.fault_model.quorum(count)))
 
 
@@ -274,54 +262,16 @@ def expected_contributors(state: State) -> frozenset[PublicKey]:
 
     Where none is punctual all are waited for: or an aggregator that once trained too slowly would be passed over.
     """
-    punctual = (member for member in state.contributors if state.punctuality[state.index[member]] >= PUNCTUAL)
-    return frozenset(punctual) or state.contributors
+    roster, marks = state.roster, state.punctuality
+    punctual = (member for member in roster.contributors if marks[roster.seats[member]] >= PUNCTUAL)
+    return frozenset(punctual) or roster.contributors
 
 
-def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
-    """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all."""
-    return frozenset(_draw(members, count, seed)) if 0 < count < len(members) else _all(members)
-
-
-@lru_cache(maxsize=2048)
-def _draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> tuple[PublicKey, ...]:
-    """Kept, for each member is hashed; a state is read more than once, and in a simulation by many peers."""
-    return tuple(member for _, member in nsmallest(count, ((sha256(seed + member), member) for member in members)))
-
-
-@lru_cache(maxsize=8)
-def _all(members: tuple[PublicKey, ...]) -> frozenset[PublicKey]:
-    return frozenset(members)
-
-
-@lru_cache(maxsize=8)
-def _places(members: tuple[PublicKey, ...]) -> Mapping[PublicKey, int]:
-    """Place of each member. Kept: all states of a chain share it."""
-    return {member: number for number, member in enumerate(members)}
-
-
-def _complete(genesis: Genesis, **fields: Any) -> State:
-    """Add what follows from the rest: who is where, who may post, and who may vote."""
-    members: tuple[PublicKey, ...] = fields["members"]
+def _complete(genesis: Genesis, members: tuple[PublicKey, ...], **fields: Any) -> State:
+    """Add what follows from the rest: who may post, and who may vote."""
     culprits = {crime.culprit for crime in fields["convicted"]}
-    active = tuple(member for member in members if member not in culprits) if culprits else members
-    return State(
-        **fields,
-        contributors=_contributors(genesis, fields["round"], fields["phase"], fields["round_seed"], active),
-        electors=draw(active, genesis.committee_size, fields["block_hash"] + b"committee"),
-        index=_places(members),
-    )
-
-
-def _contributors(
-    genesis: Genesis, round_number: int, phase: int, seed: Hash, active: tuple[PublicKey, ...]
-) -> frozenset[PublicKey]:
-    if genesis.phases_of(round_number)[phase].by is Contributor.AGGREGATOR:
-        return frozenset({genesis.aggregator_of(round_number)}) & frozenset(active)  # type: ignore[return-value]
-    if genesis.aggregator is AggregatorRule.DEDICATED:
-        aggregator = genesis.aggregator_of(round_number)
-        active = tuple(member for member in active if member != aggregator)
-    return draw(active, genesis.contributors_per_round, seed + b"contributors")
+    phase, seeds = (fields["round"], fields["phase"]), (fields["round_seed"], fields["block_hash"])
+    return State(**fields, roster=draw_roster(genesis, members, culprits, phase, seeds))
 
 
 def _settle(
@@ -350,7 +300,7 @@ def _count_punctuality(genesis: Genesis, state: State, block: Block) -> bytes:
     if not block.transactions or phase_rule(genesis, state).by is Contributor.AGGREGATOR:
         return state.punctuality
     counts, posted = bytearray(state.punctuality), {post.sender for post in block.transactions}
-    for member in state.contributors:
-        place = state.index[member]
+    for member in state.roster.contributors:
+        place = state.roster.seats[member]
         counts[place] = min(PUNCTUAL, counts[place] + 1) if member in posted else 0
     return bytes(counts)

@@ -60,9 +60,8 @@ def judge_final(
             contradicts a quorum, unless it is the body that somebody exchanged (InvalidSignature).
     """
     validate_parent(state, block)
-    validate_certificate(
-        genesis, state.electors, certificate, VoteKind.PRECOMMIT, state.height + 1, block.hash, is_valid_signature
-    )
+    electors, height = state.roster.electors, state.height + 1
+    validate_certificate(genesis, electors, certificate, VoteKind.PRECOMMIT, height, block.hash, is_valid_signature)
     return judge_block(genesis, state, block, knowledge_root, is_valid_signature)
 
 
@@ -96,9 +95,9 @@ def judge_joined(
     """
     state = decode_state(genesis, data)
     validate_state(genesis, state, is_valid_signature)
-    required = votes_required(genesis, state.electors)
+    required = votes_required(genesis, state.roster.electors)
     # Nobody can prove a crime of an honest member: who is convicted is one liar less among the voters.
-    liars = genesis.fault_model.faulty(len(state.members)) - len(state.convicted)
+    liars = genesis.fault_model.faulty(len(state.roster.members)) - len(state.convicted)
     if required <= liars and not is_confirmed:
         raise UnknownParent("state", f"{required} drawn electors vouch for it, {liars} members may lie")
     return judge_final(genesis, state, block, certificate, None, is_valid_signature)

@@ -66,10 +66,10 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     t, size_max = post, genesis.payload_size_max
     phases = len(genesis.phases_of(t.round))
     # Only members post: anyone else could flood the round.
-    if t.sender not in state.index:
+    if t.sender not in state.roster.seats:
         raise InvalidSignature("sender", f"{t.sender.hex()} is no member")
     # Who was convicted is a member no more; whoever passed the post on may not have heard of it.
-    if not state.is_active(t.sender):
+    if not state.roster.is_active(t.sender):
         raise OutOfWindow("sender", f"{t.sender.hex()} was convicted")
     # The sender said so itself, about this chain, round and phase.
     _check_signature(genesis, t.sender, t, is_valid_signature)
@@ -81,7 +81,7 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
         raise InvalidPost("round", f"{t.round} found, the last is {genesis.rounds}")
     # Whose the aggregator's phases are, the genesis document says for ever.
     by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
-    aggregator = genesis.aggregator_of(t.round)
+    aggregator = state.roster.aggregator_of(t.round)
     if by_aggregator and t.sender != aggregator:
         named = "nobody" if aggregator is None else aggregator.hex()
         found = f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's, {named}"
@@ -240,9 +240,9 @@ def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_val
     """
     culprit = evidence.culprit
     # Only members can be convicted.
-    _check(culprit in state.index, InvalidEvidence, "culprit", f"{culprit.hex()} is no member")
+    _check(culprit in state.roster.seats, InvalidEvidence, "culprit", f"{culprit.hex()} is no member")
     # Nobody is convicted twice.
-    _check(state.is_active(culprit), AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
+    _check(state.roster.is_active(culprit), AlreadyKnown, "culprit", f"{culprit.hex()} was convicted before")
     _validate_crime(genesis, evidence, is_valid_signature)
 
 
@@ -254,10 +254,10 @@ def validate_state(genesis: Genesis, state: State, is_valid_signature: Signature
     culprits = [crime.culprit for crime in state.convicted]
     # One conviction takes one member out of the federation.
     _check(
-        len(set(culprits) & set(state.members)) == len(culprits),
+        len(set(culprits) & set(state.roster.members)) == len(culprits),
         InvalidEvidence,
         "convicted",
-        f"{len(culprits)} crimes of {len(set(culprits) & set(state.members))} members found",
+        f"{len(culprits)} crimes of {len(set(culprits) & set(state.roster.members))} members found",
     )
     for crime in state.convicted:
         _validate_crime(genesis, crime, is_valid_signature)
@@ -301,7 +301,7 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
     header = block.header
     validate_parent(state, block)
     # Blocks cost members their reputation: strangers have none.
-    _check(state.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
+    _check(state.roster.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
     # The miner is who it says; the aggregator's blocks depend on it.
     _check(
         is_valid_signature(header.miner, block.signature, block_signing_message(genesis.chain_id, header.hash)),
@@ -384,7 +384,7 @@ def validate_knowledge(header: Header, root: Hash) -> None:
 def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     count, crimes = len(block.transactions), len(block.evidence)
     # No more posts than members that may post: the rest would only be looked at in vain.
-    due = len(state.contributors)
+    due = len(state.roster.contributors)
     _check(count <= due, InvalidBlock, "posts", f"{count} found, {due} may post")
     # Everybody has to check two signatures for each.
     _check(crimes <= EVIDENCE_MAX, InvalidBlock, "evidence", f"{crimes} crimes found, at most {EVIDENCE_MAX} fit")
@@ -413,7 +413,7 @@ def validate_roots(block: Block) -> None:
 def _validate_producer(genesis: Genesis, state: State, block: Block) -> None:
     if not block.transactions:
         return
-    aggregator = genesis.aggregator_of(state.round)
+    aggregator = state.roster.aggregator_of(state.round)
     # In a centralized federation the designated aggregator writes the chain.
     _check(
         not genesis.centralized or block.header.miner == aggregator,
@@ -429,8 +429,8 @@ def _validate_counted(state: State, header: Header, post: Post) -> None:
     if counted != closed:
         raise InvalidBlock("post's phase", f"{counted} found, the block closes {closed}")
     # Who posts is drawn by the chain; in an aggregator phase it is the designated aggregator alone.
-    if post.sender not in state.contributors:
-        due = f"one of the {len(state.contributors)} contributors of round {state.round}"
+    if post.sender not in state.roster.contributors:
+        due = f"one of the {len(state.roster.contributors)} contributors of round {state.round}"
         raise InvalidBlock("contributor", f"{post.sender.hex()} is not {due}")
 
 

@@ -31,7 +31,7 @@ def view_block(store: Store, entry: Entry) -> BlockView:
         attempt=certificate.attempt,
         clock_ms=certificate.clock_ms,
         mining_time_ms=certificate.mining_ms,
-        quorum=None if before is None else votes_required(store.genesis, before.electors),
+        quorum=None if before is None else votes_required(store.genesis, before.roster.electors),
     )
     return _view(store, entry.block, before, summarize(store.genesis, entry), shown, _voters(certificate))
 
@@ -100,7 +100,7 @@ def _view(
         is_final=certificate is not None,
         header=block.header,
         transactions=tuple(view_post(store, post) for post in block.transactions),
-        missing=None if before is None else tuple(sorted(map(address, before.contributors - posted))),
+        missing=None if before is None else tuple(sorted(map(address, before.roster.contributors - posted))),
         convictions=tuple(view_conviction(store.genesis, crime, block.header.height) for crime in block.evidence),
         certificate=certificate,
         voters=voters,

@@ -141,7 +141,7 @@ class Explorer:
         """The chain at a glance."""
         genesis, head, state = self.genesis, self._head, self._state
         posts, payload_bytes = self._store.totals(self._base, state.height)
-        count = len(state.electors)
+        count = len(state.roster.electors)
         return ChainStatus(
             chain_id=genesis.chain_id,
             name=genesis.name,
@@ -161,7 +161,7 @@ class Explorer:
             aggregator=self._aggregator_of(self._round_number),
             fault_model=genesis.fault_model.value,
             electors=count,
-            quorum=votes_required(genesis, state.electors),
+            quorum=votes_required(genesis, state.roster.electors),
             liars_max=genesis.fault_model.faulty(count),
             votes=0 if head is None else len(head.certificate.votes),
             candidates=len(self.candidates()),
@@ -217,7 +217,7 @@ class Explorer:
             number=self.genesis.index[member],
             address=address(member),
             public_key=member,
-            elector=member in state.electors,
+            elector=member in state.roster.electors,
             aggregator=address(member) == self._aggregator_of(self._round_number),
             expected=member in self._expected,
             posts=counts.posts,
@@ -269,7 +269,7 @@ class Explorer:
         return self.genesis.rounds if self._state.finished else self._state.round
 
     def _aggregator_of(self, round_number: int) -> str | None:
-        member = self.genesis.aggregator_of(round_number)
+        member = self._state.roster.aggregator_of(round_number)
         return None if member is None else address(member)
 
     def knowledge(self, rules: KnowledgeRules, round_number: int | None = None) -> KnowledgeView:

@@ -177,7 +177,7 @@ class Answers:
             yield FinalMessage(block, certificate)
 
     def _mark(self, members: Collection[PublicKey]) -> Bitmap:
-        index = self._context.head.index
+        index = self._context.head.roster.seats
         return to_bitmap((index[member] for member in members), len(index))
 
     def _posts_held(self) -> Bitmap:
@@ -193,18 +193,19 @@ class Answers:
 
     def _lacking(self, theirs: Bitmap, *ours: Bitmap) -> Bitmap | None:
         """Members marked in ``theirs`` and in none of ``ours``; None if there are none."""
-        lacking = difference(theirs, ours, len(self._context.head.members))
+        lacking = difference(theirs, ours, len(self._context.head.roster.members))
         return lacking if any(lacking) else None
 
     def _marked(self, bitmap: Bitmap, held: Mapping[PublicKey, object]) -> list[PublicKey]:
-        members = self._context.head.members
+        members = self._context.head.roster.members
         marked = (members[place] for place in from_bitmap(bitmap, len(members)))
         return [member for member in marked if member in held][:ANSWERS_MAX]
 
 
 def finals_that_fit(head: State) -> int:
     """How many final blocks above ``head`` one answer surely holds, though everybody posts and votes."""
-    return max(1, min(FINALS_MAX, FINALS_SIZE_MAX // _final_size(len(head.contributors), len(head.electors))))
+    size = _final_size(len(head.roster.contributors), len(head.roster.electors))
+    return max(1, min(FINALS_MAX, FINALS_SIZE_MAX // size))
 
 
 def _final_size(posts: int, votes: int) -> int:

@@ -17,6 +17,7 @@ from fedchain.chain.far_final import validate_far_final
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Part, Rules, check_post, recompute
 from fedchain.chain.post import Post
+from fedchain.chain.roster import Roster
 from fedchain.chain.signatures import Signed, count_valid, signatures_of
 from fedchain.chain.state import State, phase_rule
 from fedchain.chain.transition import judge_block, judge_final, judge_joined
@@ -136,9 +137,9 @@ class Checks:
         """
         return judge_final(self._genesis, state, block, certificate, None, self._is_valid_signature)
 
-    def far_final(self, block: Block, certificate: Certificate) -> None:
+    def far_final(self, roster: Roster, block: Block, certificate: Certificate) -> None:
         """A final block whose state is not here; raises as ``validate_far_final``."""
-        validate_far_final(self._genesis, block, certificate, self._is_valid_signature)
+        validate_far_final(self._genesis, roster, block, certificate, self._is_valid_signature)
 
     def unverified(self, block: Block, certificate: Certificate) -> tuple[Signed, ...]:
         """Signatures of a final block that :meth:`final` would have to verify."""

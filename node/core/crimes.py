@@ -24,7 +24,7 @@ class Crimes:
         context = self._context
         if evidence.culprit == context.me:
             return  # another node has our key: that is for our operator to end
-        if evidence.culprit not in context.evidence and context.head.is_active(evidence.culprit):
+        if evidence.culprit not in context.evidence and context.head.roster.is_active(evidence.culprit):
             context.evidence[evidence.culprit] = evidence
             context.emit(Publish(EvidenceMessage(evidence)))
 
@@ -43,7 +43,7 @@ class Crimes:
             return
         for evidence in settled.block.evidence:
             context.tell(Convicted(settled.block.header.height, evidence))
-        for culprit in [known for known in context.evidence if not context.head.is_active(known)]:
+        for culprit in [known for known in context.evidence if not context.head.roster.is_active(known)]:
             del context.evidence[culprit]
 
     def for_block(self) -> tuple[Evidence, ...]:

@@ -144,17 +144,19 @@ class Node:
         contents = ContentCache(
             genesis, storage.content, stored_range, intern, recent_size_max, holds_back=lists_parts(genesis, checks)
         )
+        ledger = Ledger(genesis, storage)
+        members = ledger.head.roster.members
         self._context = context = Context(
             genesis=genesis,
             key=key,
             checks=checks,
             storage=storage,
-            ledger=Ledger(genesis, storage),
+            ledger=ledger,
             contents=contents,
             journal=journal or Journal(),
             now=Moment(0, 0),
             clock=PhaseClock(0),
-            catch_up=CatchUp(genesis.members, genesis.fault_model.faulty(len(genesis.members))),
+            catch_up=CatchUp(members, genesis.fault_model.faulty(len(members))),
         )
         contents.extra = context.ledger.state
         for statement in own_statements(context):  # it may be newer than the journal
@@ -177,7 +179,7 @@ class Node:
         self.observations = Observations(context)
         context.silent = self._says_nothing
         self._me = context.me
-        self._turn = context.head.index.get(context.me, 0)
+        self._turn = context.head.roster.seats.get(context.me, 0)
         self._has_begun = False
         self._status_due_ms = 0
         self._told: set[PublicKey] = set()  # peers behind that heard our status since the last tick
@@ -241,7 +243,7 @@ class Node:
 
     def lagging(self, height: int) -> list[PublicKey]:
         """Connected members that have not said that they are at ``height`` or above."""
-        there, members = set(self._context.catch_up.at_least(height)), self.head.index
+        there, members = set(self._context.catch_up.at_least(height)), self.head.roster.seats
         return [peer for peer in self._context.peers if peer in members and peer not in there]
 
     def open_posts(self) -> tuple[Post, ...]:
@@ -258,7 +260,7 @@ class Node:
 
     def votes_required(self) -> int:
         """Electors without whom no block becomes final, q."""
-        return votes_required(self.genesis, self.head.electors)
+        return votes_required(self.genesis, self.head.roster.electors)
 
     def is_silent(self) -> bool:
         """Whether this peer says nothing in its own name now."""

@@ -41,7 +41,7 @@ class Observations:
 
     def _look_for_our_post(self, settled: Settled) -> None:
         context, header = self._context, settled.block.header
-        if context.me not in settled.before.contributors:
+        if context.me not in settled.before.roster.contributors:
             return
         if any(post.sender == context.me for post in settled.block.transactions):
             self.not_counted = None

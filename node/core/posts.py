@@ -134,7 +134,7 @@ class Posts:
         context, self._checking = self._context, {}
         context.useless = {key: post for key, post in context.useless.items() if key[:2] >= context.phase}
         kept = ((post, data) for post, data in self._early.values() if (post.round, post.phase) >= context.phase)
-        self._early = {post.hash: (post, data) for post, data in kept if context.head.is_active(post.sender)}
+        self._early = {post.hash: (post, data) for post, data in kept if context.head.roster.is_active(post.sender)}
         self._awaits_knowledge = True
         self.advance()
 

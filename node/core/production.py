@@ -196,7 +196,7 @@ class Production:
         hold is older than our word.
         """
         context = self._context
-        if context.head.finished or context.me not in context.head.contributors:
+        if context.head.finished or context.me not in context.head.roster.contributors:
             return False
         known, said = context.mempool.get(context.phase, context.me), context.journal.post(*context.phase)
         may_post = said is not None or context.journal.allows_post(*context.phase)
@@ -238,7 +238,8 @@ class Production:
             if self._required[0] is not head:
                 self._required = head, posts_required(context.genesis, head)
             required = self._required[1]
-            if len(posts) >= required and len(posts.keys() & head.contributors) >= required:  # counting them costs more
+            # counting those of contributors costs more
+            if len(posts) >= required and len(posts.keys() & head.roster.contributors) >= required:
                 context.clock.quorum_ms = context.now.ms
             else:
                 lacking = min(lacking, required - len(posts))
@@ -251,7 +252,7 @@ class Production:
         posts = self._posts_to_count()
         if posts is None:
             return
-        if self._is_counted(posts) or not context.head.is_active(context.me) or context.silent():
+        if self._is_counted(posts) or not context.head.roster.is_active(context.me) or context.silent():
             self.draft = None
             return
         if self.draft is None or self.draft.transactions != posts:
@@ -265,7 +266,7 @@ class Production:
         """
         entries = self._context.ledger.entries.values()
         rivals = [entry for entry in entries if entry.is_valid and not entry.lacks_parts]
-        if any(entry.posts == len(self._context.head.contributors) for entry in rivals):
+        if any(entry.posts == len(self._context.head.roster.contributors) for entry in rivals):
             return True
         senders = {post.sender for post in posts} if rivals else set()
         return any(
@@ -324,7 +325,7 @@ class Production:
         context, head = self._context, self._context.head
         has_quorum = context.clock.quorum_ms is not None
         is_ready = has_quorum and (not self._missing or is_patience_over(context))
-        is_producer = not context.genesis.centralized or context.me == context.genesis.aggregator_of(head.round)
+        is_producer = not context.genesis.centralized or context.me == context.head.roster.aggregator_of(head.round)
         fails = not has_quorum or not is_producer
         is_empty = fails and may_close_empty(context.genesis, head) and is_time_to_close_empty(context)
         if (is_ready or is_empty) and context.clock.mining_ms is None:
@@ -332,7 +333,7 @@ class Production:
         if is_ready and is_producer:
             if self._sorted[0] != context.mempool.changes:
                 posts = context.mempool.posts(context.phase)
-                counted = tuple(posts[member] for member in sorted(posts) if member in head.contributors)
+                counted = tuple(posts[member] for member in sorted(posts) if member in head.roster.contributors)
                 self._sorted = context.mempool.changes, counted
             return self._sorted[1]
         return () if is_empty else None

@@ -81,11 +81,11 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
     node, activity, genesis = service.node, service.activity, service.genesis
     head, observed = node.head, node.observations
     missing = sorted(address(member) for member in node.waiting_for())
-    speaking = {service.me, *service.peers} & head.electors
+    speaking = {service.me, *service.peers} & head.roster.electors
     required, reachable = node.votes_required(), len(speaking)
     round_number = min(head.round, genesis.rounds) if head.finished else head.round
-    aggregator = genesis.aggregator_of(round_number)
-    named = {service.me, *service.peers, *node.waiting_for(), *head.electors} | observed.clock_offsets_ms.keys()
+    aggregator = head.roster.aggregator_of(round_number)
+    named = {service.me, *service.peers, *node.waiting_for(), *head.roster.electors} | observed.clock_offsets_ms.keys()
     named |= {crime.culprit for crime in head.convicted} | ({aggregator} if aggregator is not None else set())
     return {
         "version": fedchain.__version__,
@@ -100,14 +100,14 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "round": round_number,
         "phase": phase_rule(genesis, head).name,
         "finished": head.finished,
-        "members": len(head.members),
+        "members": len(head.roster.members),
         "aggregator": "" if aggregator is None else address(aggregator),
         "fault_model": genesis.fault_model.value,
-        "electors": len(head.electors),
-        "elector": service.me in head.electors,
+        "electors": len(head.roster.electors),
+        "elector": service.me in head.roster.electors,
         "quorum": required,
         "quorum_reachable": reachable >= required,
-        "electors_missing": sorted(address(member) for member in head.electors - speaking),
+        "electors_missing": sorted(address(member) for member in head.roster.electors - speaking),
         "posts_required": 0 if head.finished else node.posts_required(),
         "missing_posts": missing,
         "attempt": max(0, node.voting.agreement.attempt),

@@ -379,7 +379,7 @@ class Service:
                 pattern, named[name] = f"{pattern} {name}=%({name}).4f", value
         log.info(pattern, named)
         for place, reason in trained.measured.get("skipped", ()):
-            self._tell(Skipped(effect.round, self.genesis.members[place], reason))
+            self._tell(Skipped(effect.round, self.node.head.roster.members[place], reason))
         self.handle(Contributed(effect.round, effect.phase, trained.payload))
 
     def _end_watch(self, old_height: int) -> None:

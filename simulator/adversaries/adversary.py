@@ -154,7 +154,7 @@ class Adversary:
 
     def member(self, number: int) -> PublicKey:
         """The public key of a peer."""
-        return self.genesis.members[number]
+        return self.node.head.roster.members[number]
 
     def send(self, numbers: Iterable[int], message: Message) -> None:
         """Send a message to some peers, and to nobody else."""

@@ -45,9 +45,9 @@ class JunkFlooder(Adversary):
             self.send(self.coalition.honest, self._junk())
 
     def _junk(self) -> Message:
-        draw, everyone = self.draw, b"\xff" * (len(self.genesis.members) // 8 + 1)
+        draw, everyone = self.draw, b"\xff" * (len(self.node.head.roster) // 8 + 1)
         anything, height = draw.randbytes(32), self.height + draw.randrange(3)
-        author = self.member(draw.randrange(len(self.genesis.members)))
+        author = self.member(draw.randrange(len(self.node.head.roster)))
         kind, attempt = draw.choice(list(VoteKind)), draw.randrange(2**20)
         vote = self.vote(self.key, kind, attempt, anything, height=height)
         chain_id, number = self.genesis.chain_id, anything[:SESSION_SIZE]
@@ -129,7 +129,7 @@ class CatchUpHog(Adversary):
     def act(self) -> None:
         """Tell everybody."""
         for _ in range(int(self.parameters["per_s"])):
-            empty = bytes(len(self.genesis.members) // 8 + 1)
+            empty = bytes(len(self.node.head.roster) // 8 + 1)
             self.send(self.coalition.honest, self._claim(Status(self.height, b"", empty, (), (), None)))
 
     def _forge(self, height: int, block: Block) -> FinalMessage:

@@ -64,7 +64,7 @@ class EagerMiner(Adversary):
 
     def held(self) -> dict[bytes, Post]:
         """Posts of the open phase that may be counted, by sender."""
-        contributors = self.node.head.contributors
+        contributors = self.node.head.roster.contributors
         return {post.sender: post for post in self.node.open_posts() if post.sender in contributors}
 
 
@@ -146,7 +146,9 @@ class SiblingMiner(Adversary):
     def act(self) -> None:
         """Blocks over all posts that it holds; those of closed heights are those blocks mined again."""
         for _ in range(int(self.parameters["per_s"])):
-            counted = tuple(post for post in self.node.open_posts() if post.sender in self.node.head.contributors)
+            counted = tuple(
+                post for post in self.node.open_posts() if post.sender in self.node.head.roster.contributors
+            )
             if len(counted) >= posts_required(self.genesis, self.node.head) and self.draw.random() < 0.5:
                 header = draft_header(self, counted)
                 if header is not None:

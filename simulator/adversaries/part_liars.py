@@ -57,7 +57,7 @@ class PartThief(Adversary):
 
     def _listed(self) -> dict[Hash, int]:
         """Sizes of the parts for others that posts of the open phase and the knowledge list."""
-        rules, head, place = self.coalition.rules, self.node.head, self.genesis.index[self.key.public_key]
+        rules, head, place = self.coalition.rules, self.node.head, self.node.head.roster.seats[self.key.public_key]
         parts = [part for _, part, _ in rules.parts_known(self.node.knowledge() or b"")]
         for post in self.node.open_posts() if not head.finished else ():
             if (payload := self.node.content(post.payload_hash)) is not None:

@@ -14,6 +14,7 @@ from fedchain.chain.certificate import Certificate, certificate_root, certify
 from fedchain.chain.evidence import Evidence, Statement
 from fedchain.chain.post import sign_post
 from fedchain.chain.proof_of_work import search_nonce
+from fedchain.chain.state import genesis_state
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.bitmaps import to_bitmap
@@ -297,7 +298,7 @@ class Recombination:
         return replace(item, **{field: self._pick([value for value in values if value != getattr(item, field)])})
 
     def _everybody(self) -> bytes:
-        count = len(self._hoard.genesis.members)
+        count = len(genesis_state(self._hoard.genesis).roster)
         return to_bitmap(range(count), count)
 
     def _pick(self, options: Sequence[T]) -> T:

@@ -70,11 +70,11 @@ class Recombiner(Adversary):
         self._hoard.note(event.message)
         match event.message:
             case GetFinal() | GetContent() | GetPayloads() if self.draw.random() < FALSE_ANSWERS:
-                self._answer(self.genesis.index[event.peer], event.message)
+                self._answer(self.node.head.roster.seats[event.peer], event.message)
                 return ()
             case VoteMessage(vote) if vote.height == self.height and vote.block_hash != NIL:
                 self._complete_for(vote)
-                if self.draw.random() < 1 / len(self.genesis.members):
+                if self.draw.random() < 1 / len(self.node.head.roster):
                     self._try(self._final_of_prevotes)
             case _:
                 pass
@@ -83,8 +83,8 @@ class Recombiner(Adversary):
     def _complete_for(self, vote: Vote) -> None:
         """With the coalition's votes the voter's own may be enough: it alone is shown them."""
         slot = vote.kind, vote.height, vote.attempt, vote.block_hash
-        number, votes = self.genesis.index[vote.voter], self._hoard.votes_of(slot)
-        required = votes_required(self.genesis, self.node.head.electors)
+        number, votes = self.node.head.roster.seats[vote.voter], self._hoard.votes_of(slot)
+        required = votes_required(self.genesis, self.node.head.roster.electors)
         if number in self.coalition.honest and len(votes) >= required:
             certificate = certify(votes)
             if vote.kind is VoteKind.PREVOTE:
@@ -198,7 +198,7 @@ class Recombiner(Adversary):
 
     def _complete(self, kind: VoteKind) -> Slot:
         """A slot of the open height with votes of a quorum, our own among them."""
-        required = votes_required(self.genesis, self.node.head.electors)
+        required = votes_required(self.genesis, self.node.head.roster.electors)
         found = [slot for slot in self._hoard.slots() if slot[:2] == (kind, self.height) and slot[3] != NIL]
         complete = [slot for slot in found if len(self._hoard.votes_of(slot)) >= required]
         if not complete:

@@ -45,7 +45,7 @@ class YesVoter(Adversary):
         """Answer each vote for a block with the coalition's votes for the same block, to its voter alone."""
         match event:
             case MessageReceived(peer, VoteMessage(vote)) if vote.voter == peer and vote.block_hash != NIL:
-                number = self.genesis.index[peer]
+                number = self.node.head.roster.seats[peer]
                 if number in self.coalition.honest and vote.height == self.height:
                     for key in self.coalition.keys:
                         for kind in VoteKind:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import EMPTY_ROOT, Rules
+from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.store import Final
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -51,8 +52,9 @@ class Checker:
     ) -> None:
         self.violations: list[str] = []
         self._genesis, self._loop, self._peers, self._traitors = genesis, loop, peers, traitors
-        keys: frozenset[PublicKey] = frozenset(genesis.members[number] for number in traitors)
-        honest = [number for number in range(len(genesis.members)) if number not in traitors]
+        members = genesis_state(genesis).roster.members
+        keys: frozenset[PublicKey] = frozenset(members[number] for number in traitors)
+        honest = [number for number in range(len(members)) if number not in traitors]
         self.finals = FinalBlocks(genesis, rules, self._content, keys, self.fail)
         self.inclusion = Inclusion(genesis, honest, self.fail)
         self._promises = Promises(self.fail)
@@ -92,7 +94,7 @@ class Checker:
         if number not in self._traitors:
             self._promises.on_loss(number, journal=journal)
             if journal:
-                self.finals.excuse(self._genesis.members[number])
+                self.finals.excuse(self.finals.state.roster.members[number])
 
     def on_ban(self, number: int, banned: int) -> None:
         """A peer banned another one."""

@@ -218,7 +218,7 @@ class SimulatedPeer:
         if self.behaviour is not None:
             self.behaviour.begin(self)
         for neighbour in around.network.neighbours(self.number):
-            self.handle(PeerConnected(around.genesis.members[neighbour]))
+            self.handle(PeerConnected(self.node.head.roster.members[neighbour]))
         around.loop.call_later(TICK_S * self._draw.random(), self._tick, self._life)
 
     def wake_beside(self, other: "SimulatedPeer") -> None:

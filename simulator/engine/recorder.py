@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.state import State
+from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Candidate
 from fedchain.crypto.hashing import Hash
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
@@ -31,7 +31,7 @@ class Recorder:
         self._genesis, self._loop = genesis, loop
         self._sealed_s: dict[Hash, float] = {}
         self._candidates: dict[int, set[Hash]] = {}  # valid blocks by height
-        self._sent_bytes = self._received_bytes = [0] * len(genesis.members)
+        self._sent_bytes = self._received_bytes = [0] * len(genesis_state(genesis).roster)
 
     def span(self, number: int, round_number: int) -> Span:
         """What a peer did in a round."""
@@ -75,8 +75,8 @@ class Recorder:
         row = RoundMetrics(round=head.round - 1, height=head.height, virtual_s=self._loop.time())
         row.bytes_sent_per_peer = (sum(sent_bytes) - sum(self._sent_bytes)) // count
         row.bytes_received_per_peer = (sum(received_bytes) - sum(self._received_bytes)) // count
-        if (aggregator := self._genesis.aggregator_of(row.round)) is not None:
-            place = self._genesis.index[aggregator]
+        if (aggregator := head.roster.aggregator_of(row.round)) is not None:
+            place = head.roster.seats[aggregator]
             row.bytes_received_aggregator = received_bytes[place] - self._received_bytes[place]
         self._sent_bytes, self._received_bytes = list(sent_bytes), list(received_bytes)
         self.rows.append(row)
@@ -91,7 +91,7 @@ class Recorder:
         found = (ledger.final(height) for height in range(below + 1, row.height + 1))
         decided = [item for item in found if item is not None and item[0].header.round == row.round]
         for block, _ in decided:
-            self.span(self._genesis.index[block.header.miner], row.round).sealed = self._sealed_s.get(block.hash)
+            self.span(ledger.head.roster.seats[block.header.miner], row.round).sealed = self._sealed_s.get(block.hash)
         if decided:
             self._fill_blocks(row, decided)
         of_round = {number: span for (number, round_number), span in self.timeline.items() if round_number == row.round}

@@ -19,7 +19,7 @@ from fedchain.chain.difficulty import bits_from_attempts
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
 from fedchain.chain.post import Post
-from fedchain.chain.state import State, may_close_empty, posts_required
+from fedchain.chain.state import State, genesis_state, may_close_empty, posts_required
 from fedchain.chain.storage.store import MemoryStore, Storage
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
@@ -221,7 +221,7 @@ class Simulation:
         contents = self._contents = ContentPool()
         self.network = SimulatedNetwork(
             self.loop,
-            genesis.members,
+            genesis_state(genesis).roster.members,
             _conditions(scenario),
             derive(scenario.seed, "network"),
             self._trace_delivery,
@@ -375,7 +375,7 @@ class Simulation:
             return
         failed = self._failed.setdefault((head.round, head.phase), set())
         failed.add(peer.public_key)
-        able = len(head.contributors - failed)
+        able = len(head.roster.contributors - failed)
         required = 1 if may_close_empty(self._genesis, head) else posts_required(self._genesis, head)
         if able < required and not self._done.done():
             self._done.set_exception(made)
@@ -403,7 +403,7 @@ class Simulation:
 
     def _on_link(self, number: int, neighbour: int, connected: bool) -> None:
         """A ban has cut a connection, or is over."""
-        peer, member = self.peers[number], self._genesis.members[neighbour]
+        peer, member = self.peers[number], self.peers[neighbour].public_key
         if peer.node is not None:
             peer.handle(PeerConnected(member) if connected else PeerDisconnected(member))
 
@@ -526,7 +526,7 @@ class Simulation:
                 "bytes_sent_per_peer": sum(self.network.sent_bytes) // len(self.peers),
                 "posts_sent": inclusion.posts_due,
                 "posts_lost": inclusion.posts_lost,
-                "convicted": sorted(self._genesis.index[crime.culprit] for crime in head.convicted),
+                "convicted": sorted(head.roster.seats[crime.culprit] for crime in head.convicted),
                 "bans": sorted(self.network.bans),
             },
         )

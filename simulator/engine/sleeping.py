@@ -51,7 +51,7 @@ class Shifts:
             return
         stay, newest = {0, *self._drawn(keeper.head)}, keeper.head.block_hash
         holders = [peer for peer in self._awake() if peer.node is not None and peer.node.head.block_hash == newest]
-        spare = len(holders) - self._genesis.fault_model.faulty(len(keeper.head.electors)) - 1
+        spare = len(holders) - self._genesis.fault_model.faulty(len(keeper.head.roster.electors)) - 1
         self._let_sleep([peer for peer in holders if peer.number not in stay][: max(0, spare)])
 
     def _let_sleep(self, peers: Sequence[SimulatedPeer]) -> None:
@@ -65,10 +65,10 @@ class Shifts:
 
     def _drawn(self, head: State) -> list[int]:
         """Numbers of the peers that ``head`` wants: who trains comes first, and may while the others wake."""
-        producer = self._genesis.aggregator_of(head.round) if self._genesis.centralized else None
-        others = head.electors if producer is None else head.electors | {producer}
-        groups = head.contributors, others - head.contributors
-        return [number for group in groups for number in sorted(self._genesis.index[member] for member in group)]
+        producer = head.roster.aggregator_of(head.round) if self._genesis.centralized else None
+        others = head.roster.electors if producer is None else head.roster.electors | {producer}
+        groups = head.roster.contributors, others - head.roster.contributors
+        return [number for group in groups for number in sorted(head.roster.seats[member] for member in group)]
 
     def _wake(self, numbers: Iterable[int], first: SimulatedPeer | None = None) -> None:
         awake = {peer.number: peer for peer in self._awake()}

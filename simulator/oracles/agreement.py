@@ -5,7 +5,8 @@ from collections.abc import Callable
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import ContentLookup, Rules, recompute
-from fedchain.chain.state import State, apply_block, draw, genesis_state
+from fedchain.chain.roster import draw
+from fedchain.chain.state import State, apply_block, genesis_state
 from fedchain.chain.storage.store import Final
 from fedchain.chain.transition import judge_final
 from fedchain.crypto.hashing import Hash, sha256
@@ -74,6 +75,7 @@ class FinalBlocks:
         culprits = {crime.culprit for crime in state.convicted}
         for member in sorted(culprits - self._traitors):
             self._fail(f"capture: height {height} convicts {member.hex()[:16]}, which is honest")
-        active = tuple(member for member in genesis.members if member not in culprits)
-        if state.electors != draw(active, genesis.committee_size, state.block_hash + b"committee"):
-            self._fail(f"capture: after height {height} {len(state.electors)} vote, of {len(active)} active members")
+        active = tuple(member for member in state.roster.members if member not in culprits)
+        if state.roster.electors != draw(active, genesis.committee_size, state.block_hash + b"committee"):
+            votes = len(state.roster.electors)
+            self._fail(f"capture: after height {height} {votes} vote, of {len(active)} active members")

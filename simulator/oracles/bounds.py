@@ -1,6 +1,7 @@
 """Bounds: whatever is sent to an honest member, its memory holds no more than constants and the membership allow."""
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.state import genesis_state
 from fedchain.network.downloads import DOWNLOADS_MAX
 from fedchain.network.sync import OWED_MAX
 from fedchain.node.core.following.finals_ahead import AHEAD_MAX
@@ -21,7 +22,7 @@ class Bounds:
 
     def __init__(self, genesis: Genesis, fail: Fail) -> None:
         self._genesis, self._fail = genesis, fail
-        members, phases = len(genesis.members), len(genesis.phases) + len(genesis.setup)
+        members, phases = len(genesis_state(genesis).roster), len(genesis.phases) + len(genesis.setup)
         candidates = members * (CANDIDATES_OF_MINER_MAX + 1)
         posts = 2 * phases * members
         self._max = {

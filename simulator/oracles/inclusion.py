@@ -99,11 +99,11 @@ class Inclusion:
         phase, counted = (before.round, before.phase), {post.sender for post in block.transactions}
         honest = [peer for peer in peers if peer.number in self._arrivals]
         sent = [peer for peer in honest if peer.public_key in self._arrivals[peer.number].posts.get(phase, {})]
-        due = [peer for peer in sent if peer.public_key in before.contributors]
+        due = [peer for peer in sent if peer.public_key in before.roster.contributors]
         self.posts_due += len(due)
         self.posts_lost += sum(peer.public_key not in counted for peer in due)
         omitted = [peer for peer in due if peer.public_key not in counted and self._reached_all(peer, phase, block)]
-        voters = [peer for peer in honest if peer.public_key in before.electors]
+        voters = [peer for peer in honest if peer.public_key in before.roster.electors]
         came_ms = [self._arrivals[peer.number].candidates.get(block.hash) for peer in voters]
         earliest_ms = min((at_ms for at_ms in came_ms if at_ms is not None), default=None)
         if not omitted or earliest_ms is None or now_ms - earliest_ms >= forgiven_after_ms(self._genesis):

@@ -44,7 +44,7 @@ def test_built_evidence_convicts() -> None:
     block = builder.extend(evidence=crimes)
     state = builder.states[block.header.parent_hash]
     assert judge_block(builder.genesis, state, block, None, is_valid_signature) == builder.state
-    assert not builder.state.is_active(keys(7)[1].public_key)
+    assert not builder.state.roster.is_active(keys(7)[1].public_key)
     assert len(builder.extend().transactions) == 5
 
 

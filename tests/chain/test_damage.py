@@ -277,7 +277,7 @@ def _judge_statement(statement: Any) -> None:
         validate_window(STATE, statement)
         validate_post(BUILDER.genesis, STATE, statement, is_valid_signature)
     elif isinstance(statement, Vote):
-        validate_vote(BUILDER.genesis, STATE.electors, statement, is_valid_signature)
+        validate_vote(BUILDER.genesis, STATE.roster.electors, statement, is_valid_signature)
     else:
         validate_evidence(BUILDER.genesis, STATE, statement, is_valid_signature)
         with pytest.raises(AlreadyKnown):

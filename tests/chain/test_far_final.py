@@ -9,7 +9,7 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, InvalidSignature
 from fedchain.chain.far_final import may_be_drawn_by_liars, signatures_required, validate_far_final
 from fedchain.chain.genesis import FaultModel
-from fedchain.chain.state import votes_required
+from fedchain.chain.state import genesis_state, votes_required
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
@@ -22,7 +22,7 @@ REQUIRED = 3
 
 
 def judge(block: Block = BLOCK, certificate: Certificate = FINAL, builder: ChainBuilder = BUILDER) -> None:
-    validate_far_final(builder.genesis, block, certificate, is_valid_signature)
+    validate_far_final(builder.genesis, builder.state.roster, block, certificate, is_valid_signature)
 
 
 def test_what_is_final_passes_also_on_the_word_of_more_than_may_lie() -> None:
@@ -105,11 +105,12 @@ def test_whatever_is_final_passes_as_long_as_no_more_are_convicted_than_may_lie(
 ) -> None:
     founded = genesis(members, committee_size=min(committee, members), fault_model=fault_model)
     faulty = fault_model.faulty(members)
-    required = signatures_required(founded)
+    roster = genesis_state(founded).roster
+    required = signatures_required(founded, roster)
     for convicted in range(faulty + 1):
         electors = min(founded.committee_size or members, members - convicted)
         assert required <= fault_model.quorum(electors)
-    assert required == faulty + 1 or may_be_drawn_by_liars(founded)
+    assert required == faulty + 1 or may_be_drawn_by_liars(founded, roster)
     if not founded.committee_size:
-        assert not may_be_drawn_by_liars(founded), "an honest one is in every quorum"
+        assert not may_be_drawn_by_liars(founded, roster), "an honest one is in every quorum"
     assert votes_required(founded, frozenset(founded.members)) >= required

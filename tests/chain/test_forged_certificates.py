@@ -82,7 +82,7 @@ def test_another_good_certificate_than_the_next_block_carries_is_no_fault(tmp_pa
 def test_votes_of_members_that_are_not_drawn_count_for_nothing(tmp_path: Path) -> None:
     chain = build(7, committee_size=4)
     tip = chain.blocks[chain.tip]
-    electors = chain.states[tip.header.parent_hash].electors
+    electors = chain.states[tip.header.parent_hash].roster.electors
     others = [member for member in chain.genesis.members if member not in electors]
     assert len(others) == 3
     mixed = chain.certificate(tip, [*others[:1], *sorted(electors)[:2]])
@@ -97,7 +97,7 @@ def test_votes_of_a_convicted_member_count_for_nothing(tmp_path: Path) -> None:
     culprit = keys(5)[1]
     chain.extend(evidence=[double_vote(culprit, chain.genesis, 2)])
     tip = chain.extend()
-    left = chain.states[tip.header.parent_hash].electors
+    left = chain.states[tip.header.parent_hash].roster.electors
     assert culprit.public_key not in left
     count = len(chain.certificate(tip).votes)
     audit = verify(tmp_path, chain, {4: chain.certificate(tip, [culprit.public_key, *sorted(left)[: count - 1]])})

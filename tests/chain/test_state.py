@@ -16,6 +16,7 @@ from fedchain.chain.difficulty import bits_from_attempts, next_bits, target_from
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.genesis import AggregatorRule, Contributor, FaultModel, PhaseRule
+from fedchain.chain.roster import draw
 from fedchain.chain.state import (
     DELAYS_MAX,
     NUMBER_MAX,
@@ -25,7 +26,6 @@ from fedchain.chain.state import (
     apply_block,
     block_time_ms,
     decode_state,
-    draw,
     expected_contributors,
     genesis_state,
     may_close_empty,
@@ -63,7 +63,7 @@ def test_the_state_before_the_first_block() -> None:
     assert state.knowledge_root == sha256(b"")
     assert (state.settled_time_ms, state.delays_ms) == (CREATED_MS, ((),))
     assert (state.punctuality, state.convicted, state.deciders) == (bytes([2, 2, 2, 2]), (), frozenset())
-    assert state.contributors == state.electors == set(MEMBERS[:4])
+    assert state.roster.contributors == state.roster.electors == set(MEMBERS[:4])
 
 
 def test_a_state_follows_from_its_block() -> None:
@@ -77,7 +77,7 @@ def test_a_state_follows_from_its_block() -> None:
     assert state.work == before.work + work_from_bits(block.header.bits) == 2
     assert state.posts == 3
     assert state.round_seed == block.hash
-    assert state.deciders == before.electors
+    assert state.deciders == before.roster.electors
     assert before == genesis_state(builder.genesis)  # untouched
 
 
@@ -286,7 +286,8 @@ def test_missed_phases_are_remembered_until_a_member_was_on_time_twice() -> None
         builder.extend(posts=builder.posts(members=members))
         counts.append(tuple(builder.state.punctuality))
         waited.append({MEMBERS.index(member) for member in expected_contributors(builder.state)})
-        assert builder.state.contributors == builder.state.electors == set(MEMBERS[:4])  # nobody loses a vote by it
+        roster = builder.state.roster
+        assert roster.contributors == roster.electors == set(MEMBERS[:4])  # nobody loses a vote by it
     assert counts == [(0, 0, 2, 2), (0, 1, 2, 2), (1, 0, 2, 2), (2, 1, 2, 2), (2, 2, 2, 2)]
     assert waited == [{2, 3}, {2, 3}, {2, 3}, {0, 2, 3}, {0, 1, 2, 3}]
 
@@ -296,12 +297,12 @@ def test_where_nobody_was_on_time_all_are_waited_for() -> None:
     builder = ChainBuilder(genesis(4, **FIXED))
     builder.extend(posts=builder.posts(members=MEMBERS[1:4]))
     assert builder.state.punctuality[0] < PUNCTUAL
-    assert expected_contributors(builder.state) == builder.state.contributors == {MEMBERS[0]}
+    assert expected_contributors(builder.state) == builder.state.roster.contributors == {MEMBERS[0]}
 
 
 def test_only_members_that_were_drawn_can_miss() -> None:
     builder = ChainBuilder(genesis(6, contributors_per_round=3, contribution_quorum=1))
-    drawn = sorted(builder.state.contributors)
+    drawn = sorted(builder.state.roster.contributors)
     builder.extend(posts=builder.posts(members=drawn[:1]))
     counts = dict(zip(builder.genesis.members, builder.state.punctuality, strict=True))
     assert {member for member, times in counts.items() if times < PUNCTUAL} == set(drawn[1:])
@@ -333,11 +334,11 @@ def test_the_aggregator_alone_posts_in_its_phase_and_takes_turns() -> None:
     seen = []
     for _ in range(6):
         if builder.state.phase == 1:
-            seen.append(builder.state.contributors)
+            seen.append(builder.state.roster.contributors)
             assert posts_required(builder.genesis, builder.state) == 1
             assert may_close_empty(builder.genesis, builder.state)
         else:
-            assert builder.state.contributors == set(MEMBERS[:3])
+            assert builder.state.roster.contributors == set(MEMBERS[:3])
             assert posts_required(builder.genesis, builder.state) == 2
             assert not may_close_empty(builder.genesis, builder.state)
         builder.extend()
@@ -351,11 +352,11 @@ def test_a_dedicated_aggregator_posts_in_its_phase_alone_and_votes_like_all_othe
     aggregator = builder.genesis.members[-1]
     for _ in range(9):
         state = builder.state
-        assert state.electors == set(builder.genesis.members)
+        assert state.roster.electors == set(builder.genesis.members)
         if phase_rule(builder.genesis, state).by is Contributor.AGGREGATOR:
-            assert state.contributors == {aggregator}
+            assert state.roster.contributors == {aggregator}
         else:
-            assert (len(state.contributors), aggregator in state.contributors) == (drawn or 4, False)
+            assert (len(state.roster.contributors), aggregator in state.roster.contributors) == (drawn or 4, False)
             assert posts_required(builder.genesis, state) == builder.genesis.fault_model.quorum(drawn or 4)
         assert state.punctuality[-1] == PUNCTUAL
         builder.extend()
@@ -391,24 +392,24 @@ def test_a_phase_may_close_empty_where_few_members_could_stop_it() -> None:
 
 def test_a_committee_votes_and_changes_with_the_block() -> None:
     builder = ChainBuilder(genesis(8, committee_size=3))
-    committees = [builder.state.electors]
+    committees = [builder.state.roster.electors]
     for _ in range(20):
         builder.extend()
         assert builder.state.deciders == committees[-1]
-        committees.append(builder.state.electors)
+        committees.append(builder.state.roster.electors)
     assert {len(committee) for committee in committees} == {3}
     assert len(set(committees)) > 10
     assert set().union(*committees) == set(MEMBERS[:8])
-    assert votes_required(builder.genesis, builder.state.electors) == 2
+    assert votes_required(builder.genesis, builder.state.roster.electors) == 2
 
 
 def test_contributors_are_drawn_once_a_round() -> None:
     builder = ChainBuilder(genesis(8, phases=(UPDATE, UPDATE), contributors_per_round=3))
     drawn = []
     for _ in range(10):
-        first = builder.state.contributors
+        first = builder.state.roster.contributors
         builder.extend()
-        assert builder.state.contributors == first
+        assert builder.state.roster.contributors == first
         builder.extend()
         drawn.append(first)
     assert {len(item) for item in drawn} == {3}
@@ -431,9 +432,9 @@ def test_a_vector_of_the_draw() -> None:
 def test_contributors_and_committee_are_drawn_apart() -> None:
     document = genesis(8, committee_size=4, contributors_per_round=4)
     state = genesis_state(document)
-    assert state.electors == draw(document.members, 4, document.chain_id + b"committee")
-    assert state.contributors == draw(document.members, 4, document.chain_id + b"contributors")
-    assert state.electors != state.contributors
+    assert state.roster.electors == draw(document.members, 4, document.chain_id + b"committee")
+    assert state.roster.contributors == draw(document.members, 4, document.chain_id + b"contributors")
+    assert state.roster.electors != state.roster.contributors
 
 
 # --- convictions
@@ -441,19 +442,19 @@ def test_contributors_and_committee_are_drawn_apart() -> None:
 
 def test_a_convicted_member_leaves_and_the_quorum_follows() -> None:
     builder = ChainBuilder(genesis(7))
-    quorums = [votes_required(builder.genesis, builder.state.electors)]
+    quorums = [votes_required(builder.genesis, builder.state.roster.electors)]
     for place in range(7):
         before = builder.state
         block = builder.extend(evidence=[double_vote(keys(7)[place], builder.genesis, 1)])
         state = builder.state
         # From the next height on: its own block was decided with the culprit, and says so.
-        assert state.deciders == before.electors == set(MEMBERS[place:7])
-        assert state.electors == state.contributors == set(MEMBERS[place + 1 : 7])
+        assert state.deciders == before.roster.electors == set(MEMBERS[place:7])
+        assert state.roster.electors == state.roster.contributors == set(MEMBERS[place + 1 : 7])
         assert [crime.culprit for crime in state.convicted] == MEMBERS[: place + 1]
-        assert [state.is_active(member) for member in MEMBERS[:7]] == [number > place for number in range(7)]
-        assert state.members == builder.genesis.members
+        assert [state.roster.is_active(member) for member in MEMBERS[:7]] == [number > place for number in range(7)]
+        assert state.roster.members == builder.genesis.members
         assert block.evidence == state.convicted[place:]
-        quorums.append(votes_required(builder.genesis, state.electors))
+        quorums.append(votes_required(builder.genesis, state.roster.electors))
     # f: 2, 1, 1, 1, 0, 0, 0, 0
     assert quorums == [5, 4, 4, 3, 2, 2, 1, 1]
 
@@ -463,15 +464,15 @@ def test_where_members_are_convicted_no_more_posts_are_required_than_are_left_to
     builder = ChainBuilder(genesis(4, contribution_quorum=4))
     assert posts_required(builder.genesis, builder.state) == 4
     builder.extend(evidence=[double_vote(keys(4)[3], builder.genesis, 1)])
-    assert posts_required(builder.genesis, builder.state) == len(builder.state.contributors) == 3
+    assert posts_required(builder.genesis, builder.state) == len(builder.state.roster.contributors) == 3
 
 
 def test_when_all_are_convicted_nobody_decides_anything() -> None:
     builder = ChainBuilder(genesis(3))
     builder.extend(evidence=[double_post(key, builder.genesis, 1) for key in keys(3)])
     state = builder.state
-    assert state.electors == state.contributors == frozenset()
-    assert votes_required(builder.genesis, state.electors) == 1  # more than there are
+    assert state.roster.electors == state.roster.contributors == frozenset()
+    assert votes_required(builder.genesis, state.roster.electors) == 1  # more than there are
     assert posts_required(builder.genesis, state) == 1
     assert decode_state(builder.genesis, state.encode()) == state
 
@@ -481,18 +482,18 @@ def test_a_convicted_aggregator_does_not_stop_the_rounds() -> None:
     builder.extend(evidence=[double_vote(keys(1)[0], builder.genesis, 1)])
     state = builder.state
     assert phase_rule(builder.genesis, state) == GLOBAL
-    assert state.contributors == expected_contributors(state) == frozenset()
+    assert state.roster.contributors == expected_contributors(state) == frozenset()
     assert may_close_empty(builder.genesis, state)
     builder.extend(posts=(), miner=keys(2)[1])
     assert (builder.state.round, builder.state.phase) == (2, 0)
-    assert builder.state.contributors == set(MEMBERS[1:5])
+    assert builder.state.roster.contributors == set(MEMBERS[1:5])
 
 
 def test_a_draw_leaves_convicted_members_out() -> None:
     builder = ChainBuilder(genesis(8, committee_size=3, contributors_per_round=3))
     builder.extend(evidence=[double_vote(key, builder.genesis, 1) for key in keys(5)])
     for _ in range(4):
-        assert builder.state.electors == builder.state.contributors == set(MEMBERS[5:8])
+        assert builder.state.roster.electors == builder.state.roster.contributors == set(MEMBERS[5:8])
         builder.extend()
 
 
@@ -515,7 +516,7 @@ def test_every_state_is_read_back() -> None:
     for state in builder.states.values():
         again = decode_state(builder.genesis, state.encode())
         assert again == state
-        assert (again.contributors, again.electors, again.index) == (state.contributors, state.electors, state.index)
+        assert again.roster == state.roster
         assert again.root == state.root == sha256(state.encode())
 
 
@@ -543,7 +544,7 @@ def test_every_field_is_in_the_root() -> None:
         "settled_time_ms": 99,
         "delays_ms": ((), ()),
         "round_seed": bytes(32),
-        "members": state.members[::-1],
+        "roster": replace(state.roster, members=state.roster.members[::-1]),
         "punctuality": bytes(8),
         "convicted": (),
         "deciders": frozenset(),

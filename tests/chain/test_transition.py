@@ -139,23 +139,23 @@ def test_whoever_follows_reads_or_joins_knows_the_same(rules: dict[str, Any], se
         joiner = judge_joined(builder.genesis, data, block, certificate, is_valid_signature)
         assert follower == reader == joiner == builder.state
         assert follower.root == reader.root == joiner.root
-        assert (follower.electors, follower.contributors) == (joiner.electors, joiner.contributors)
+        assert follower.roster == joiner.roster
         if follower.finished:
             break
 
 
 def _extend(builder: ChainBuilder, rng: Random) -> Block:
     state = builder.state
-    due = sorted(state.contributors)
+    due = sorted(state.roster.contributors)
     least = min(len(due), posts_required(builder.genesis, state))
     posts = builder.posts(members=rng.sample(due, rng.randint(least, len(due))))
     if may_close_empty(builder.genesis, state) and (not due or rng.random() < 0.2):
         posts = ()
-    active = [key for key in KEYS[:7] if state.is_active(key.public_key)]
+    active = [key for key in KEYS[:7] if state.roster.is_active(key.public_key)]
     crimes = [double_vote(rng.choice(active), builder.genesis, 5)] if len(active) > 2 and rng.random() < 0.2 else []
-    aggregator = builder.genesis.aggregator_of(state.round)
+    aggregator = state.roster.aggregator_of(state.round)
     miner = None if builder.genesis.centralized and aggregator is not None else rng.choice(active)
-    if builder.genesis.centralized and aggregator is not None and not state.is_active(aggregator):
+    if builder.genesis.centralized and aggregator is not None and not state.roster.is_active(aggregator):
         posts, miner = (), rng.choice(active)
     certificate = _decide(builder, builder.blocks[builder.tip], rng) if state.height else None
     return builder.extend(posts=posts, evidence=crimes, miner=miner, certificate=certificate)
@@ -163,7 +163,7 @@ def _extend(builder: ChainBuilder, rng: Random) -> Block:
 
 def _decide(builder: ChainBuilder, block: Block, rng: Random) -> Certificate:
     """Precommits of any quorum in any attempt, with any clocks."""
-    electors = sorted(builder.states[block.header.parent_hash].electors)
+    electors = sorted(builder.states[block.header.parent_hash].roster.electors)
     voters = rng.sample(electors, rng.randint(votes_required(builder.genesis, frozenset(electors)), len(electors)))
     clocks = {voter: max(0, CREATED_MS + rng.randrange(-(10**6), 10**6)) for voter in voters}
     times = {voter: rng.choice((0, rng.randrange(10_000), CLOCK_MS_MAX)) for voter in voters}
@@ -202,7 +202,7 @@ def test_prevotes_make_nothing_final() -> None:
 
 def test_too_few_votes_make_nothing_final() -> None:
     scene = Scene()
-    few = scene.builder.certificate(scene.third, sorted(scene.state.electors)[:2])
+    few = scene.builder.certificate(scene.third, sorted(scene.state.roster.electors)[:2])
     _expect(scene, scene.third, few, InvalidCertificate, "quorum: 2 votes found, 3 of 4 required")
 
 
@@ -269,7 +269,7 @@ def test_when_all_are_convicted_nothing_follows() -> None:
     builder = ChainBuilder(genesis(1))
     builder.extend(evidence=[double_vote(KEYS[0], builder.genesis, 1)])
     state = builder.state
-    assert not state.electors
+    assert not state.roster.electors
     block = builder.extend(posts=(), miner=KEYS[0])
     with pytest.raises(InvalidSignature, match=r"^miner: .* is no active member$"):
         judge_block(builder.genesis, state, block, None, is_valid_signature)
@@ -363,7 +363,7 @@ def test_one_member_cannot_convict_the_others_in_a_state_that_it_makes_up(judge:
         true = double_vote(key, scene.genesis, 1)
         forged.append(evidence_of(*(replace(item, signature=bytes(64)) for item in (true.first, true.second))))
     state = decode_state(scene.genesis, _invented(scene, league, tuple(forged)))
-    assert state.electors == {KEYS[0].public_key}
+    assert state.roster.electors == {KEYS[0].public_key}
     with pytest.raises(InvalidEvidence, match=r"^evidence: signature: "):
         Forger(scene, league, judge).tell(state)
 
@@ -397,7 +397,7 @@ def test_a_parent_that_was_chosen_cannot_draw_a_committee_of_liars() -> None:
     for number in range(10_000):
         state = replace(scene.state, block_hash=sha256(b"%d" % number), deciders=liars)
         state = decode_state(scene.genesis, state.encode())
-        if liars <= state.electors:
+        if liars <= state.roster.electors:
             break
     else:
         raise AssertionError("such a hash is found within some thirty tries")

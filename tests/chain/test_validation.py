@@ -170,7 +170,7 @@ def _proof_of_work() -> tuple[Scene, Block, str]:
 
 def _more_posts_than_contributors() -> tuple[Scene, Block, str]:
     scene = Scene(contributors_per_round=2)
-    posts = scene.builder.posts(scene.parent.block_hash, members=scene.parent.members[:3])
+    posts = scene.builder.posts(scene.parent.block_hash, members=scene.parent.roster.members[:3])
     return scene, scene.remake(transactions=posts), "posts: 3 found, 2 may post"
 
 
@@ -254,7 +254,7 @@ def _producer_rotates() -> tuple[Scene, Block, str]:
 
 def _contributor_not_drawn() -> tuple[Scene, Block, str]:
     scene = Scene(contributors_per_round=2)
-    (other, *_) = sorted(set(scene.parent.members) - scene.parent.contributors)
+    (other, *_) = sorted(set(scene.parent.roster.members) - scene.parent.roster.contributors)
     block = scene.with_post(scene.post(sender=other))
     return scene, block, f"contributor: {other.hex()} is not one of the 2 contributors of round 3"
 
@@ -335,7 +335,7 @@ def _certificate_of_the_first_block() -> tuple[Scene, Block, str]:
 
 def _certificate_of_prevotes() -> tuple[Scene, Block, str]:
     scene = Scene()
-    block = scene.with_voters(scene.parent.members[:3], kind=VoteKind.PREVOTE)
+    block = scene.with_voters(scene.parent.roster.members[:3], kind=VoteKind.PREVOTE)
     return scene, block, "body: certificate's kind: prevotes found, precommits expected"
 
 
@@ -349,14 +349,14 @@ def _certificate_of_another_block() -> tuple[Scene, Block, str]:
 def _certificate_of_another_height() -> tuple[Scene, Block, str]:
     scene = Scene()
     parent = replace(scene.second, header=replace(scene.second.header, height=7))
-    votes = [scene.builder.vote(member, parent) for member in scene.parent.members[:3]]
+    votes = [scene.builder.vote(member, parent) for member in scene.parent.roster.members[:3]]
     votes = [_resigned(scene, vote, block_hash=scene.second.hash) for vote in votes]
     return scene, scene.remake(certificate=certify(votes)), "body: certificate's height: 7 found, 2 expected"
 
 
 def _too_few_votes() -> tuple[Scene, Block, str]:
     scene = Scene()
-    block = scene.with_voters(scene.parent.members[:2])
+    block = scene.with_voters(scene.parent.roster.members[:2])
     return scene, block, "body: quorum: 2 votes found, 3 of 4 required"
 
 
@@ -388,7 +388,7 @@ def _vote_order() -> tuple[Scene, Block, str]:
 
 def _vote_of_no_elector() -> tuple[Scene, Block, str]:
     scene = Scene(committee_size=2)
-    (other, *_) = sorted(set(scene.parent.members) - scene.parent.deciders)
+    (other, *_) = sorted(set(scene.parent.roster.members) - scene.parent.deciders)
     block = scene.with_voters([min(scene.parent.deciders), other])
     named = f"{other.hex()[:16]}… is not one of the 2 electors of height 2"
     return scene, block, f"body: certificate's vote: electorate: {named}"
@@ -424,7 +424,7 @@ def _vote_of_another_attempt() -> tuple[Scene, Block, str]:
 
 def _clock_without_end() -> tuple[Scene, Block, str]:
     scene = Scene()
-    block = scene.with_voters(scene.parent.members[:3], clock_ms=CLOCK_MS_MAX + 1, mining_ms=0)
+    block = scene.with_voters(scene.parent.roster.members[:3], clock_ms=CLOCK_MS_MAX + 1, mining_ms=0)
     found = f"clock {CLOCK_MS_MAX + 1} and mining time 0 found, at most {CLOCK_MS_MAX} are allowed"
     return scene, block, f"body: certificate's vote: measurements: {found}"
 
@@ -467,7 +467,7 @@ def _empty(scene: Scene, **changes: Any) -> Block:
 
 
 def _voters(scene: Scene) -> list[tuple[int, PublicKey]]:
-    return list(enumerate(sorted(scene.parent.members)[:3]))
+    return list(enumerate(sorted(scene.parent.roster.members)[:3]))
 
 
 def _resigned(scene: Scene, vote: Any, **changes: Any) -> Any:
@@ -807,8 +807,8 @@ def test_any_member_may_mine_the_aggregators_post_where_the_federation_is_not_ce
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7])
 def test_exactly_the_quorums_are_enough_and_all_may_vote(count: int) -> None:
     scene = Scene(count)
-    quorum = votes_required(scene.genesis, scene.parent.electors)
-    full = scene.with_voters(scene.parent.members)
+    quorum = votes_required(scene.genesis, scene.parent.roster.electors)
+    full = scene.with_voters(scene.parent.roster.members)
     least = scene.propose(posts=scene.posts[:quorum])
     assert (len(least.transactions), len(scene.certificate.votes)) == (quorum, quorum)
     for block in (full, least):

@@ -149,7 +149,7 @@ def _open_state() -> Session:
 
     def read(data: bytes) -> State:
         state = decode_state(builder.genesis, data)
-        assert state.contributors | state.electors | state.deciders <= set(state.members)
+        assert state.roster.contributors | state.roster.electors | state.deciders <= set(state.roster.members)
         return state
 
     return _decoder([state.encode() for state in builder.states.values()], read, State.encode)

@@ -36,7 +36,7 @@ def main() -> None:
         counted = sum(min(row.posts, MEMBERS - 1) for row in outcome.rows) / ((MEMBERS - 1) * rounds)
         node = simulation.peers[0].node
         assert node is not None
-        electors = len(node.head.electors)
+        electors = len(node.head.roster.electors)
         print(
             f"seed {seed}: {rounds} rounds in {outcome.rows[-1].virtual_s / 3600:.2f} h, {own} blocks of the attacker's"
             f" (at most {allowed:.0f}), {100 * counted:.2f} % of honest posts counted, {electors} electors,"

@@ -18,7 +18,8 @@ from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.chain.merkle import merkle_proof, merkle_root
 from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import PROOF_FUNCTIONS, proof_hash
-from fedchain.chain.state import State, draw
+from fedchain.chain.roster import draw
+from fedchain.chain.state import State
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256

@@ -273,7 +273,7 @@ class BulkParts:
         self._was_listed, self._listed = self._listed, {part_hash for _, (part_hash, _, _), _ in known}
         self._were_own, self._own = self._own, {}
         for number, (part_hash, _, reader), sender in known:
-            if context.genesis.members[sender] == context.me:
+            if context.head.roster.members[sender] == context.me:
                 self._own.setdefault(part_hash, set()).add((reader, number))
         self._look_for(known)
         posts = self._open_posts()
@@ -291,11 +291,11 @@ class BulkParts:
         self._turns.forget_waiting()
         claims: dict[Hash, list[_Claim]] = {}
         for posted_in, (part_hash, size, reader), sender in known:
-            is_own = context.genesis.members[sender] == context.me  # our trainer writes without telling us
+            is_own = context.head.roster.members[sender] == context.me  # our trainer writes without telling us
             if not self._lists.is_ours(reader, posted_in) or (is_own and self._lookup.has(part_hash)):
                 continue
             if part_hash in self._keeping or not self._has(part_hash):
-                claims.setdefault(part_hash, []).append(_Claim(size, context.genesis.members[sender], None, b""))
+                claims.setdefault(part_hash, []).append(_Claim(size, context.head.roster.members[sender], None, b""))
         self._given_up &= self._listed
         awaited = {
             part_hash for part_hash, found in claims.items() if any(self.is_waited_for(claim.author) for claim in found)

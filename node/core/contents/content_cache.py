@@ -9,6 +9,7 @@ from fedchain.chain.exceptions import LimitReached
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import PART_SIZE_MAX, ContentLookup
 from fedchain.chain.post import Post, PostKey
+from fedchain.chain.state import genesis_state
 from fedchain.chain.validation import PHASES_AHEAD
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -62,7 +63,7 @@ class ContentCache:
         self._unchecked: dict[Hash, bytes] = {}  # what has come, and may be what its reader alone may have
         self._recent_size_max = recent_size_max
         phases = (1 + PHASES_AHEAD) * max(len(genesis.setup), len(genesis.phases))
-        posts_max = len(genesis.members) * phases  # those whose payloads may be missing
+        posts_max = len(genesis_state(genesis).roster) * phases  # those whose payloads may be missing
         self.downloads = Downloads(max(genesis.knowledge_size_max, PART_SIZE_MAX), DOWNLOADS_MAX + posts_max)
         """What is on its way."""
         self._as_content: set[Hash] = set()  # what of it is to be held

@@ -68,9 +68,9 @@ class PartLists:
         if reader == EVERYBODY:
             return True
         if reader == AGGREGATOR:
-            return context.me == context.genesis.aggregator_of(max(posted_in, open_round))
+            return context.me == context.head.roster.aggregator_of(max(posted_in, open_round))
         if reader == NEXT_AGGREGATOR:  # where that one is silent, the next one after it takes over
-            return context.me == context.genesis.aggregator_of(max(posted_in + 1, open_round))
+            return context.me == context.head.roster.aggregator_of(max(posted_in + 1, open_round))
         return self._is_place_of(reader, context.me)
 
     def may_have(self, peer: PublicKey, reader: int, posted_in: int) -> bool:
@@ -79,15 +79,15 @@ class PartLists:
         A peer that is ahead may have become the aggregator that takes over; it asks again once we are there, too. A
         round that is not open has no claim yet: as a rule its aggregator never reads what was for the one before it.
         """
-        genesis, open_round = self._context.genesis, self._context.head.round
+        roster, open_round = self._context.head.roster, self._context.head.round
         if reader == EVERYBODY:
             return True
         if reader in (AGGREGATOR, NEXT_AGGREGATOR):
             first = posted_in + (reader == NEXT_AGGREGATOR)
             rounds = (max(first, number) for number in (open_round - 1, open_round))
-            return any(genesis.aggregator_of(number) == peer for number in rounds)
+            return any(roster.aggregator_of(number) == peer for number in rounds)
         return self._is_place_of(reader, peer)
 
     def _is_place_of(self, place: int, member: PublicKey) -> bool:
-        members = self._context.genesis.members
+        members = self._context.head.roster.members
         return place < len(members) and members[place] == member

@@ -39,7 +39,7 @@ class FinalsAhead:
         context, height = self._context, found.block.header.height
         if not 0 < height - context.head.height <= AHEAD_MAX:
             raise OutOfWindow("final block", f"height {height} found, our head is {context.head.height}")
-        validate_extent(context.genesis, found.block, found.certificate)  # the rest when its turn comes
+        validate_extent(context.head.roster, found.block, found.certificate)  # the rest when its turn comes
         self._kept.setdefault(height, {})[found.peer] = found
 
     def next(self, state: State, unready: Container[Hash] = ()) -> tuple[HandedOut, State] | None:

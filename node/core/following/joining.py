@@ -63,7 +63,7 @@ class Joining:
     def __init__(self, context: Context, blocks: BlockImport) -> None:
         self._context, self._blocks = context, blocks
         self._waiting: dict[_Copy, _Head] = {}
-        self._needs_confirmation = may_be_drawn_by_liars(context.genesis)
+        self._needs_confirmation = may_be_drawn_by_liars(context.genesis, context.head.roster)
         self._state_size_max = state_size_max(context.genesis)
         self._asked_ms: dict[PublicKey, int] = {}  # when each member was asked to confirm something last
         self._confirms_since_ms: int | None = None  # since when so many speak of a far head that one could be confirmed
@@ -88,7 +88,7 @@ class Joining:
             Invalid: nothing binds it, so nothing is fetched for it.
         """
         context = self._context
-        context.checks.far_final(block, certificate)
+        context.checks.far_final(context.head.roster, block, certificate)
         copy = block.hash, block.signature, certificate.hash
         self._make_room(peer, copy)
         head = self._waiting.setdefault(copy, _Head(block, certificate))

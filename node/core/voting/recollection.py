@@ -37,7 +37,7 @@ def lock_proof(context: Context) -> Certificate | None:
     if proof is None:
         return None
     try:
-        context.checks.polka(head.electors, proof, head.height + 1)
+        context.checks.polka(head.roster.electors, proof, head.height + 1)
         if journal.lock != (proof.attempt, proof.block_hash):
             found = f"attempt {proof.attempt}, block {proof.block_hash.hex()[:16]}… found"
             raise InvalidCertificate("proof of a lock", f"{found}, the lock is another one")

@@ -62,9 +62,9 @@ class Sessions:
     def on_session(self, peer: PublicKey, session: Session) -> None:
         """Somebody passes on that a process has a member's key. Raises Refused."""
         context, member = self._context, session.member
-        if member not in context.head.index:
+        if member not in context.head.roster.seats:
             raise InvalidSignature("session's member", f"{member.hex()[:16]}… is no member")
-        if not context.head.is_active(member):
+        if not context.head.roster.is_active(member):
             raise OutOfWindow("session's member", f"{member.hex()[:16]}… was convicted")
         if abs(session.height - context.head.height) > HEIGHTS_APART:
             raise OutOfWindow("session's height", f"{session.height} found, our head is {context.head.height}")
@@ -142,7 +142,7 @@ class Sessions:
         )
 
     def _may_say(self) -> bool:
-        return self._context.head.is_active(self._context.me)
+        return self._context.head.roster.is_active(self._context.me)
 
     def _sign(self, heard: bytes) -> Session:
         context = self._context

@@ -210,7 +210,7 @@ class Twins:
         return {
             peer: height
             for peer, height in context.catch_up.claims().items()
-            if low <= height <= high and peer != context.me and context.head.is_active(peer)
+            if low <= height <= high and peer != context.me and context.head.roster.is_active(peer)
         }
 
     def _claimed(self) -> int:
@@ -224,8 +224,8 @@ class Twins:
         Where a network connects this peer to few, as many as are left of them when f are down, or one.
         """
         context = self._context
-        active = sum(context.head.is_active(member) for member in context.head.members)
-        others, faulty = active - context.head.is_active(context.me), context.genesis.fault_model.faulty(active)
+        active = sum(context.head.roster.is_active(member) for member in context.head.roster.members)
+        others, faulty = active - context.head.roster.is_active(context.me), context.genesis.fault_model.faulty(active)
         reached = others if self._neighbours is None else min(others, self._neighbours)
         return max(min(1, reached), min(faulty + 1, reached - faulty))
 
@@ -240,12 +240,12 @@ class Twins:
         if len(level) >= self._claims_required():
             return  # a moment more
         self._told_ms = context.now.ms
-        unheard = (member for member in context.head.members if member not in heard and member != context.me)
+        unheard = (member for member in context.head.roster.members if member not in heard and member != context.me)
         context.tell(
             Listening(
                 len(level),
                 self._claims_required(),
-                tuple(member for member in unheard if context.head.is_active(member)),
+                tuple(member for member in unheard if context.head.roster.is_active(member)),
                 tuple(member for member in heard if member not in level),
             )
         )

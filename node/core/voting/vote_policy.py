@@ -15,7 +15,7 @@ def deserves_vote(context: Context, entry: Entry) -> bool:
     """Whether this peer would vote for a valid block now."""
     if entry.lacks_parts and not is_lack_forgiven(context, entry):
         return False
-    if entry.posts and entry.posts == len(context.head.contributors):
+    if entry.posts and entry.posts == len(context.head.roster.contributors):
         return True  # nobody is left to wait for
     if omits_posts(context, entry):
         return False
@@ -49,7 +49,7 @@ def omits_posts(context: Context, entry: Entry) -> bool:
         return False
     counted = {post.sender for post in entry.block.transactions}
     before_ms = entry.arrived_ms - genesis.omission_slack_ms
-    held = {member for member in context.mempool.held_before(context.phase, before_ms) if member in head.contributors}
+    held = head.roster.contributors.intersection(context.mempool.held_before(context.phase, before_ms))
     # A phase may be closed empty although a few posted, but not when they were enough for a block; in a centralized
     # federation they may be, if the only member that may count them does not.
     if not counted and (len(held) < posts_required(genesis, head) or genesis.centralized):

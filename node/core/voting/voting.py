@@ -39,7 +39,7 @@ class Voting:
     def is_complete(self, block_hash: Hash) -> bool:
         """Whether a block counts every member that was due."""
         entry = self._context.ledger.entries.get(block_hash)
-        return entry is not None and entry.posts == len(self._context.head.contributors)
+        return entry is not None and entry.posts == len(self._context.head.roster.contributors)
 
     def is_valid(self, block_hash: Hash) -> bool:
         """Whether a block is held and every rule holds."""
@@ -59,7 +59,7 @@ class Voting:
         if known == vote:
             raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")
         try:
-            context.checks.vote(context.head.electors, vote)
+            context.checks.vote(context.head.roster.electors, vote)
         except InvalidVote as error:
             context.emit(Blame(vote.voter, error))
             raise OutOfWindow("vote", str(error)) from None
@@ -76,7 +76,7 @@ class Voting:
             raise OutOfWindow("certificate's height", f"{certificate.height} found, {height} is open")
         if self.agreement.ballots.polka(certificate.attempt) is not None:
             raise AlreadyKnown("certificate", f"a quorum of attempt {certificate.attempt} is known")
-        context.checks.polka(context.head.electors, certificate, height)
+        context.checks.polka(context.head.roster.electors, certificate, height)
         self._compare(certificate)
         self.agreement.ballots.add_certificate(certificate)
 
@@ -134,7 +134,7 @@ class Voting:
     def _open(self) -> Agreement:
         """The agreement on the open height, where the journal says that we are in it."""
         context = self._context
-        electors, model = context.head.electors, context.genesis.fault_model
+        electors, model = context.head.roster.electors, context.genesis.fault_model
         quorum, faulty = votes_required(context.genesis, electors), model.faulty(len(electors))
         agreement = Agreement(self, len(electors), quorum, faulty, context.genesis.vote_timeout_ms)
         self._resume(agreement)
@@ -153,7 +153,7 @@ class Voting:
             agreement.ballots.add_certificate(proof)
         for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
             with suppress(Refused):  # it is there, too old to matter, or no vote at all
-                self._context.checks.vote(self._context.head.electors, vote)
+                self._context.checks.vote(self._context.head.roster.electors, vote)
                 self._blocks.wanted.add(vote.block_hash)
                 agreement.ballots.add(vote, attempt)
 
@@ -161,7 +161,7 @@ class Voting:
         """Sign a vote, write it down, and only then send it. Nothing that the journal forbids is signed."""
         context, height = self._context, self._context.head.height + 1
         slot = height, cast.attempt, int(cast.kind)
-        if context.me not in context.head.electors or self._blocks.is_contradicted:
+        if context.me not in context.head.roster.electors or self._blocks.is_contradicted:
             return
         if not context.journal.allows(slot):
             return
@@ -186,7 +186,7 @@ class Voting:
         context, kept = self._context, self._early.get(vote.voter, [])
         if vote in kept:
             raise AlreadyKnown("vote", f"{vote.voter.hex()[:16]}… has voted so")
-        if not context.head.is_active(vote.voter) or len(kept) >= EARLY_MAX:
+        if not context.head.roster.is_active(vote.voter) or len(kept) >= EARLY_MAX:
             return
         if not context.checks.is_signed(vote.voter, vote):
             raise InvalidSignature("signature", f"{vote.signature.hex()[:16]}… is not {vote.voter.hex()[:16]}…'s")

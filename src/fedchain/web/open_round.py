@@ -121,7 +121,7 @@ def open_round(chain: Chain, reading: Reading) -> OpenRound:
         sizes |= {address(post.sender): post.payload_size for post in block.transactions}
     finished = state.finished
     expected = expected_contributors(state)
-    members = [] if finished else [item for item in genesis.members if item in state.contributors]
+    members = [] if finished else [item for item in genesis.members if item in state.roster.contributors]
     absent = [member for member in members if address(member) not in sizes]
     why = reasons(chain, reading, absent, expected)
     contributors = tuple(
@@ -142,7 +142,7 @@ def open_round(chain: Chain, reading: Reading) -> OpenRound:
         posts_required=0 if finished else posts_required(genesis, state),
         deadline_ms=None if finished else deadline_ms(genesis, state),
         attempt=max((status.get("attempt", 0) for status in told), default=0),
-        votes_required=votes_required(genesis, state.electors),
+        votes_required=votes_required(genesis, state.roster.electors),
         nil_votes=len({voter for votes in _votes(opened, "prevote") for voter, item in votes.items() if _is_nil(item)}),
         candidates=candidates,
         nodes=tuple(_nodes(chain, state)),

@@ -51,7 +51,7 @@ def _nodes(chain: Chain) -> Mapping[str, str]:
 def _missed(reading: Reading, member: PublicKey) -> str:
     """Which block a member that is not waited for missed, and what it has made good since."""
     state = reading.explorer.state
-    place = state.index[member]
+    place = state.roster.seats[member]
     on_time = state.punctuality[place]
     made_good = f"on time {on_time} of {PUNCTUAL} times since" if on_time else ""
     head = reading.explorer.held.stop - 1

@@ -104,7 +104,7 @@ def test_a_member_that_a_block_convicts_is_not_accused_by_the_proof_of_that_bloc
     stage.candidate(block)
     stage.receive(VoteMessage(stage.chain.vote(culprit, stage.block(miner=stage.chain.key(stage.others[1])))))
     effects = stage.receive(FinalMessage(block, stage.chain.certificate(block, stage.others)))
-    assert not stage.node.head.is_active(culprit)
+    assert not stage.node.head.roster.is_active(culprit)
     assert (_evidence(effects), stage.node._context.evidence) == ([], {})
 
 
@@ -159,7 +159,7 @@ def test_the_next_block_proves_the_crime_and_its_member_is_out() -> None:
         stage.vote(block, stage.others[:2], kind)
     head = stage.node.head
     assert head.block_hash == block.hash
-    assert (stage.node.votes_required(), stage.node.posts_required(), len(head.electors)) == (2, 2, 3)
+    assert (stage.node.votes_required(), stage.node.posts_required(), len(head.roster.electors)) == (2, 2, 3)
     assert stage.node._context.evidence == {}
     assert [type(notice) for notice in stage.victim.notices] == [Convicted]
 

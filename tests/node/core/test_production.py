@@ -135,7 +135,7 @@ def test_who_is_not_drawn_owes_nothing() -> None:
     founding = genesis(6, contributors_per_round=2)
     for number in range(6):
         stage = Stage(founding, number, contributes=False)
-        assert bool(_asked(stage.victim.effects)) == (stage.me in stage.node.head.contributors)
+        assert bool(_asked(stage.victim.effects)) == (stage.me in stage.node.head.roster.contributors)
 
 
 # --- mining

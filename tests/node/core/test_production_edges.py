@@ -89,7 +89,7 @@ def test_knowledge_that_was_computed_for_another_head_is_not_mined() -> None:
 
 def test_a_block_counts_no_post_of_a_member_that_was_not_drawn() -> None:
     stage = Stage(genesis(7, contributors_per_round=4))
-    drawn = stage.node.head.contributors
+    drawn = stage.node.head.roster.contributors
     uninvited = [member for member in stage.others if member not in drawn]
     stage.post(*stage.chain.posts(members=uninvited))
     (message,) = published(stage.mine(stage.post(*_others_posts(stage))), CandidateMessage)

@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import AggregatorRule, Genesis
+from fedchain.chain.state import genesis_state
 from fedchain.crypto.address import address
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
@@ -79,7 +80,7 @@ def test_a_federation_is_founded_with_its_last_member_as_aggregator(tmp_path: Pa
     done("genesis", "new", path, *WORDS, "--method", TALLY.method)
     document = Genesis.decode(path.read_bytes())
     assert document.aggregator is AggregatorRule.DEDICATED
-    assert address(document.aggregator_of(1) or b"") == MEMBERS[-1]
+    assert address(genesis_state(document).roster.aggregator_of(1) or b"") == MEMBERS[-1]
     assert learning_from_genesis(document).clients == 3
     assert rules_of(document).phases == (("count", "participant", 0), ("announce", "aggregator", 0))
     done("genesis", "new", tmp_path / "fixed", *WORDS, "--method", TALLY.method, "--aggregator", "fixed")
@@ -120,7 +121,7 @@ def test_data_are_spread_over_all_members_but_a_dedicated_aggregator() -> None:
 def test_another_member_s_post_in_the_aggregator_s_phase_is_refused_by_name(rule: AggregatorRule) -> None:
     stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=rule), 1)
     stage.accept()
-    aggregator = stage.genesis.aggregator_of(1)
+    aggregator = stage.node.head.roster.aggregator_of(1)
     assert aggregator is not None
     other = next(member for member in stage.others if member != aggregator)
     stranger, own = (post(stage.chain.key(key), stage.genesis, 1, payload(7), phase=1) for key in (other, aggregator))

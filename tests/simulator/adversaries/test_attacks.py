@@ -54,7 +54,7 @@ def test_one_member_of_ten_does_not_capture_the_federation(seed: int) -> None:
     assert counted >= 0.99 * 9 * rounds
     head = simulation.peers[0].node
     assert head is not None
-    assert len(head.head.electors) == 10
+    assert len(head.head.roster.electors) == 10
 
 
 def test_members_that_train_for_longer_than_a_phase_waits_are_counted() -> None:
@@ -65,7 +65,7 @@ def test_members_that_train_for_longer_than_a_phase_waits_are_counted() -> None:
     simulation, outcome = play(trivial_scenario(peers=3, rounds=6, faults=slow, phase_timeout_s=4.0))
     assert [row.posts for row in outcome.rows] == [3] * 6
     assert simulation.peers[0].node is not None
-    assert len(simulation.peers[0].node.head.electors) == 3
+    assert len(simulation.peers[0].node.head.roster.electors) == 3
 
 
 @pytest.mark.parametrize("behaviour", ["double-voter", "yes-voter"])

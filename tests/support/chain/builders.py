@@ -161,7 +161,7 @@ class ChainBuilder:
         """
         state = self.states[self.tip if parent is None else parent]
         posts = []
-        for member in sorted(state.contributors if members is None else members):
+        for member in sorted(state.roster.contributors if members is None else members):
             place = self.genesis.index[member]
             content = payload(payload_of + place + 1, state.round, state.phase, 7)
             self.contents[sha256(content)] = content
@@ -212,7 +212,7 @@ class ChainBuilder:
         """
         block = block if isinstance(block, Block) else self.blocks[block]
         if voters is None:
-            electors = self.states[block.header.parent_hash].electors
+            electors = self.states[block.header.parent_hash].roster.electors
             voters = sorted(electors)[: votes_required(self.genesis, electors)]
         return certify(
             self.vote(
@@ -305,10 +305,10 @@ class ChainBuilder:
         return Final(block, certificate or self.certificate(block), state.encode())
 
     def _miner(self, state: State) -> PrivateKey:
-        aggregator = self.genesis.aggregator_of(state.round)
-        if aggregator is not None and state.is_active(aggregator):
+        aggregator = state.roster.aggregator_of(state.round)
+        if aggregator is not None and state.roster.is_active(aggregator):
             return self.key(aggregator)
-        return self.key(next(member for member in state.members if state.is_active(member)))
+        return self.key(next(member for member in state.roster.members if state.roster.is_active(member)))
 
     def _aggregate(self, state: State, posts: Sequence[Post]) -> bytes:
         knowledge = self.contents[state.knowledge_root]

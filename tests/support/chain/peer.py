@@ -75,7 +75,7 @@ class Peer:
         self.state = judge_final(self.genesis, self.state, block, certificate, None, is_valid_signature)
         self.candidates.clear()
         self.votes.clear()
-        self.crimes = {member: crime for member, crime in self.crimes.items() if self.state.is_active(member)}
+        self.crimes = {member: crime for member, crime in self.crimes.items() if self.state.roster.is_active(member)}
 
     def receive_transaction(self, data: bytes) -> None:
         """Judge an encoded post and keep it."""
@@ -98,7 +98,7 @@ class Peer:
         vote = Vote.from_record(decode(data, MESSAGE_SIZE_MAX))
         if vote.height != self.state.height + 1:
             raise OutOfWindow("vote's height", f"{vote.height} found, {self.state.height + 1} is open")
-        validate_vote(self.genesis, self.state.electors, vote, is_valid_signature)
+        validate_vote(self.genesis, self.state.roster.electors, vote, is_valid_signature)
         if excludes(self.votes.setdefault((vote.slot, vote.voter), vote), vote):
             raise Equivocation("vote", f"another one is held of {vote.voter.hex()}")
 

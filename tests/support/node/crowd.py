@@ -175,8 +175,8 @@ def forge_head(builder: ChainBuilder, liars: Sequence[PublicKey], height: int) -
         fields: dict[str, Any] = {"block_hash": parent, "height": height - 1, "round": height - 1}
         before = replace(genesis_state(genesis), **fields, deciders=frozenset(liars))
         state = decode_state(genesis, before.encode())
-        voters = sorted(state.electors & {*liars})
-        if len(voters) >= votes_required(genesis, state.electors):
+        voters = sorted(state.roster.electors & {*liars})
+        if len(voters) >= votes_required(genesis, state.roster.electors):
             break
     builder.states[parent] = state
     votes = (

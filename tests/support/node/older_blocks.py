@@ -26,7 +26,7 @@ def joined(height: int = HEIGHT) -> tuple[Stage, list[Block]]:
 
 def chain_of_others(stage: Stage, count: int) -> list[Block]:
     """More blocks by the others alone."""
-    members = [member for member in stage.chain.state.contributors if member != stage.me]
+    members = [member for member in stage.chain.state.roster.contributors if member != stage.me]
     miner, blocks = stage.chain.key(stage.others[0]), list[Block]()
     for _ in range(count):
         parent = stage.chain.blocks.get(stage.chain.tip)

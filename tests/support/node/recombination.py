@@ -518,7 +518,7 @@ def _not_final(peer: Peer, record: Final) -> str:
     decided = story().block(height) if height <= LAST else None
     if decided is None or block.to_record()[2:] != decided.to_record()[2:] or block.header != decided.header:
         return f"stored as final at height {height}: not what was decided"
-    return _proves_nothing(peer.node.head.electors, certificate, block)
+    return _proves_nothing(peer.node.head.roster.electors, certificate, block)
 
 
 def _proves_nothing(electors: frozenset[PublicKey], certificate: Certificate, block: Block) -> str:

@@ -198,7 +198,7 @@ class Stage:
     def block(self, without: Iterable[PublicKey] = (), **changes: Any) -> Block:
         """A block for the open height by the first of the others, without the posts of some."""
         parent = self.node.head.block_hash
-        members = self.node.head.contributors - {*without}
+        members = self.node.head.roster.contributors - {*without}
         settled = self.node.ledger.settled
         fields: dict[str, Any] = {
             "posts": self.chain.posts(parent, members=sorted(members)),
@@ -209,7 +209,7 @@ class Stage:
 
     def certificate(self, block: Block, kind: VoteKind = PRECOMMIT, attempt: int = 0) -> Certificate:
         """Votes of a quorum without the victim, as long as the others are one."""
-        electors = self.chain.states[block.header.parent_hash].electors
+        electors = self.chain.states[block.header.parent_hash].roster.electors
         voters = [member for member in (*self.others, self.me) if member in electors]
         voters = voters[: votes_required(self.genesis, electors)]
         return self.chain.certificate(block, voters, kind=kind, attempt=attempt)

@@ -196,7 +196,7 @@ def test_a_rotating_aggregator_may_have_a_part_from_the_round_on_in_which_it_rea
     at = Stage(document, 0, PartRules(document.members), contributes=False)
     context = at.node._context
     context.ledger.head = replace(context.head, round=open_round)
-    lists = PartLists(context)
-    turns = {number: document.index[document.aggregator_of(number) or b""] for number in range(1, 4)}
+    lists, roster = PartLists(context), context.head.roster
+    turns = {number: roster.seats[roster.aggregator_of(number) or b""] for number in range(1, 4)}
     expected = members if reader >= EVERYBODY else {turns[number] for number in members}
     assert {place for place, peer in enumerate(document.members) if lists.may_have(peer, reader, posted_in)} == expected

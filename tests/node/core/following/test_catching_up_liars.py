@@ -46,7 +46,8 @@ def _chain(stage: Stage, height: int = FAR) -> list[Block]:
     blocks: list[Block] = []
     for _ in range(height):
         certificate = stage.certificate(blocks[-1]) if blocks else None
-        posts = stage.chain.posts(members=[other for other in stage.others if other in stage.chain.state.contributors])
+        contributors = stage.chain.state.roster.contributors
+        posts = stage.chain.posts(members=[other for other in stage.others if other in contributors])
         blocks.append(stage.chain.extend(posts=posts, certificate=certificate, miner=stage.chain.key(stage.others[0])))
     return blocks
 

@@ -179,7 +179,7 @@ def test_a_block_must_count_what_was_held_here_for_long_when_it_came(held_s: flo
 def test_a_post_of_a_member_that_was_not_drawn_is_no_omission() -> None:
     """Its posts are kept, since it may be drawn by the time that they are looked at; no block may count them."""
     stage = Stage(genesis(7, contributors_per_round=4))
-    drawn = stage.node.head.contributors
+    drawn = stage.node.head.roster.contributors
     uninvited = next(member for member in stage.others if member not in drawn)
     missing = next(member for member in stage.others if member in drawn)
     stage.post(*stage.chain.posts(members=[uninvited]))

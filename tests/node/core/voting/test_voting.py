@@ -323,7 +323,7 @@ def test_a_vote_that_no_honest_member_would_sign_is_its_voters_fault() -> None:
 
 def test_who_has_no_vote_at_this_height_is_not_heard() -> None:
     stage = Stage(genesis(7, committee_size=4))
-    electors = stage.node.head.electors
+    electors = stage.node.head.roster.electors
     outside = [member for member in stage.others if member not in electors]
     before = stage.digest()
     assert refused(stage.vote(NIL, outside)) == ["InvalidSignature"] * len(outside)

@@ -1,0 +1,128 @@
+"""The roster: who is a member of a federation at one height, at which seat, and what each member may do there.
+
+Every rule that asks for members asks the roster of the state that it judges by. The genesis document names the founders
+alone.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import nsmallest
+from typing import assert_never
+
+from fedchain.chain.genesis import AggregatorRule, Contributor, Genesis
+from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.keys import PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The members at one height."""
+
+    members: tuple[PublicKey, ...]
+    """32 bytes each, by their seats; a member's seat is its place in the partition, and never changes."""
+    rule: AggregatorRule
+    """How the designated aggregator follows from the seats."""
+    culprits: frozenset[PublicKey]
+    """Convicted members: they neither vote nor post nor mine any more."""
+    contributors: frozenset[PublicKey]
+    """Members that may post in the phase that the next block closes."""
+    electors: frozenset[PublicKey]
+    """Members whose votes decide the next block."""
+    seats: Mapping[PublicKey, int] = field(compare=False, repr=False)
+    """Seat of each member."""
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self.seats
+
+    def is_active(self, member: PublicKey) -> bool:
+        """Whether ``member`` is one, and was not convicted."""
+        return member in self.seats and member not in self.culprits
+
+    def aggregator_of(self, round_number: int) -> PublicKey | None:
+        """The designated aggregator of a round; None if the federation has none."""
+        return _aggregator(self.rule, self.members, round_number)
+
+
+def draw_roster(
+    genesis: Genesis,
+    members: tuple[PublicKey, ...],
+    culprits: Set[PublicKey],
+    phase: tuple[int, int],
+    seeds: tuple[Hash, Hash],
+) -> Roster:
+    """The roster of a state: contributors and electors are drawn from the active members.
+
+    Args:
+        genesis: the rules of the federation.
+        members: by their seats.
+        culprits: those that were convicted.
+        phase: (round, phase) that the next block closes.
+        seeds: hash of the block that closed the last round, which draws the contributors; hash of the head, which
+            draws the electors.
+    """
+    active = tuple(member for member in members if member not in culprits) if culprits else members
+    round_seed, head = seeds
+    return Roster(
+        members=members,
+        rule=genesis.aggregator,
+        culprits=frozenset(culprits),
+        contributors=_contributors(genesis, members, active, phase, round_seed),
+        electors=draw(active, genesis.committee_size, head + b"committee"),
+        seats=_seats(members),
+    )
+
+
+def draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> frozenset[PublicKey]:
+    """``count`` of ``members``, drawn by ``seed`` so that anyone can check it; 0 draws all."""
+    return frozenset(_draw(members, count, seed)) if 0 < count < len(members) else _all(members)
+
+
+def _contributors(
+    genesis: Genesis,
+    members: tuple[PublicKey, ...],
+    active: tuple[PublicKey, ...],
+    phase: tuple[int, int],
+    seed: Hash,
+) -> frozenset[PublicKey]:
+    round_number, place = phase
+    aggregator = _aggregator(genesis.aggregator, members, round_number)
+    if genesis.phases_of(round_number)[place].by is Contributor.AGGREGATOR:
+        return frozenset(member for member in active if member == aggregator)
+    if genesis.aggregator is AggregatorRule.DEDICATED:
+        active = tuple(member for member in active if member != aggregator)
+    return draw(active, genesis.contributors_per_round, seed + b"contributors")
+
+
+def _aggregator(rule: AggregatorRule, members: tuple[PublicKey, ...], round_number: int) -> PublicKey | None:
+    match rule:
+        case AggregatorRule.NONE:
+            return None
+        case AggregatorRule.FIXED:
+            return members[0]
+        case AggregatorRule.ROTATING:
+            return members[round_number % len(members)]
+        case AggregatorRule.DEDICATED:
+            return members[-1]
+        case _:
+            assert_never(rule)
+
+
+@lru_cache(maxsize=2048)
+def _draw(members: tuple[PublicKey, ...], count: int, seed: bytes) -> tuple[PublicKey, ...]:
+    """Kept, for each member is hashed; a state is read more than once, and in a simulation by many peers."""
+    return tuple(member for _, member in nsmallest(count, ((sha256(seed + member), member) for member in members)))
+
+
+@lru_cache(maxsize=8)
+def _all(members: tuple[PublicKey, ...]) -> frozenset[PublicKey]:
+    return frozenset(members)
+
+
+@lru_cache(maxsize=8)
+def _seats(members: tuple[PublicKey, ...]) -> Mapping[PublicKey, int]:
+    """Kept: all states of a chain share it."""
+    return {member: seat for seat, member in enumerate(members)}
