@@ -8,6 +8,7 @@ The parts share one memory (``context.py``): posts arrive (``posts.py``), blocks
 """
 
 from collections.abc import Iterator
+from enum import Enum
 from functools import partial
 from typing import assert_never
 
@@ -93,6 +94,17 @@ BEHIND = 1
 
 TICK_MS = 1_000
 """Milliseconds between two ticks; timeouts in between are asked for with ``Wake``."""
+
+
+class Follows(Enum):
+    """What there is to do after an event."""
+
+    NOTHING = "nothing"
+    """Timeouts have ticks of their own."""
+    MORE = "more"
+    """What waited for it may happen now."""
+    NEW_HEAD = "new head"
+    """The head has moved, and so may more."""
 
 
 class Node:
@@ -306,45 +318,11 @@ class Node:
         is_first = not self._has_begun
         if is_first:
             self._begin()
-        match event:
-            case MessageReceived(peer, message):
-                try:
-                    if not self._on_message(peer, message):
-                        return context.effects  # timeouts have ticks of their own
-                except Refused as error:
-                    context.emit(Refuse(peer, error))
-                    if isinstance(error, AlreadyKnown):
-                        return context.effects
-            case PeerConnected(peer):
-                context.peers[peer] = None
-                # The first few tell us at once what we lack; the others hear from us at the ticks.
-                if is_greeted := len(context.peers) <= GREETED_PEERS:
-                    self._send_status(peer)
-                self._sessions.on_connected(peer, is_greeted=is_greeted)
-                if not is_first:
-                    return context.effects
-            case PeerDisconnected(peer):
-                context.peers.pop(peer, None)
-                context.catch_up.drop(peer)
-                self._sessions.on_disconnected(peer)
-                context.send(context.contents.drop_provider(peer, now.ms, list(context.peers)))
-                self._refill.drop_provider(peer)
-                if not is_first:
-                    return context.effects
-            case Contributed(round_number, phase, payload):
-                self._production.on_contributed(round_number, phase, payload)
-            case NotContributed(round_number, phase, reason):
-                self._production.on_not_contributed(round_number, phase, reason)
-            case Mined(header):
-                self._production.on_mined(header)
-            case Computed(job, result):
-                if not self._on_computed(job, result):
-                    return context.effects
-            case Tick():
-                self._on_tick()
-            case _:
-                assert_never(event)
-        self._advance()
+        follows = self._take(event)
+        if follows is Follows.NEW_HEAD:
+            self._on_head()
+        if is_first or follows is not Follows.NOTHING:
+            self._advance()
         return context.effects
 
     def take_known(self, post: Post, payload: bytes, now: Moment) -> list[Effect] | None:
@@ -376,80 +354,123 @@ class Node:
         self._context.clock = PhaseClock(opened_ms)
         self._blocks.restore()
 
-    def _on_message(self, peer: PublicKey, message: Message) -> bool:
-        """Take a message; whether anything can follow from it now. Raises Refused."""
-        context = self._context
+    def _take(self, event: Event) -> Follows:
+        match event:
+            case MessageReceived(peer, message):
+                try:
+                    return self._on_message(peer, message)
+                except Refused as error:
+                    self._context.emit(Refuse(peer, error))
+                    return _more_if(not isinstance(error, AlreadyKnown))
+            case PeerConnected(peer):
+                self._on_connected(peer)
+                return Follows.NOTHING
+            case PeerDisconnected(peer):
+                self._on_disconnected(peer)
+                return Follows.NOTHING
+            case Contributed(round_number, phase, payload):
+                self._production.on_contributed(round_number, phase, payload)
+            case NotContributed(round_number, phase, reason):
+                self._production.on_not_contributed(round_number, phase, reason)
+            case Mined(header):
+                self._production.on_mined(header)
+            case Computed(job, result):
+                return self._on_computed(job, result)
+            case Tick():
+                self._on_tick()
+            case _:
+                assert_never(event)
+        return Follows.MORE
+
+    def _on_message(self, peer: PublicKey, message: Message) -> Follows:
+        """Take a message. Raises Refused."""
         match message:
             case PostMessage(post, payload):
                 if post.sender == self._me:
                     self._twins.hears(post)
-                return self._posts.on_post(peer, post, payload) and not self._production.waits_for_more()
+                return _more_if(self._posts.on_post(peer, post, payload) and not self._production.waits_for_more())
             case CandidateMessage(block):
                 self._blocks.on_candidate(peer, block)
             case VoteMessage(vote):
                 if vote.voter == self._me:
                     self._twins.hears(vote)
-                return self._voting.on_vote(vote) or vote.voter == self._me
+                return _more_if(self._voting.on_vote(vote) or vote.voter == self._me)
             case EvidenceMessage(evidence):
                 self._crimes.on_evidence(evidence)
             case SessionMessage(session):
                 self._sessions.on_session(peer, session)
-                return False
+                return Follows.NOTHING
             case CertificateMessage(certificate):
                 self._voting.on_certificate(certificate)
             case FinalMessage(block, certificate):
-                if self._catching_up.on_final(peer, block, certificate):
-                    self._on_head()
+                return _head_if(self._catching_up.on_final(peer, block, certificate))
             case Status():
-                self._catching_up.on_status(peer, message)
-                wanted = self._blocks.wanted
-                questions = self._answers.questions(message, self._voting.agreement, wanted)
-                context.send((peer, question) for question in questions)
-                if message.height + BEHIND < context.head.height and peer not in self._told:
-                    self._told.add(peer)
-                    self._send_status(peer)
-                return self._twins.is_silent()  # who has heard where the others are may speak
+                self._on_status(peer, message)
+                return _more_if(self._twins.is_silent())  # who has heard where the others are may speak
             case Payloads():
-                if self._catching_up.on_payloads(peer, message):
-                    self._on_head()
-            case GetContent():
-                is_withheld = self._bulk.withholds(peer, message.content_hash)
-                nothing = Chunk(message.content_hash, message.offset, b"")
-                chunk = nothing if is_withheld else context.contents.chunk(peer, message)
-                if chunk is not None:
-                    context.emit(Send(peer, chunk))
-                return False
+                return _head_if(self._catching_up.on_payloads(peer, message))
             case Chunk():
                 if self._refill.on_chunk(peer, message):
-                    return False
-                if self._posts.on_chunk(peer, message) and self._catching_up.on_content(message.content_hash):
-                    self._on_head()
+                    return Follows.NOTHING
+                is_whole = self._posts.on_chunk(peer, message)
+                return _head_if(is_whole and self._catching_up.on_content(message.content_hash))
+            case GetContent():
+                self._on_get_content(peer, message)
+                return Follows.NOTHING
             case question:
                 answers = self._answers.answer(question, self._voting.agreement)
-                context.send((peer, answer) for answer in answers)
-                return False
-        return True
+                self._context.send((peer, answer) for answer in answers)
+                return Follows.NOTHING
+        return Follows.MORE
 
-    def _on_computed(self, job: Job, result: Result) -> bool:
-        """Take the result of a job; whether anything can follow from it now."""
+    def _on_status(self, peer: PublicKey, status: Status) -> None:
+        context = self._context
+        self._catching_up.on_status(peer, status)
+        questions = self._answers.questions(status, self._voting.agreement, self._blocks.wanted)
+        context.send((peer, question) for question in questions)
+        if status.height + BEHIND < context.head.height and peer not in self._told:
+            self._told.add(peer)
+            self._send_status(peer)
+
+    def _on_get_content(self, peer: PublicKey, question: GetContent) -> None:
+        is_withheld = self._bulk.withholds(peer, question.content_hash)
+        nothing = Chunk(question.content_hash, question.offset, b"")
+        chunk = nothing if is_withheld else self._context.contents.chunk(peer, question)
+        if chunk is not None:
+            self._context.emit(Send(peer, chunk))
+
+    def _on_connected(self, peer: PublicKey) -> None:
+        self._context.peers[peer] = None
+        # The first few tell us at once what we lack; the others hear from us at the ticks.
+        if is_greeted := len(self._context.peers) <= GREETED_PEERS:
+            self._send_status(peer)
+        self._sessions.on_connected(peer, is_greeted=is_greeted)
+
+    def _on_disconnected(self, peer: PublicKey) -> None:
+        context = self._context
+        context.peers.pop(peer, None)
+        context.catch_up.drop(peer)
+        self._sessions.on_disconnected(peer)
+        context.send(context.contents.drop_provider(peer, context.now.ms, list(context.peers)))
+        self._refill.drop_provider(peer)
+
+    def _on_computed(self, job: Job, result: Result) -> Follows:
         match job, result:
             case CheckPost(), Refused() | None:
                 if not self._production.on_checked(job, result):
                     self._posts.on_checked(job, result)
-                    return not self._production.waits_for_more()
+                    return _more_if(not self._production.waits_for_more())
             case KeepPart(), Refused() | None:
                 self._posts.on_kept(job, result)
             case Recompute(), Refused() | Knowledge():
                 self._blocks.on_recomputed(job, result)
                 self._production.on_recomputed(job, result)
-                if self._catching_up.on_recomputed(job, result):
-                    self._on_head()
+                return _head_if(self._catching_up.on_recomputed(job, result))
             case VerifySignatures(), Verified():
-                if self._catching_up.on_verified(job, result):
-                    self._on_head()
+                return _head_if(self._catching_up.on_verified(job, result))
             case _:
                 raise AssertionError(f"{type(result).__name__} is no result of {type(job).__name__}")
-        return True
+        return Follows.MORE
 
     def _on_tick(self) -> None:
         """Repair what got lost: ask again, and show what we hold."""
@@ -540,6 +561,14 @@ class Node:
         if at_ms is not None and at_ms != self._wake_ms:
             self._wake_ms = at_ms
             self._context.emit(Wake(max(at_ms, self._context.now.ms + 1)))
+
+
+def _more_if(may_happen: bool) -> Follows:
+    return Follows.MORE if may_happen else Follows.NOTHING
+
+
+def _head_if(has_moved: bool) -> Follows:
+    return Follows.NEW_HEAD if has_moved else Follows.MORE
 
 
 def _stored_range(storage: Storage, parts: PartLookup, content_hash: Hash, start: int, size: int) -> bytes | None:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.learning_options import LEARNING_OPTIONS
 from fedchain.cli.main import app
@@ -17,6 +18,8 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.founding.task import learning_from_genesis
+from fedchain.node.shell.run import open_store
+from tests.node.shell import DIGITS, write_genesis
 from tests.support.chain.builders import keys
 from tests.support.node.shell import DIGITS, write_genesis
 
@@ -276,6 +279,18 @@ def test_a_repair_takes_the_folder_that_an_error_names_and_the_node_s(here: Path
     Store.create(here / "data" / CHAIN_FOLDER, genesis).close()
     said = {done("node", "repair", folder) for folder in (here / "data", here / "data" / CHAIN_FOLDER)}
     assert len(said) == 1
+
+
+def test_a_chain_that_does_not_open_is_set_aside_and_a_start_begins_another(here: Path) -> None:
+    genesis, folder = Genesis.decode((here / "genesis").read_bytes()), Path("data") / CHAIN_FOLDER
+    Store.create(folder, genesis).close()
+    (folder / DATABASE).write_bytes(b"no database\n" * 1_000)
+    assert f"run: fedchain node repair {folder}" in start()
+    said = done("node", "repair", folder).splitlines()
+    assert said[2] == f"the chain is set aside as {folder}.damaged-1; start the node, it joins from the network"
+    open_store(folder, genesis).close()
+    assert done("node", "repair", "data") == f"{folder}: nothing is damaged, nothing was changed"
+    assert (here / "data" / f"{CHAIN_FOLDER}.damaged-1" / DATABASE).exists()
 
 
 def test_a_data_folder_that_cannot_be_made(here: Path) -> None:
