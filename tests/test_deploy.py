@@ -306,14 +306,16 @@ def test_every_metric_is_explained_and_no_other(exposed: set[str]) -> None:
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """Every command of ours in an indented block, without comments and redirections."""
+    """Every command of ours in an indented block or behind a prompt, without comments and redirections."""
     text = text.replace("\\\n", " ")
     lines = re.findall(
-        rf"^    (?:docker compose (?:run --rm|exec) \w+ |systemd-run .*(?={INSTALLED}))?(.*)$", text, re.MULTILINE
+        rf"^(?:    |\$ )(?:docker compose (?:run --rm|exec) \w+ |systemd-run .*(?={INSTALLED}))?(.*)$",
+        text,
+        re.MULTILINE,
     )
     found = []
     for line in lines:
-        line = line.partition(" #")[0].partition(" > ")[0]
+        line = line.partition(" #")[0].partition(" > ")[0].partition(" | ")[0]
         words = shlex.split(line.replace("…", "x"))
         if words[:1] in (["fedchain"], [INSTALLED]):
             found.append(words[1:])

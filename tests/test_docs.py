@@ -263,7 +263,7 @@ def test_messages_that_are_explained_are_those_of_the_code() -> None:
     rows = [row.split("|")[1] for row in text.splitlines() if row.startswith("| `")]
     messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
     assert len(messages) > 12
-    folders = ("chain", "crypto", "learning", "network", "node", "simulator")
+    folders = ("chain", "crypto", "learning", "network", "node", "simulator", "src/fedchain/cli")
     code = "".join(path.read_text(encoding="utf-8") for folder in folders for path in (ROOT / folder).glob("**/*.py"))
     code = re.sub(r'"\s+f?"', "", code)  # texts over several lines
     for message in messages:
