@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # Not compiled: of fifteen thousand files few are ever imported, and those are compiled at the end.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	--constraint constraints.txt
+# Here torch comes without the libraries of graphics cards, which are gigabytes. Empty: from where all else comes.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
 # What tests import beside the program.
 TEST_MODULES := hypothesis.extra.numpy pytest pytest_asyncio.plugin xdist.plugin xdist.remote xdist.workermanage
@@ -17,9 +19,13 @@ help: ## list the targets
 
 install: $(VENV)/.installed ## create .venv and install fedchain into it
 
+# torch comes by itself, lest its index is asked for more; where that cannot be reached, it comes with the rest.
 # libp2p comes by itself: of what it asks for, fastecdsa is never used and would need a compiler.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	[ -z "$(TORCH_INDEX)" ] \
+		|| $(PIP_INSTALL) --no-deps --retries 1 --timeout 10 --index-url "$(TORCH_INDEX)" torch \
+		|| echo "no torch from $(TORCH_INDEX): it comes from where all else does" >&2
 	$(PIP_INSTALL) --editable '.[dev]'
 	$(PIP_INSTALL) --no-deps libp2p
 	$(BIN)/python -m fedchain.bytecode $(TEST_MODULES)

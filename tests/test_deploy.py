@@ -306,14 +306,16 @@ def test_every_metric_is_explained_and_no_other(exposed: set[str]) -> None:
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """Every command of ours in an indented block, without comments and redirections."""
+    """Every command of ours in an indented block or behind a prompt, without comments and redirections."""
     text = text.replace("\\\n", " ")
     lines = re.findall(
-        rf"^    (?:docker compose (?:run --rm|exec) \w+ |systemd-run .*(?={INSTALLED}))?(.*)$", text, re.MULTILINE
+        rf"^(?:    |\$ )(?:docker compose (?:run --rm|exec) \w+ |systemd-run .*(?={INSTALLED}))?(.*)$",
+        text,
+        re.MULTILINE,
     )
     found = []
     for line in lines:
-        line = line.partition(" #")[0].partition(" > ")[0]
+        line = line.partition(" #")[0].partition(" > ")[0].partition(" | ")[0]
         words = shlex.split(line.replace("…", "x"))
         if words[:1] in (["fedchain"], [INSTALLED]):
             found.append(words[1:])
@@ -333,13 +335,14 @@ def test_the_guide_s_commands_are_commands() -> None:
 def test_the_guide_makes_the_wheel_that_it_installs_and_installs_as_the_image_does() -> None:
     section = OPERATING.split("## Under systemd")[1].split("\n## ")[0]
     assert 0 < section.index("pip wheel . --no-deps\n") < section.index("pip install --no-compile fedchain-*.whl\n")
-    (set_before,) = re.findall(r"^    export (.*)$", section, re.MULTILINE)
-    settings = dict(word.split("=") for word in set_before.split())
-    image = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-    assert f"PIP_EXTRA_INDEX_URL={settings['PIP_EXTRA_INDEX_URL']}\n" in image, "torch without gigabytes of CUDA"
-    assert (ROOT / settings["PIP_CONSTRAINT"]).exists()
-    installed = [line.split("pip install ")[1] for line in section.splitlines() if "pip install" in line]
-    assert installed == ["--no-compile fedchain-*.whl", "--no-compile --no-deps libp2p"]
+    (constraints,) = re.findall(r"^    export PIP_CONSTRAINT=(.*)$", section, re.MULTILINE)
+    assert (ROOT / constraints).exists()
+    (index,) = (line.removeprefix("TORCH_INDEX=") for line in docker_lines("ARG"))
+    installed = re.findall(r"^    .*pip install (.*)$", section, re.MULTILINE)
+    (image,) = (re.findall(r"pip install (.*?) +&&", line) for line in docker_lines("RUN") if "pip install" in line)
+    assert installed == [words.replace('"$TORCH_INDEX"', index).replace("/wheels/", "") for words in image]
+    assert index.endswith("/cpu"), "torch without gigabytes of CUDA"
+    assert installed[0].endswith(f"--no-deps --index-url {index} torch"), "before what would bring another one"
     assert "/opt/fedchain/bin/python -m fedchain.bytecode\n" in section
 
 

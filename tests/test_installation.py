@@ -83,6 +83,50 @@ def test_every_version_is_pinned_and_nothing_is_that_is_not_installed() -> None:
     assert not pinned & {*UNUSED, *NEVER_IMPORTED}
 
 
+STAND_IN = """#!/bin/sh
+if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; exit; fi
+echo "$@" >> "$SEEN"
+case "$*" in *--index-url*torch) exit "$TORCH_STATUS";; esac
+"""
+"""A Python that makes copies of itself, writes down what it is asked for, and does nothing else."""
+
+
+def installed(folder: Path, *settings: str, torch_status: int = 0) -> list[str]:
+    """What ``make install`` has pip install, in order; of torch from an index of its own with this exit code."""
+    python, seen = folder / "python", folder / "seen"
+    python.write_text(STAND_IN, encoding="utf-8")
+    python.chmod(0o755)
+    seen.unlink(missing_ok=True)
+    places = [f"PYTHON={python}", f"VENV={folder / 'environment'}", *settings]
+    environment = os.environ | {"SEEN": str(seen), "TORCH_STATUS": str(torch_status)}
+    environment.pop("TORCH_INDEX", None)
+    subprocess.run(["make", "-B", "install", *places], cwd=ROOT, env=environment, capture_output=True, check=True)
+    words = [line.split() for line in seen.read_text(encoding="utf-8").splitlines()]
+    assert all("constraints.txt" in line for line in words if "pip" in line)
+    return [" ".join(line[line.index("constraints.txt") + 1 :]) for line in words if "pip" in line]
+
+
+REST = ["--editable .[dev]", "--no-deps libp2p"]
+
+
+def test_torch_comes_first_and_without_what_graphics_cards_need(tmp_path: Path) -> None:
+    torch, *rest = installed(tmp_path)
+    assert torch.endswith("--index-url https://download.pytorch.org/whl/cpu torch")
+    assert "--no-deps" in torch, "its index is asked for nothing else"
+    assert rest == REST
+
+
+def test_where_its_index_cannot_be_reached_torch_comes_with_the_rest_after_one_short_wait(tmp_path: Path) -> None:
+    torch, *rest = installed(tmp_path, torch_status=1)
+    assert "--retries 1 --timeout 10" in torch
+    assert rest == REST
+
+
+def test_another_torch_is_one_variable_away(tmp_path: Path) -> None:
+    assert installed(tmp_path, "TORCH_INDEX=") == REST
+    assert installed(tmp_path, "TORCH_INDEX=https://example.org/gpu")[0].endswith("https://example.org/gpu torch")
+
+
 USED = """
 import sys
 from pathlib import Path

@@ -6,8 +6,8 @@ norm. What matters is mu = S / sigma alone. Releases compose exactly, chosen one
 together as good as one with mu = sqrt(sum of mu_i^2) (Dong, Roth and Su, "Gaussian Differential Privacy", 2022,
 Corollary 3.3). So there is one (epsilon, delta) for a whole run, and no bound in it.
 
-The classical sigma = sqrt(2 ln(1.25 / delta)) S / epsilon adds more noise than it must below epsilon = 1, and promises
-too much above about 9. It is used nowhere here.
+The classical sigma = sqrt(2 ln(1.25 / delta)) S / epsilon adds more noise than it must below epsilon = 8.4, at
+delta = 10^-5, and promises too much above. It is used nowhere here.
 
 SciPy is imported where it is needed: it would be a sixth of the memory of a trainer that adds no noise.
 """

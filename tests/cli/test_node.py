@@ -19,7 +19,6 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.shell.run import open_store
-from tests.node.shell import DIGITS, write_genesis
 from tests.support.chain.builders import keys
 from tests.support.node.shell import DIGITS, write_genesis
 

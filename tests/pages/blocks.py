@@ -5,6 +5,9 @@ A comment before a block is for the tests alone; readers do not see it::
     <!-- file: NAME -->      the block is what the page's folder has under this name from here on
     <!-- slow -->            this block and those after it run by `make tutorials` and not with the tests
     <!-- not run: WHY -->    nothing is run: commands and their options must exist, Python and TOML must parse
+    <!-- before: COMMANDS --> typed before the block: what was done on other machines, or needs waiting for
+    <!-- typed: A => B -->   A stands for something, and is typed as B; one line each
+    <!-- quiet -->           what the commands print is not shown; they must succeed
 
 A ``console`` block has commands behind ``$``, the lines that a trailing backslash continues, and what they print.
 """
@@ -21,7 +24,7 @@ from tests.support.paths import DOCS, ROOT
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md")))
 """All pages, the README first."""
 
-_COMMENT = re.compile(r"<!-- (file|slow|not run)(?:: (.*?))? -->")
+_COMMENT = re.compile(r"<!-- (file|slow|not run|before|typed|quiet)(?::\s(.*?))?\s-->", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,19 @@ class Block:
     line: int
     """Line of the fence, from 0."""
     said: dict[str, str] = field(default_factory=dict)
-    """What comments say of it: file, slow, not run."""
+    """What comments say of it: file, slow, not run, before, typed, quiet."""
 
     @property
     def name(self) -> str:
         """Page and line, as an editor opens them."""
         shown = self.page.relative_to(ROOT) if self.page.is_relative_to(ROOT) else self.page
         return f"{shown}:{self.line + 1}"
+
+    @property
+    def typed_as(self) -> list[tuple[str, str]]:
+        """What stands for something, and what is typed in its place."""
+        lines = self.said.get("typed", "").splitlines()
+        return [(shown.strip(), typed.strip()) for shown, _, typed in (line.partition("=>") for line in lines)]
 
     @property
     def commands(self) -> list[Command]:

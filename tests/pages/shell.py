@@ -1,4 +1,7 @@
-"""A shell that types what a page says, in a folder of its own, and keeps variables from command to command."""
+"""A shell that types what a page says, in a folder of its own, and keeps variables from command to command.
+
+It finds no compiler: a reader's machine may have none.
+"""
 
 import os
 import signal
@@ -10,6 +13,9 @@ from typing import Self
 
 from tests.support.paths import ROOT
 
+COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "c99", "cpp", "ld", "as")
+"""Programs that are not there for what is typed."""
+
 _MARK = "--- the command is over ---"
 
 
@@ -18,7 +24,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self._typed = folder.parent / f"{folder.name}.typed"
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        path = os.pathsep.join((str(_without_compilers(folder)), str(Path(sys.executable).parent), os.environ["PATH"]))
         kept = {name: os.environ[name] for name in ("HOME", "FEDCHAIN_DATA", "LANG") if name in os.environ}
         self._process = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
@@ -28,7 +34,15 @@ class Shell:
             text=True,
             cwd=folder,
             start_new_session=True,
-            env={"PATH": path, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100", "OMP_NUM_THREADS": "1", **kept},
+            env={
+                "PATH": path,
+                "CC": "/bin/false",
+                "CXX": "/bin/false",
+                "PYTHONPATH": str(ROOT / "src"),
+                "COLUMNS": "100",
+                "OMP_NUM_THREADS": "1",
+                **kept,
+            },
         )
 
     def run(self, command: str) -> tuple[str, int]:
@@ -56,3 +70,14 @@ class Shell:
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 continue
         self._process.communicate()
+
+
+def _without_compilers(folder: Path) -> Path:
+    """A folder that hides what is behind it on the path: each compiler is not found, as bash says it."""
+    hidden = folder.parent / f"{folder.name}.bin"
+    hidden.mkdir()
+    for name in COMPILERS:
+        program = hidden / name
+        program.write_text('#!/bin/sh\necho "$0: command not found" >&2\nexit 127\n', encoding="utf-8")
+        program.chmod(0o755)
+    return hidden

@@ -1,10 +1,12 @@
 """Every block of the documentation is of a kind that is checked; what is quick to run is run here."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.pages.blocks import PAGES, Block, blocks_of
+from tests.pages.shell import COMPILERS, Shell
 from tests.pages.walk import command_faults, commands_in, faults, is_as_stated, walk
 from tests.support.paths import ROOT
 
@@ -38,6 +40,24 @@ def test_python_is_a_file_of_the_page_or_run_by_a_test_of_its_own(page: Path) ->
         assert (ROOT / RUN_ELSEWHERE[name(page)]).exists()
     else:
         assert [block.name for block in blocks if not {"file", "not run"} & block.said.keys()] == []
+
+
+NETWORK = re.compile(r"fedchain (node|keys|genesis)|make testnet")
+ANOTHER_SYSTEM = {"## Under systemd", "## In containers"}
+"""Sections of the operators' guide whose commands need systemd or Docker; tests/test_deploy.py reads them."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_runs_over_a_network_is_typed(page: Path) -> None:
+    """But for the README, whose two lines the page on getting started has."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    left_out = []
+    for block in blocks_of(page):
+        is_typed = block.language == "console" and "not run" not in block.said
+        section = next((line for line in reversed(lines[: block.line]) if line.startswith("## ")), "")
+        if NETWORK.search(block.text) and not is_typed and section not in ANOTHER_SYSTEM:
+            left_out.append(name(block).rpartition(":")[0])
+    assert left_out == (["README.md"] if page.name == "README.md" else [])
 
 
 @pytest.mark.long
@@ -94,6 +114,28 @@ def test_a_command_that_fails_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(AssertionError, match="exit code 1"):
         walk(page, tmp_path / "folder", slow=False)
+
+
+def test_what_comments_have_typed_is_typed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- before:\nB=5 &&\nC=6\n-->\n<!-- typed: 192.0.2.7 => $B -->\n"
+        "```console\n$ echo 192.0.2.7 $C\n5 6\n```\n\n"
+        "<!-- quiet -->\n```console\n$ echo loud\n```\n\n"
+        "<!-- typed: nowhere => x -->\n```console\n$ true\n```\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "folder").mkdir()
+    assert walk(page, tmp_path / "folder", slow=False) == []
+    [fault] = [fault for block in blocks_of(page) for fault in faults(block)]
+    assert fault == "has no 'nowhere' to type as something else"
+
+
+def test_a_reader_has_no_compiler(tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    with Shell(tmp_path / "page") as shell:
+        assert [shell.run(f"{name} --version")[1] for name in COMPILERS] == [127] * len(COMPILERS)
+        assert [shell.run(f"${name} --version")[1] for name in ("CC", "CXX")] == [1, 1]
 
 
 def test_three_dots_stand_for_anything() -> None:

@@ -54,6 +54,9 @@ def walk(page: Path, folder: Path, slow: bool) -> list[Difference]:
             if "file" in block.said:
                 (folder / block.said["file"]).write_text(block.text, encoding="utf-8")
             elif block.language == "console":
+                if before := block.said.get("before"):
+                    printed, status = shell.run(before)
+                    assert status == 0, f"before {block.name}\n{printed}\nexit code {status}"
                 found += type_all(block, shell)
     return found
 
@@ -63,10 +66,13 @@ def type_all(block: Block, shell: Shell) -> list[Difference]:
     found = []
     commands = block.commands
     for place, command in enumerate(commands):
-        printed, status = shell.run(command.text)
+        typed = command.text
+        for shown, instead in block.typed_as:
+            typed = typed.replace(shown, instead)
+        printed, status = shell.run(typed)
         is_shown = place + 1 < len(commands) and commands[place + 1].text == "echo $?"
-        assert status == 0 or is_shown, f"{block.name}\n$ {command.text}\n{printed}\nexit code {status}"
-        if not is_as_stated(command.printed, printed):
+        assert status == 0 or is_shown, f"{block.name}\n$ {typed}\n{printed}\nexit code {status}"
+        if "quiet" not in block.said and not is_as_stated(command.printed, printed):
             found.append(Difference(block, command.text, printed, command.printed, command.first, command.last))
     return found
 
@@ -120,6 +126,11 @@ def faults(block: Block) -> list[str]:
         tomllib.loads(block.text)
     if block.language == "console":
         said += [] if block.text.startswith("$ ") else ["begins without a command"]
+        said += [
+            f"has no {shown!r} to type as something else" for shown, _ in block.typed_as if shown not in block.text
+        ]
+        if "quiet" in block.said and any(command.printed for command in block.commands):
+            said.append("is quiet and shows what is printed")
         said += [fault for command in block.commands for fault in command_faults(command.text)]
     return said
 

@@ -53,6 +53,9 @@ def test_poisson_batches_cost_more_here_than_by_loss_distributions_and_never_les
     ]
     assert (round(min(ratios), 2), round(max(ratios), 2)) == (1.08, 1.41)
     assert round(float(np.median(ratios)), 2) == 1.12
+    rate, z, steps, tighter = trainings[int(np.argmax(ratios))]
+    assert (len(trainings), rate, z, steps, round(tighter, 2)) == (14, 0.002, 0.7, 5000, 1.90)
+    assert round(max(ratios) * tighter, 2) == 2.68
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.3, 0.5), (1.0, 1.0), (2.0, 0.0), (4.0, 12.0)])

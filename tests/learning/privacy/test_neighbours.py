@@ -111,6 +111,7 @@ def test_noise_on_prototypes_alone_is_no_epsilon_and_is_not_called_one(method: P
     made = [posts_of_one_training(method, which, 300) for which in (False, True)]
     needed = epsilon_needed(made[0], made[1], second - first)
     assert epsilon_counted(method) == pytest.approx(total_epsilon([method.prototype_release()], DELTA))
+    assert round(epsilon_counted(method), 2) == 1.27
     assert needed > 2 * epsilon_counted(method), "else this pair shows nothing"
     assert not method.states_epsilon
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.task.custom import describe_task
@@ -15,23 +14,25 @@ from fedchain.learning.worker.learner import Learner
 from tests.support.paths import DOCS
 
 
-def guide_s_function() -> Any:
-    """The function in the guide's section on successors."""
+def guide_s_module() -> dict[str, Any]:
+    """What the guide's section on successors defines."""
     section = (DOCS / "operating.md").read_text(encoding="utf-8").split("## A successor federation")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, "operating.md", "exec"), names)
-    return names["load"]
+    return names
 
 
+@pytest.mark.parametrize("method", ["dfpl", "fedavg"])
 def test_parameters_that_the_function_loads_are_those_of_the_first_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    old = nn.Sequential(nn.Linear(8, 3)).state_dict()
+    guide = guide_s_module()
+    old = guide["Net"]().state_dict()
     save_file(old, "old.safetensors")
-    load = guide_s_function()
-    config = describe_task(LearningConfig(method="fedavg", dataset=OWN, task="mytask:load", clients=2), load)
+    load = guide["load"]
+    config = describe_task(LearningConfig(method=method, dataset=OWN, task="mytask:load", clients=2), load)
     learner = Learner(config, load)
     for member in range(2):
         with learner.lend(member, 1) as client:
