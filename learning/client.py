@@ -14,9 +14,9 @@ import torch
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.privacy.ledger import PrivacyLedger, no_ledger
+from fedchain.learning.state import read_record
 from fedchain.learning.sums.secrets import Secrets, no_secrets
 from fedchain.learning.task.augmentation import Augmentation
-from fedchain.learning.worker.state import read_record
 
 Forward = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """The model as the loss sees it: images (B, channels, height, width) -> embedding (B, D), logits (B, C)."""
@@ -90,7 +90,7 @@ class Client:
     def state(self, kind: type[Record]) -> Record:
         """Return what a method remembers of this client between rounds: a dataclass of its own, at first as it is made.
 
-        Fields are of the types that `fedchain.learning.worker.state` lists; all of them are checkpointed.
+        Fields are of the types that `fedchain.learning.state` lists; all of them are checkpointed.
         """
         name = kind.__name__
         if name not in self.states:

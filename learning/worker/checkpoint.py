@@ -6,7 +6,7 @@ import torch
 
 from fedchain.learning.client import Client
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.worker.state import write_record
+from fedchain.learning.state import write_record
 
 MODEL_PREFIX, _STATE = "model.", "state."
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedchain.learning.state import read_record, write_record
 from fedchain.learning.worker.checkpoint import copy_state, load_state, restore_state, save_state
-from fedchain.learning.worker.state import read_record, write_record
 from tests.support.learning.federation import new_client
 
 
