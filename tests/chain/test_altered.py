@@ -20,7 +20,7 @@ from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import CANDIDATES, FINALS, POSTS, STATES, VOTES, Table
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate
-from tests.chain.test_explorer import write
+from tests.chain.explorer.test_explorer import write
 from tests.cli.test_explorer import explore
 from tests.support.chain.builders import ChainBuilder, genesis
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import COMMANDS, app
-from tests.chain.test_explorer import write as write_chain
+from tests.chain.explorer.test_explorer import write as write_chain
 from tests.support.chain.builders import ChainBuilder, genesis
 
 

@@ -22,8 +22,8 @@ from fedchain.cli.explorer import explorer_app
 from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
-from tests.chain.test_explorer import FakeRules, Summary, finals
-from tests.chain.test_explorer import write as write_chain
+from tests.chain.explorer.test_explorer import FakeRules, Summary, finals
+from tests.chain.explorer.test_explorer import write as write_chain
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis
 
 GENESIS = genesis(4)

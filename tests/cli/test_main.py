@@ -14,7 +14,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import COMMANDS, app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from tests.chain.test_explorer import write as write_chain
+from tests.chain.explorer.test_explorer import write as write_chain
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.paths import ROOT
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from tests.chain.explorer.test_explorer import FakeRules
 from tests.chain.test_altered import COLUMNS, TABLES, altered
 from tests.chain.test_altered import whole as whole
-from tests.chain.test_explorer import FakeRules
 from tests.web.test_pages import HOME, site
 
 pytestmark = pytest.mark.long

@@ -17,7 +17,7 @@ from fedchain.web.app import Site
 from fedchain.web.chains import open_chains
 from fedchain.web.places import find_places
 from fedchain.web.serving import listen, make_server
-from tests.chain.test_explorer import FakeRules, write
+from tests.chain.explorer.test_explorer import FakeRules, write
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
 

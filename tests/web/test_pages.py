@@ -30,7 +30,7 @@ from fedchain.web.chains import open_chains
 from fedchain.web.places import find_places, slugs
 from fedchain.web.report import write_report
 from fedchain.web.serving import listen
-from tests.chain.test_explorer import FakeRules, write
+from tests.chain.explorer.test_explorer import FakeRules, write
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 from tests.support.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
 

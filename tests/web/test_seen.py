@@ -20,7 +20,7 @@ from fedchain.web.measured import Measured
 from fedchain.web.places import find_places
 from fedchain.web.seen import SeenFile
 from fedchain.web.timeline import split, told, watched
-from tests.chain.test_explorer import FakeRules, write
+from tests.chain.explorer.test_explorer import FakeRules, write
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis, keys
 
 HOME = "http://localhost"

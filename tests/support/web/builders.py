@@ -17,7 +17,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
 from fedchain.node.founding.task import found_federation, rules_of
-from tests.chain.test_explorer import write
+from tests.chain.explorer.test_explorer import write
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
 
 SCRIPT = "<script>alert('name')</script>"

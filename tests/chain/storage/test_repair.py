@@ -15,8 +15,8 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Final, Record
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
-from tests.chain.test_storage import LARGE, content
-from tests.chain.test_store import GENESIS, OWN, ask, execute
+from tests.chain.storage.test_sqlite import GENESIS, OWN, ask, execute
+from tests.chain.storage.test_store import LARGE, content
 from tests.support.chain.builders import ChainBuilder, payload, post
 
 BLOCKS = 12

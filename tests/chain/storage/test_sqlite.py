@@ -749,7 +749,7 @@ from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content
 from fedchain.crypto.hashing import sha256
-from tests.chain.test_store import GENESIS, OWN
+from tests.chain.storage.test_sqlite import GENESIS, OWN
 from tests.support.chain.builders import ChainBuilder
 
 chain = ChainBuilder(GENESIS)
