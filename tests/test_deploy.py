@@ -24,8 +24,8 @@ from fedchain.cli.main import app
 from fedchain.node.config import NodeConfig, load_config
 from fedchain.node.custody.passphrase import CREDENTIAL
 from fedchain.node.operating.metrics import NodeCollector
-from tests.node.shell.test_service import Shell, serving
 from tests.support.chain.builders import genesis
+from tests.support.node.service import Shell, serving
 from tests.support.node.shell import on_trio, until
 from tests.support.paths import DOCS, ROOT
 

@@ -15,7 +15,7 @@ from fedchain.files.layout import CHAIN_FOLDER, LOG_FILE
 from fedchain.learning.config import LearningConfig
 from fedchain.node.operating.testnet import LocalNode, found_testnet, stop_all
 from tests.bench.web import load_text, served
-from tests.web.test_browser import CHROMIUM, FLAGS
+from tests.support.web.chromium import CHROMIUM, FLAGS
 
 PEERS, ROUNDS = 4, 40
 TIMEOUT_S = 900.0

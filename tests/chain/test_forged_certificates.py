@@ -13,9 +13,9 @@ from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import FINALS, to_row
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Content
-from tests.cli.test_explorer import explore
 from tests.support.chain.builders import ChainBuilder, SumRules, double_vote, genesis, keys
 from tests.support.chain.forgeries import FORGED, Forge
+from tests.support.cli_explorer import explore
 
 BLOCKS = 4
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import COMMANDS, app
-from tests.chain.explorer.test_explorer import write as write_chain
 from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.explored import write as write_chain
 
 
 def imported_by(*arguments: object) -> set[str]:

@@ -22,9 +22,10 @@ from fedchain.cli.explorer import explorer_app
 from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
 from fedchain.crypto.hashing import sha256
-from tests.chain.explorer.test_explorer import FakeRules, Summary, finals
-from tests.chain.explorer.test_explorer import write as write_chain
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis
+from tests.support.chain.explored import FakeRules, Summary, finals
+from tests.support.chain.explored import write as write_chain
+from tests.support.cli_explorer import explore
 
 GENESIS = genesis(4)
 
@@ -46,11 +47,6 @@ def chain() -> ChainBuilder:
 def run_folder(tmp_path: Path, chain: ChainBuilder) -> Path:
     write(tmp_path / "run" / "chain", chain)
     return tmp_path / "run"
-
-
-def explore(*arguments: object, rules: FakeRules | None = None) -> Result:
-    app = explorer_app(lambda methods: lambda genesis: rules or FakeRules())
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def explore_json(*arguments: object) -> Any:

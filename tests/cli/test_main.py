@@ -14,8 +14,8 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import COMMANDS, app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from tests.chain.explorer.test_explorer import write as write_chain
 from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.explored import write as write_chain
 from tests.support.paths import ROOT
 
 KEY = PrivateKey(bytes(range(32)))

@@ -2,49 +2,25 @@
 
 import json
 import socket
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.learning_options import LEARNING_OPTIONS
-from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.shell.run import open_store
 from tests.support.chain.builders import keys
+from tests.support.cli_node import ANYWHERE, done, refused, start
 from tests.support.node.shell import DIGITS, write_genesis
 
 STRANGER = PrivateKey.generate()
-ANYWHERE = "/ip4/127.0.0.1/tcp/0"
-
-
-def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in arguments], env=env)
-
-
-def done(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
-    """What a command prints that works."""
-    result = run(*arguments, env=env)
-    assert result.exit_code == 0, result.output
-    return result.stdout.strip()
-
-
-def refused(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
-    """The one line of a command that cannot run."""
-    result = run(*arguments, env=env)
-    assert result.exit_code == 2, (result.output, result.exception)
-    lines = [line for line in result.stderr.strip().splitlines() if " INFO " not in line]
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("fedchain: ")
-    return lines[0].removeprefix("fedchain: ")
 
 
 @pytest.fixture
@@ -54,11 +30,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_genesis(tmp_path / "genesis")
     keys(2)[0].save(tmp_path / "key.pem")
     return tmp_path
-
-
-def start(*more: str, key: str = "key.pem", genesis: str = "genesis") -> str:
-    """The one line of a node that cannot start."""
-    return refused("node", "start", "--genesis", genesis, "--key", key, "--data", "data", "--listen", ANYWHERE, *more)
 
 
 # keys

@@ -18,8 +18,8 @@ from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.learner import Learner
-from tests.learning.task.test_custom import Net, config, load, points
 from tests.support.learning.federation import Federation
+from tests.support.learning.own_task import Net, config, load, points
 from tests.support.learning.tally import Book
 
 TALLY = LearningConfig(method="tests.support.learning.tally:Tally", clients=3)

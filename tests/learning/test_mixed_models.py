@@ -23,11 +23,11 @@ from fedchain.learning.round import Round, Tensors
 from fedchain.learning.task.custom import describe_task
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import found_federation, learning_from_genesis, learning_to_genesis, rules_of
-from tests.learning.task.test_custom import config as own_config
-from tests.learning.task.test_custom import points
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, genesis, keys
 from tests.support.learning.federation import Federation
 from tests.support.learning.federation import config as small
+from tests.support.learning.own_task import config as own_config
+from tests.support.learning.own_task import points
 
 MODELS = "digits-mlp+digits-mlp-bn"
 PLAIN, NORMED = describe_model("digits-mlp"), describe_model("digits-mlp-bn", classes=10, channels=1)

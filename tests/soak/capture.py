@@ -7,7 +7,7 @@ gives it: a tenth of the blocks, give or take what chance does; what it must not
 import argparse
 import time
 
-from tests.simulator.adversaries.test_attacks import attacked, miners
+from tests.support.simulator.attacks import attacked, miners
 from tests.support.simulator.trivial import trivial_simulation
 
 MEMBERS, ATTACKER = 10, 9

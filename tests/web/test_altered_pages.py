@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from tests.chain.explorer.test_explorer import FakeRules
-from tests.chain.test_altered import COLUMNS, TABLES, altered
-from tests.chain.test_altered import whole as whole
-from tests.web.test_pages import HOME, site
+from tests.support.chain.altered import COLUMNS, TABLES, altered
+from tests.support.chain.altered import whole as whole
+from tests.support.chain.explored import FakeRules
+from tests.support.web.site import HOME, site
 
 pytestmark = pytest.mark.long
 

@@ -1,6 +1,5 @@
 """The pages in a real browser: Chromium, headless, where it is installed."""
 
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,16 +16,10 @@ from fedchain.web.app import Site
 from fedchain.web.chains import open_chains
 from fedchain.web.places import find_places
 from fedchain.web.serving import listen, make_server
-from tests.chain.explorer.test_explorer import FakeRules, write
 from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
-
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
+from tests.support.web.chromium import CHROMIUM, FLAGS
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed here (Debian: apt-get install chromium)")
 

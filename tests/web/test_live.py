@@ -11,8 +11,8 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.web.chains import Holder, open_chains
 from fedchain.web.live import Live
 from fedchain.web.places import find_places
-from tests.chain.explorer.test_explorer import FakeRules, write
 from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import append
 
 PATIENCE_S = 60.0

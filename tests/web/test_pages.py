@@ -25,16 +25,14 @@ from fedchain.chains import Chain
 from fedchain.crypto.address import address
 from fedchain.node.founding.task import rules_of
 from fedchain.web import proof_check
-from fedchain.web.app import Site
 from fedchain.web.chains import open_chains
 from fedchain.web.places import find_places, slugs
 from fedchain.web.report import write_report
 from fedchain.web.serving import listen
-from tests.chain.explorer.test_explorer import FakeRules, write
 from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
-
-HOME = "http://localhost"
+from tests.support.web.site import HOME, site
 
 PAGES = (
     *("", "blocks", "block/2", "rounds", "round/2", "members", "member/1", "knowledge", "knowledge/3", "genesis"),
@@ -50,10 +48,6 @@ def chain() -> ChainBuilder:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, chain: ChainBuilder) -> Path:
     return write_run(tmp_path_factory.mktemp("runs") / "run", chain, (0.5, 0.7, 0.8, 0.85, 0.875))
-
-
-def site(*folders: Path, rules: Any = rules_of, hosts: tuple[str, ...] = ()) -> Site:
-    return Site(open_chains(find_places(folders), rules), hosts)
 
 
 @pytest.fixture(scope="module")

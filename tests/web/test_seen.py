@@ -20,8 +20,8 @@ from fedchain.web.measured import Measured
 from fedchain.web.places import find_places
 from fedchain.web.seen import SeenFile
 from fedchain.web.timeline import split, told, watched
-from tests.chain.explorer.test_explorer import FakeRules, write
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis, keys
+from tests.support.chain.explored import FakeRules, write
 
 HOME = "http://localhost"
 

@@ -6,8 +6,8 @@ from fedchain.chain.explorer.columns import Columns
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.views import BlockSummary
 from fedchain.chain.storage.sqlite import Store
-from tests.chain.explorer.test_explorer import finals, write
 from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.explored import finals, write
 
 GENESIS = genesis(4)
 

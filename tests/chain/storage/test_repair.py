@@ -15,9 +15,9 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Final, Record
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import sha256
-from tests.chain.storage.test_sqlite import GENESIS, OWN, ask, execute
-from tests.chain.storage.test_store import LARGE, content
 from tests.support.chain.builders import ChainBuilder, payload, post
+from tests.support.chain.contents import LARGE, content
+from tests.support.chain.stored import GENESIS, OWN, ask, execute
 
 BLOCKS = 12
 SMALL = b"small"

@@ -13,18 +13,14 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.post import Post
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Candidate, Content, Final, MemoryStore, Record, Storage
+from fedchain.chain.storage.store import Candidate, Final, MemoryStore, Record, Storage
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
 from tests.support.chain.builders import ChainBuilder, genesis, payload, post
+from tests.support.chain.contents import LARGE, content
 
 GENESIS = genesis(4)
 OWN = GENESIS.members[0]
-LARGE = bytes(range(256)) * (ROW_SIZE_MAX // 256 + 1)
-
-
-def content(data: bytes) -> Content:
-    return Content(sha256(data), data)
 
 
 def finals(chain: ChainBuilder, count: int) -> list[Final]:

@@ -8,24 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedchain.crypto.exceptions import InvalidCiphertext, TooFewShares
-from fedchain.crypto.threshold import Decryption, Encryptor, SharePost, add
+from fedchain.crypto.threshold import add
 from fedchain.crypto.threshold.decryption import interpolation_coefficients, logarithm
-from tests.crypto.threshold.dealt import MEMBERS, SENDERS, THRESHOLD, Dealt, full_key, random_source, small_key
-
-CHAIN_ID = bytes(range(32))
-
-
-def encrypt(dealt: Dealt, plaintexts: list[int], seed: str = "encrypt") -> list[mpz]:
-    encryptor = Encryptor(dealt[0])
-    return encryptor.encrypt(plaintexts, encryptor.randomizers(len(plaintexts), random_source(seed)))
-
-
-def occasion(dealt: Dealt, ciphertexts: list[mpz]) -> Decryption:
-    return Decryption(dealt[0], CHAIN_ID, 7, "decryption_share", ciphertexts)
-
-
-def posts(dealt: Dealt, decryption: Decryption, members: tuple[int, ...] = (0, 1, 2, 3, 4)) -> list[SharePost]:
-    return [decryption.share(dealt[1][i], SENDERS[i], random_source(f"post/{i}")) for i in members]
+from tests.crypto.threshold.dealt import MEMBERS, THRESHOLD, full_key, small_key
+from tests.support.crypto import encrypt, occasion, posts
 
 
 @pytest.mark.parametrize("s", [1, 2, 3, 4])

@@ -13,7 +13,7 @@ from fedchain.crypto.threshold import Decryption, KeyShare, SharePost, decode_sh
 from fedchain.crypto.threshold.fiat_shamir import CHALLENGE_BITS
 from fedchain.crypto.threshold.share_proof import ShareProof, response_bits
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, Dealt, full_key, random_source, small_key
-from tests.crypto.threshold.test_decryption import encrypt, occasion, posts
+from tests.support.crypto import encrypt, occasion, posts
 
 PLAINTEXTS = [5, -6, 7]
 

@@ -15,28 +15,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from fedchain.learning.application import Application
-from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.task.custom import build_own_module, describe_task, load_task, open_data_source
 from fedchain.learning.worker.learner import Learner
 from tests.support.learning.federation import check
+from tests.support.learning.own_task import Net, config, load, points
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
-
-
-class Net(nn.Module):
-    """For vectors; with a norm, whose state has a whole number, and a part that is not trained."""
-
-    def __init__(self, inputs: int = 4, width: int = 6, classes: int = 3) -> None:
-        super().__init__()
-        self.frozen = nn.Linear(inputs, inputs).requires_grad_(False)
-        self.hidden, self.norm = nn.Linear(inputs, width), nn.BatchNorm1d(width)
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        embedding = torch.relu(self.norm(self.hidden(x + self.frozen(x))))
-        return embedding, self.head(embedding)
 
 
 class Plain(Net):
@@ -44,18 +30,6 @@ class Plain(Net):
 
     def forward(self, x: torch.Tensor) -> Any:
         return super().forward(x)[1]
-
-
-def points(count: int, member: int = 0, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
-    """Three clouds of points."""
-    generator = torch.Generator().manual_seed(member)
-    labels = torch.randint(classes, (count,), generator=generator)
-    return torch.randn(count, 4, generator=generator) + 3 * torch.eye(3, 4)[labels], labels
-
-
-def load(member: int, members: int) -> tuple[type[nn.Module], Any, Any]:
-    assert members == 3
-    return Net, TensorDataset(*points(60 + member, member)), points(20, 9)
 
 
 def returns(value: Any) -> Callable[[], Any]:
@@ -68,11 +42,6 @@ def overflown() -> Net:
     with torch.no_grad():
         model.head.bias[1] = torch.inf
     return model
-
-
-def config(method: str = "dfpl", **changes: Any) -> LearningConfig:
-    settings = LearningConfig(method=method, clients=3, dataset=OWN, hyperparameters={"local_steps": 10})
-    return replace(settings, **changes)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -20,8 +20,8 @@ from fedchain.node.founding.aggregator import AGGREGATOR_CHOICES, AUTO, choose_a
 from fedchain.node.founding.task import found_federation, learning_from_genesis, rules_of
 from fedchain.node.operating.testnet import name_aggregator
 from fedchain.node.workers.process import Trainer
-from tests.cli.test_node import done, refused
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, GLOBAL, UPDATE, genesis, keys, payload, post
+from tests.support.cli_node import done, refused
 from tests.support.node.driver import check_promises
 from tests.support.node.stage import Stage, blamed, published
 from tests.support.node.stage import refused as refusals

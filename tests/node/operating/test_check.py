@@ -31,8 +31,8 @@ from fedchain.node.operating.check import (
     expected_size_bytes,
     is_clock_synchronized,
 )
-from tests.chain.explorer.test_explorer import write as write_chain
 from tests.support.chain.builders import CREATED_MS, ChainBuilder, keys
+from tests.support.chain.explored import write as write_chain
 from tests.support.node.shell import DIGITS, write_genesis
 
 ME, OTHER = keys(2)

@@ -9,8 +9,8 @@ import fedchain.node.shell.ending as ending_module
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.service import Service
-from tests.node.shell.test_service import OTHERS, Shell, serving, status_at
 from tests.support.chain.builders import genesis
+from tests.support.node.service import OTHERS, Shell, serving, status_at
 from tests.support.node.shell import on_trio, until
 
 

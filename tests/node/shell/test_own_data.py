@@ -19,8 +19,8 @@ from fedchain.learning.task.custom import load_task
 from fedchain.learning.worker.learner import Learner
 from fedchain.node.founding.task import learning_from_genesis, learning_to_genesis
 from fedchain.node.shell.run import read_genesis
-from tests.cli.test_node import done, refused, start
 from tests.support.chain.builders import keys
+from tests.support.cli_node import done, refused, start
 from tests.support.paths import DOCS
 
 TUTORIAL = DOCS / "tutorials" / "own-data.md"

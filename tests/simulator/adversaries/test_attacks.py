@@ -1,21 +1,15 @@
 """Attacks that took version 1 of the protocol over, divided it or stalled it, and what comes of them now."""
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from fedchain.node.core.notices import ClockOff
-from fedchain.simulator.disturbances import Clock, Fault, Traitors
+from fedchain.simulator.disturbances import Clock, Fault
 from fedchain.simulator.engine.simulation import Outcome, Simulation
 from fedchain.simulator.scenario import Scenario
+from tests.support.simulator.attacks import attacked, miners
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
-
-
-def attacked(behaviour: str, traitors: tuple[int, ...], **values: Any) -> Scenario:
-    """A scenario with traitors."""
-    liars = Traitors(behaviour=behaviour, peers=traitors)
-    return trivial_scenario(adversaries=(liars,), shared_verification=True, **values)
 
 
 def play(scenario: Scenario) -> tuple[Simulation, Outcome]:
@@ -29,16 +23,6 @@ def play(scenario: Scenario) -> tuple[Simulation, Outcome]:
 
 
 _SLOW = ((1, 6.0), (2, 6.5))
-
-
-def miners(simulation: Simulation) -> list[int]:
-    """Who mined each final block."""
-    storage = simulation.peers[0].storage
-    head = storage.head()
-    assert head is not None
-    numbers = {peer.public_key: peer.number for peer in simulation.peers}
-    finals = (storage.final(height) for height in range(1, head.block.header.height + 1))
-    return [numbers[final[0].header.miner] for final in finals if final is not None]
 
 
 @pytest.mark.parametrize(

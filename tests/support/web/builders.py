@@ -17,8 +17,8 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
 from fedchain.node.founding.task import found_federation, rules_of
-from tests.chain.explorer.test_explorer import write
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
+from tests.support.chain.explored import write
 
 SCRIPT = "<script>alert('name')</script>"
 """What a federation may be called, for all that its members know."""

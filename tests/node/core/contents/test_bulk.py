@@ -1,6 +1,5 @@
 """Payloads by reference in a node: whose parts it fetches, what counts when, and who is to blame for wrong bytes."""
 
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +8,9 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.chain.genesis import AggregatorRule
-from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR, Part, Rules
-from fedchain.chain.post import Post
+from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.crypto.keys import PublicKey
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
@@ -28,82 +25,14 @@ from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.run import limits_of
 from tests.support.chain.builders import CREATED_MS, SumRules, genesis, post
 from tests.support.node.driver import Federation, HeldParts, check_agreement
+from tests.support.node.parts import GOOD, OTHER, RECORD, PartRules, a_post, held, listing, send, stage
 from tests.support.node.stage import Stage, blamed, refused, sent, votes
 
-RECORD = struct.Struct(">32sIi")
-GOOD, OTHER = b"good" * 100, b"good" + bytes(CHUNK_SIZE)
 BAD = b"evil" * 100
-
-
-class PartRules(Rules):
-    """A payload is a list of parts; knowledge lists those of all posts so far, with round and sender's place."""
-
-    def __init__(self, members: Sequence[PublicKey]) -> None:
-        self._members = list(members)
-
-    def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
-        if len(payload) % RECORD.size:
-            raise ValueError(f"{len(payload)} bytes found")
-
-    def is_slow_to_check(self, phase: str) -> bool:
-        return False
-
-    def aggregate(
-        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
-    ) -> bytes:
-        rows = [
-            bytes([round_number, self._members.index(sender)]) + payload[at : at + RECORD.size]
-            for sender, payload in posts
-            for at in range(0, len(payload), RECORD.size)
-        ]
-        return knowledge + b"".join(rows)
-
-    def lists_parts(self, phase: str) -> bool:
-        return True
-
-    def parts(self, phase: str, payload: bytes) -> Sequence[Part]:
-        return [RECORD.unpack_from(payload, at) for at in range(0, len(payload), RECORD.size)]
-
-    def parts_known(self, knowledge: bytes) -> Sequence[tuple[int, Part, int]]:
-        size = RECORD.size + 2
-        rows = [knowledge[at : at + size] for at in range(0, len(knowledge), size)]
-        return [(row[0], RECORD.unpack(row[2:]), row[1]) for row in rows]
-
-    def check_part(self, phase: str, payload: bytes, part_hash: Hash, data: bytes) -> None:
-        size = next(size for known, size, _ in self.parts(phase, payload) if known == part_hash)
-        if not data.startswith(b"good") or len(data) != size:
-            raise ValueError(f"{data[:4]!r} found")
-
-
-def listing(*parts: tuple[bytes, int]) -> bytes:
-    return b"".join(RECORD.pack(sha256(data), len(data), reader) for data, reader in parts)
-
-
-def stage(number: int = 0, **values: object) -> Stage:
-    document = genesis(4, aggregator=AggregatorRule.FIXED, **values)
-    return Stage(document, number, PartRules(document.members), contributes=False)
-
-
-def a_post(stage: Stage, *parts: tuple[bytes, int], author: int = 0, round_number: int = 1) -> tuple[Post, bytes]:
-    payload = listing(*parts)
-    return post(stage.chain.key(stage.others[author]), stage.genesis, round_number, payload), payload
-
-
-def held(stage: Stage, item: Post) -> bool:
-    return stage.node.holds(item)
 
 
 def asked(effects: Sequence[Effect]) -> list[Hash]:
     return [question.content_hash for question in sent(effects, GetContent)]
-
-
-def send(stage: Stage, data: bytes, sender: PublicKey | None = None) -> list[Effect]:
-    """All chunks of a part, from its author."""
-    effects: list[Effect] = []
-    for start in range(0, len(data), CHUNK_SIZE):
-        chunk = Chunk(sha256(data), start, data[start : start + CHUNK_SIZE])
-        effects += stage.receive(chunk, sender or stage.others[0])
-    return effects
 
 
 @pytest.mark.parametrize(

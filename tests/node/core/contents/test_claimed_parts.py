@@ -13,9 +13,9 @@ from fedchain.node.core.contents.bulk import FETCHED_AT_ONCE
 from fedchain.node.core.contents.part_lists import PartLists
 from fedchain.node.core.effects import Contribute
 from fedchain.node.core.events import MessageReceived
-from tests.node.core.contents.test_bulk import RECORD, PartRules, a_post, held, listing, stage
 from tests.support.chain.builders import CREATED_MS, genesis, post
 from tests.support.node.driver import Federation, Peer, check_agreement
+from tests.support.node.parts import RECORD, PartRules, a_post, held, listing, stage
 
 MEMBERS, LIARS = 7, (5, 6)
 HEIGHTS = 6

@@ -14,8 +14,8 @@ from fedchain.node.core.contents.part_lists import PartLists
 from fedchain.node.core.effects import Effect, Send
 from fedchain.node.core.events import Contributed
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.node.core.contents.test_bulk import GOOD, OTHER, PartRules, a_post, held, listing, send, stage
 from tests.support.chain.builders import genesis, post
+from tests.support.node.parts import GOOD, OTHER, PartRules, a_post, held, listing, send, stage
 from tests.support.node.stage import Stage
 
 SECRET = b"good, and for one reader alone"

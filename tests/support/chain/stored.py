@@ -1,0 +1,71 @@
+"""A stored chain for tests of the disk, its rows asked and altered."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedchain.chain.storage.contents import ROW_SIZE_MAX
+from fedchain.chain.storage.database import DATABASE
+from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Candidate, Content, Final, Record
+from fedchain.crypto.hashing import sha256
+from tests.support.chain.builders import ChainBuilder, genesis
+
+GENESIS = genesis(3)
+
+
+OWN = GENESIS.members[0]
+
+
+SMALL = b"small" * 100
+
+
+LARGE = bytes(range(256)) * (ROW_SIZE_MAX // 256 + 1)
+
+
+BLOCKS = 9
+"""Final blocks of the stored chain."""
+
+
+def content(data: bytes) -> Content:
+    return Content(sha256(data), data)
+
+
+@pytest.fixture
+def chain() -> ChainBuilder:
+    """Nine final blocks and an open one."""
+    builder = ChainBuilder(GENESIS)
+    builder.extend_many(BLOCKS + 1)
+    return builder
+
+
+def finals_of(chain: ChainBuilder) -> list[Final]:
+    blocks = sorted(chain.blocks.values(), key=lambda block: block.header.height)
+    return [chain.final(block) for block in blocks if block.header.height <= BLOCKS]
+
+
+def records_of(chain: ChainBuilder) -> list[Record]:
+    tip = chain.blocks[chain.tip]
+    posts = [post for post in tip.transactions if post.sender == OWN]
+    return [*finals_of(chain), Candidate(tip, True), chain.vote(OWN, tip), *posts]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, chain: ChainBuilder) -> Path:
+    """A closed store with a chain, own statements, a small content and a large one."""
+    with Store.create(tmp_path / "chain", GENESIS) as store:
+        store.append([*records_of(chain), content(SMALL), content(LARGE)])
+    return tmp_path / "chain"
+
+
+def execute(folder: Path, statement: str, *values: Any) -> None:
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        assert connection.execute(statement, values).rowcount != 0
+
+
+def ask(folder: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        return [value for (value,) in connection.execute(query)]

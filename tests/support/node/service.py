@@ -1,0 +1,183 @@
+"""A service on a network and a disk that remember what they were told."""
+
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from fedchain.chain.block import Block
+from fedchain.chain.certificate import Certificate
+from fedchain.chain.exceptions import StoreError
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
+from fedchain.chain.storage.store import Final, MemoryStore, Record
+from fedchain.chain.vote import Vote
+from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
+from fedchain.network.messages import (
+    GossipMessage,
+    Message,
+    PostMessage,
+    Status,
+)
+from fedchain.network.network import Receiver
+from fedchain.node.core.checks import Checks
+from fedchain.node.shell.service import Service
+from fedchain.node.shell.timeline import TimelineFile
+from fedchain.node.workers.supervisor import MiningWorker, Trained, WorkerFailed
+from tests.support.chain.builders import SumRules, keys, payload
+from tests.support.node.shell import until
+
+ME, *OTHERS = keys(4)
+
+
+class Shell:
+    """A fake network, fake training and a store that can be held up; ``log`` has what they did, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, Any]] = []
+        self.store = MemoryStore()
+        self.open = threading.Event()
+        self.open.set()
+        self.full = False
+        self.failure = ""
+        self.number = 1
+        self.measured: dict[str, Any] = {"local_accuracy": 0.75}
+        self.trained = anyio.Event()
+        self.trained.set()
+        self.receiver: Receiver
+        self.blamed: list[tuple[PublicKey, str]] = []
+        self.is_attached = False
+        self.written: bytes | None = None
+
+    # the network
+
+    def attach(self, receiver: Receiver) -> None:
+        self.receiver, self.is_attached = receiver, True
+
+    def publish(self, message: GossipMessage) -> None:
+        self.log.append(("publish", message))
+
+    def send(self, peer: PublicKey, message: Message) -> None:
+        self.log.append(("send", message))
+
+    # training
+
+    async def prepare(self) -> None:
+        self.log.append(("prepare", None))
+
+    async def contribute(self, phase: str, round_number: int, knowledge: bytes) -> Trained:
+        self.log.append(("train", round_number))
+        await self.trained.wait()
+        if self.failure:
+            raise WorkerFailed(self.failure)
+        return Trained(payload(self.number, round_number), 20, dict(self.measured))
+
+    # the store
+
+    def append(self, records: Sequence[Record]) -> None:
+        self.open.wait()
+        if self.full:
+            raise StoreError("the disk is full")
+        self.store.append(records)
+        self.log += [("store", record) for record in records]
+
+    def head(self) -> Final | None:
+        return self.store.head()
+
+    def base(self) -> int:
+        return self.store.base()
+
+    def final(self, height: int) -> tuple[Block, Certificate] | None:
+        return self.store.final(height)
+
+    def candidates(self) -> Iterator[Block]:
+        return self.store.candidates()
+
+    def votes(self, height: int) -> Iterator[Vote]:
+        return self.store.votes(height)
+
+    def own_posts(self, round_number: int) -> Iterator[Post]:
+        return self.store.posts(round_number)
+
+    def content(self, content_hash: bytes) -> bytes | None:
+        return self.store.content(content_hash)
+
+    def holds_content(self, content_hash: Hash) -> bool:
+        return self.store.holds_content(content_hash)
+
+    def content_part(self, content_hash: bytes, start: int, size: int) -> bytes | None:
+        return self.store.content_part(content_hash, start, size)
+
+    def retain(self, needed: Collection[bytes]) -> None:
+        self.store.retain(needed)
+        self.log.append(("retain", frozenset(needed)))
+
+    def size_bytes(self) -> int:
+        return self.store.size_bytes()
+
+    def posts(self, round_number: int = 0) -> Iterator[Post]:
+        return self.store.posts(round_number)
+
+    def blame(self, peer: PublicKey, reason: str) -> None:
+        self.blamed.append((peer, reason))
+
+    def published_posts(self) -> list[PostMessage]:
+        return [what for how, what in self.log if how == "publish" and isinstance(what, PostMessage)]
+
+
+class MemoryJournal:
+    """A journal that is written to memory, in the shell's log."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def content(self) -> bytes | None:
+        return self._shell.written
+
+    def write(self, content: bytes) -> None:
+        self._shell.written = content
+        self._shell.log.append(("journal", content))
+
+
+@asynccontextmanager
+async def serving(
+    shell: Shell,
+    document: Genesis,
+    miner: MiningWorker | None = None,
+    *,
+    hears: int = 1,
+    timeline: TimelineFile | None = None,
+    replays: bool = False,
+) -> AsyncIterator[Service]:
+    """A service that runs; ``hears`` others say that they are at the start, so that it may speak."""
+    journal, blame = MemoryJournal(shell), shell.blame
+    service = Service(
+        document,
+        ME,
+        Checks(document, SumRules()),
+        shell,
+        journal,
+        shell,
+        shell,
+        blame=blame,
+        timeline=timeline,
+        replays=replays,
+    )
+    service._miner = miner or service._miner
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.run)
+        await until(lambda: shell.is_attached, "the service runs")
+        for other in OTHERS[: min(hears, len(document.members) - 1)] if hears else ():
+            shell.receiver(other.public_key, status_at(document, 0))
+        for other in OTHERS[1:3] if hears and len(document.members) > 3 else ():
+            shell.receiver(other.public_key, status_at(document, 0))
+        yield service
+        tasks.cancel_scope.cancel()
+
+
+def status_at(document: Genesis, height: int) -> Status:
+    """What a peer with nothing but a height says."""
+    return Status(height, document.chain_id, b"", (), (), None)
