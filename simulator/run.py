@@ -47,7 +47,7 @@ Watch = Callable[[Progress], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who is told of a run while it is in a folder; nobody, where nothing is said."""
+    """What is told of a run in a folder, and what is open meanwhile; by default, nothing."""
 
     on_round: Callable[[RoundMetrics], None] = lambda row: None
     """Told about each round when it is closed; of a run that goes on, from the first again."""
@@ -73,7 +73,7 @@ def run_in_folder(
         learner: of :func:`load_learner`.
         folder: of the run, which begins or goes on.
         record: of this run, open; it is closed when the run is interrupted, and deleted when nothing is left to do.
-        audience: who is told.
+        audience: hears of it.
         track: trackers, as :func:`open_tracker` reads them; of a run that goes on, they hear of all rounds again.
         stop: set by another thread, it ends the run with Interrupted.
     """

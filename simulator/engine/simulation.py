@@ -242,12 +242,10 @@ class Simulation:
             self._evaluates_test,
             self,
         )
+        shared = SharedChecks(genesis, rules, contents.intern) if scenario.shared_verification else None
         build_checks: Callable[[], Checks] = partial(Checks, genesis, rules, contents.intern)
         if record.resumptions:
             build_checks = partial(RememberedChecks, genesis, rules, contents.intern, Remembered())
-        elif scenario.shared_verification:
-            build_checks = partial(SharedChecks, genesis, rules, contents.intern)
-        shared = build_checks() if scenario.shared_verification else None
         behaviours = self._build_behaviours(keys, rules)
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}

@@ -183,9 +183,10 @@ def _header(block: Block) -> dict[str, Any]:
 
 def _state(state: State) -> dict[str, Any]:
     """A state, with what follows from it and the genesis document."""
-    drawn = ("contributors", "electors")
-    encoded = {item.name: getattr(state, item.name) for item in fields(state) if item.compare}
-    derived = {name: getattr(state, name) for name in drawn}
+    roster, names = state.roster, [item.name for item in fields(state) if item.compare and item.name != "roster"]
+    names.insert(names.index("punctuality"), "members")  # in the order of the encoding
+    encoded = {name: roster.members if name == "members" else getattr(state, name) for name in names}
+    derived = {"contributors": roster.contributors, "electors": roster.electors}
     form: dict[str, Any] = plain({"fields": encoded, "bytes": state.encode(), "hash": state.root, "derived": derived})
     return form
 

@@ -163,6 +163,16 @@ def test_the_shipped_tables_are_the_papers(name: str) -> None:
     }
 
 
+def test_blade_fl_s_rounds_have_the_steps_that_mining_leaves() -> None:
+    table = load_experiment(find_experiment("bladefl-rounds"))
+    budget = Budget(total_s=100.0, iteration_s=1.0, mining_s=10.0)
+    scenarios = [run.scenario for run in replace(table, seeds=(0,)).runs({})]
+    planned = {row.rounds: row.local_steps for row in plan_rounds(budget, 20)}
+    assert {item.rounds: item.hyperparameters["local_steps"] for item in scenarios} == planned
+    assert {(item.iteration_s, item.mining_s) for item in scenarios} == {(1.0, 10.0)}
+    assert all(item.phase_timeout_s == 30 + planned[item.rounds] for item in scenarios)
+
+
 def test_each_figure_is_a_picture_and_the_papers_best_stands_beside_ours(tmp_path: Path) -> None:
     table = load_experiment(find_experiment("dfpl-tables3-4-fmnist"))
     small = {"dataset": "digits", "peers": 3, "classes_avg": 3}

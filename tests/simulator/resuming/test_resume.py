@@ -53,7 +53,7 @@ def answer_of(record: Record, payload: bytes = b"payload", part: bytes = b"part"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["prototypes, restarted", "state", "together", "liars", "asleep"])
+@pytest.mark.parametrize("kind", ["prototypes, restarted", "state", "together", "liars", "sharing checks", "asleep"])
 def test_a_run_that_is_interrupted_again_and_again_comes_to_the_same(kind: str, tmp_path: Path) -> None:
     """Its stored chain, too, which is begun anew each time, is that of the run left alone."""
     scenario = scenario_of(kind)

@@ -59,6 +59,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
         "peers": 4,
         "adversaries": [{"behaviour": "sign-flipper", "peers": [3]}],
     },
+    "sharing checks": {"method": "fedavg", "shared_verification": True},
     "asleep": {
         "method": "scaffold",
         "peers": 8,
