@@ -12,12 +12,12 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import EvidenceMessage, FinalMessage, PostMessage, VoteMessage
-from fedchain.node.core.effects import Contribute, Effect, Mine, Stop
+from fedchain.node.core.effects import Contribute, Effect, Stop
 from fedchain.node.core.journal import Journal
 from fedchain.node.core.notices import Listening, SilenceOver, TwinHeard
 from fedchain.node.core.twins import HEIGHTS_AHEAD, LISTENING_MS, LISTENING_NOTICE_MS, SILENT_HEIGHTS, SILENT_TIMEOUTS
 from tests.chain.builders import UPDATE, genesis, keys, payload, post
-from tests.node.stage import PRECOMMIT, PREVOTE, Stage, published, refused, votes
+from tests.node.stage import PRECOMMIT, PREVOTE, Stage, asked_to_mine, published, refused, votes
 from tests.node.twin_scenarios import MEMORIES, copied, doubled, federation, is_accused, restarted, restored
 
 ELSEWHERE = sha256(b"a block that the other node likes better")
@@ -25,11 +25,7 @@ ELSEWHERE = sha256(b"a block that the other node likes better")
 
 def _says(effects: list[Effect]) -> bool:
     """Whether anything was said in the node's own name."""
-    return bool(published(effects, PostMessage) or published(effects, VoteMessage) or _mines(effects))
-
-
-def _mines(effects: list[Effect]) -> list[Mine]:
-    return [effect for effect in effects if isinstance(effect, Mine)]
+    return bool(published(effects, PostMessage) or published(effects, VoteMessage) or asked_to_mine(effects))
 
 
 def _stops(effects: list[Effect]) -> list[Stop]:
