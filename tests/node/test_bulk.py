@@ -17,7 +17,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
-from fedchain.node.core.bulk import FETCHED_AT_ONCE
+from fedchain.node.core.bulk import FETCHED_AT_ONCE, PATIENCE_MS
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Compute, Contribute, Effect, Send
@@ -353,6 +353,27 @@ def test_what_nothing_lists_any_more_is_dropped_and_what_is_listed_stays() -> No
     )
 
 
+class NewestRules(PartRules):
+    """As its base, but the knowledge lists the parts of the newest posts alone."""
+
+    def aggregate(
+        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+    ) -> bytes:
+        return super().aggregate(phase, round_number, b"", posts)
+
+
+def test_what_was_listed_at_the_last_head_stays_for_those_that_are_still_there() -> None:
+    document = genesis(4, aggregator=AggregatorRule.FIXED)
+    at = Stage(document, 0, NewestRules(document.members), contributes=False)
+    for height in (1, 2, 3):
+        block = a_block(at)
+        at.candidate(block)
+        for number in range(1, 4):
+            send(at, part_of(number, height), at.genesis.members[number])
+        at.final(block)
+    assert {*at.victim.parts.values()} == {part_of(number, height) for height in (2, 3) for number in (1, 2, 3)}
+
+
 def test_a_restart_drops_nothing_of_the_open_phase() -> None:
     at = stage()
     at.victim.parts[sha256(GOOD)] = GOOD  # its trainer has written it, and nobody knows the post yet
@@ -456,6 +477,7 @@ def test_who_contributes_waits_for_the_disk_too() -> None:
     at.final(block)
     for number in (1, 2):
         send(at, part_of(number, 1), at.genesis.members[number])
+    at.wait(PATIENCE_MS / 1_000 - 1)
     job, effects = chunk_alone(at, part_of(3, 1))
     assert not [item for item in (*effects, *at.wait(3)) if isinstance(item, Contribute)]
     assert job.data is not None

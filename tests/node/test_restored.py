@@ -227,3 +227,14 @@ def test_a_good_candidate_in_the_store_is_taken() -> None:
     stage.restart()
     assert list(stage.node.ledger.entries) == [block.hash]
     assert not not_believed(stage)
+
+
+def test_of_candidates_for_closed_heights_nobody_hears() -> None:
+    """Those that the node mined itself stay in its store."""
+    stage = Stage(genesis(4))
+    stage.victim.store.append([Candidate(stage.block(), is_own=True)])
+    stage.accept(1)
+    stage.victim.effects.clear()
+    stage.restart()
+    assert not stage.node.ledger.entries
+    assert not not_believed(stage)
