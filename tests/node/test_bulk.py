@@ -21,14 +21,14 @@ from fedchain.node.core.bulk import FETCHED_AT_ONCE, PATIENCE_MS
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Compute, Contribute, Effect, Send
-from fedchain.node.core.events import Computed, MessageReceived
-from fedchain.node.core.jobs import KeepPart
+from fedchain.node.core.events import Computed, Contributed, MessageReceived
+from fedchain.node.core.jobs import CheckPost, KeepPart
 from fedchain.node.core.moment import Moment
 from fedchain.node.parts import run_part
 from fedchain.node.run import limits_of
 from tests.chain.builders import CREATED_MS, SumRules, genesis, post
 from tests.node.driver import Federation, HeldParts, check_agreement
-from tests.node.stage import Stage, blamed, refused, sent, votes
+from tests.node.stage import Stage, blamed, published, refused, sent, votes
 
 RECORD = struct.Struct(">32sIi")
 GOOD, OTHER = b"good" * 100, b"good" + bytes(CHUNK_SIZE)
@@ -370,8 +370,33 @@ def test_what_was_listed_at_the_last_head_stays_for_those_that_are_still_there()
         at.candidate(block)
         for number in range(1, 4):
             send(at, part_of(number, height), at.genesis.members[number])
+        assert at.node._bulk._judged
         at.final(block)
+        assert not at.node._bulk._judged, "it was about posts that nobody asks for any more"
     assert {*at.victim.parts.values()} == {part_of(number, height) for height in (2, 3) for number in (1, 2, 3)}
+
+
+def test_what_an_early_post_lists_stays_when_its_phase_opens() -> None:
+    """Where several nodes share their checks, another one may have found the post good; this one looks no more."""
+    at = stage()
+    block, part = a_block(at, reader=2), sha256(GOOD)
+    at.candidate(block)
+    at.victim.parts |= {part: GOOD, sha256(BAD): BAD}  # both were listed before
+    item, payload = a_post(at, (GOOD, AGGREGATOR), round_number=2)
+    at.receive(PostMessage(item, payload))
+    knowledge = at.chain.contents[block.header.knowledge_root]
+    assert at.node._context.checks.run(CheckPost(at.chain.states[block.hash], knowledge, item, payload)) is None
+    assert asked(at.final(block)) == []
+    assert held(at, item)
+    assert at.victim.parts == {part: GOOD}
+
+
+def test_a_node_does_not_fetch_parts_of_its_own_posts() -> None:
+    """Its trainer wrote them; where they are lost, nobody has them."""
+    at = stage()
+    (own,) = (item.post for item in published(at.handle(Contributed(1, 0, listing((GOOD, AGGREGATOR)))), PostMessage))
+    assert held(at, own)
+    assert asked(at.wait(3)) == []
 
 
 def test_a_restart_drops_nothing_of_the_open_phase() -> None:

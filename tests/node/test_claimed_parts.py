@@ -163,7 +163,7 @@ def test_a_long_list_is_read_once_however_much_else_happens(monkeypatch: pytest.
 # --- how long one author is waited for
 
 
-def height_without(at: Stage, silent: int, wrong: bytes | None = None) -> bool:
+def height_without(at: Stage, silent: int = 0) -> bool:
     """A block counts a part of each other member, of which one does not come; whether work waits for it."""
     block, height = a_block(at), at.node.head.height + 1
     at.candidate(block)
@@ -179,6 +179,11 @@ def height_without(at: Stage, silent: int, wrong: bytes | None = None) -> bool:
 def test_an_author_is_waited_for_less_and_less_often() -> None:
     at = stage()
     assert [height for height in range(1, 9) if height_without(at, silent=3)] == [1, 3, 7]
+
+
+def test_a_part_that_did_not_come_is_not_waited_for_again_when_its_author_is() -> None:
+    at = stage()
+    assert [height_without(at, silent=3), *(height_without(at) for _ in range(4))] == [True, *[False] * 4]
 
 
 def test_an_author_whose_parts_were_wrong_is_not_waited_for() -> None:
