@@ -54,3 +54,9 @@ def test_a_question_from_before_joining_anew_is_waited_for_no_more() -> None:
     join(stage, further[-1])
     (other,) = asked(stage.tick(1), 2 * HEIGHT - 1)
     assert other != peer, "it may still be at the other one"
+
+
+def test_a_node_that_wants_no_older_blocks_asks_for_none() -> None:
+    stage, _ = joined(is_wanted=False)
+    effects = stage.wait(10)
+    assert not [height for height in range(1, HEIGHT) if asked(effects, height)]
