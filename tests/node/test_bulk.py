@@ -21,14 +21,14 @@ from fedchain.node.core.bulk import FETCHED_AT_ONCE, PATIENCE_MS
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Compute, Contribute, Effect, Send
-from fedchain.node.core.events import Computed, Contributed, MessageReceived
+from fedchain.node.core.events import Computed, MessageReceived
 from fedchain.node.core.jobs import CheckPost, KeepPart
 from fedchain.node.core.moment import Moment
 from fedchain.node.parts import run_part
 from fedchain.node.run import limits_of
 from tests.chain.builders import CREATED_MS, SumRules, genesis, post
 from tests.node.driver import Federation, HeldParts, check_agreement
-from tests.node.stage import Stage, blamed, published, refused, sent, votes
+from tests.node.stage import Stage, blamed, refused, sent, votes
 
 RECORD = struct.Struct(">32sIi")
 GOOD, OTHER = b"good" * 100, b"good" + bytes(CHUNK_SIZE)
@@ -392,11 +392,12 @@ def test_what_an_early_post_lists_stays_when_its_phase_opens() -> None:
 
 
 def test_a_node_does_not_fetch_parts_of_its_own_posts() -> None:
-    """Its trainer wrote them; where they are lost, nobody has them."""
-    at = stage()
-    (own,) = (item.post for item in published(at.handle(Contributed(1, 0, listing((GOOD, AGGREGATOR)))), PostMessage))
+    """It lost its data, and hears its post from others; what its trainer wrote for it nobody else has."""
+    at, payload = stage(), listing((GOOD, AGGREGATOR))
+    own = post(at.victim.key, at.genesis, 1, payload)
+    effects = at.receive(PostMessage(own, payload))
     assert held(at, own)
-    assert asked(at.wait(3)) == []
+    assert asked([*effects, *at.wait(3)]) == []
 
 
 def test_a_restart_drops_nothing_of_the_open_phase() -> None:
