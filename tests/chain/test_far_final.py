@@ -85,7 +85,8 @@ def test_a_block_of_who_is_no_member_is_none() -> None:
 
 def test_work_was_spent_on_it() -> None:
     key = keys(1)[0]
-    for bits in (0x0100_0000, 0x1D00_FFFF):  # no target at all, and one that takes 2³² hashes
+    # no target at all, one that takes 2³² hashes, and one that every hash meets
+    for bits in (0x0100_0000, 0x1D00_FFFF, 0x2300_FFFF):
         header = replace(BLOCK.header, bits=bits, miner=key.public_key)
         block = sign_block(key, BUILDER.genesis.chain_id, header, BLOCK.transactions, BLOCK.certificate, BLOCK.evidence)
         with pytest.raises(InvalidBlock, match="proof of work"):

@@ -70,17 +70,19 @@ def copy_tree(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
 
 
-def run_tests(root: Path, tests: Iterable[str], *, writes_bytecode: bool) -> tuple[int | None, str]:
+def run_tests(root: Path, tests: Iterable[str], *, is_planted: bool) -> tuple[int | None, str]:
     """Pytest's exit status in a tree, None if it did not end, and the first test that failed.
 
-    Bytecode of a planted file is never written: its age in seconds and its size could be those of the next one.
+    With a bug they have a time limit, and no bytecode is written: the age in seconds and the size of a planted file
+    could be those of the next one.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    environment |= {"PYTHONPATH": str(root / "src")} | ({} if writes_bytecode else {"PYTHONDONTWRITEBYTECODE": "1"})
+    environment |= {"PYTHONPATH": str(root / "src")} | ({"PYTHONDONTWRITEBYTECODE": "1"} if is_planted else {})
+    limit_s = TIMEOUT_S if is_planted else None
     try:
         done = subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command, cwd=root, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
         return None, f"no end within {TIMEOUT_S} s"
@@ -94,7 +96,7 @@ def plant(bug: Bug, root: Path) -> tuple[bool, str]:
     before, times = path.read_text(encoding="utf-8"), path.stat()
     path.write_text(before.replace(bug.old, bug.new), encoding="utf-8")
     try:
-        status, said = run_tests(root, bug.tests, writes_bytecode=False)
+        status, said = run_tests(root, bug.tests, is_planted=True)
     finally:
         path.write_text(before, encoding="utf-8")
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -116,7 +118,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         copy_tree(root)
-        status, said = run_tests(root, sorted({test for bug in bugs for test in bug.tests}), writes_bytecode=True)
+        status, said = run_tests(root, sorted({test for bug in bugs for test in bug.tests}), is_planted=False)
         if status != PASSED:
             sys.exit(f"without any bug: {said}")
         print("| bug | file | what is wrong | noticed by |\n|---|---|---|---|", flush=True)

@@ -17,7 +17,7 @@ from fedchain.network.download import PIPELINE, SOURCES_MAX
 from fedchain.network.downloads import Downloads, Request
 from fedchain.network.load import LARGE_AT_ONCE_MAX, LARGE_BYTES_MAX, OWED_MAX
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent
-from fedchain.network.providers import PROVIDERS_MAX
+from fedchain.network.providers import PROVIDERS_MAX, REST_MS, Providers
 from fedchain.network.source import RATE_MIN, RATE_WINDOW_MS, STALL_MS
 from tests.support.chain.builders import keys
 
@@ -495,6 +495,29 @@ def test_when_all_known_providers_stall_every_connected_peer_is_asked() -> None:
 
 
 # bounds
+
+
+def test_what_only_its_authors_give_is_asked_of_nobody_else_unless_it_is_also_what_anybody_may_have() -> None:
+    downloads = Downloads(2**20)
+    requests = downloads.want(DATA_HASH, len(DATA), A, 0, asks_others=False)
+    for second in range(1, 60):
+        requests += downloads.on_tick(1_000 * second, [A, B, C])
+    requests += downloads.drop(A, 60_000, [B, C])
+    assert {peer for peer, _ in requests} == {A}
+    downloads.want(DATA_HASH, len(DATA), A, 60_000)
+    for second in range(60, 90):
+        requests += downloads.on_tick(1_000 * second, [A, B, C])
+    assert {peer for peer, _ in requests} == {A, B, C}
+
+
+def test_those_that_contradict_a_signed_size_come_last_also_when_others_made_way() -> None:
+    providers = Providers(A, asks_others=False)
+    for other in (B, C):
+        providers.add(other)
+    providers.doubt(B)
+    providers.rest(A, 0)
+    assert providers.rested((), REST_MS - 1) == [C, B]
+    assert providers.rested((), REST_MS) == [C, A, B]
 
 
 def test_there_is_a_limit_to_downloads() -> None:

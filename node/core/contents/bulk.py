@@ -215,8 +215,6 @@ class BulkParts:
             self._awaited.discard(part_hash)
         elif isinstance(result, Invalid):  # its list may be a lie about a part of somebody else's
             claims = [claim for claim in claims if claim.post != job.post]
-            if not claims:
-                self._awaited.discard(part_hash)
         else:  # the disk is full, and may have room again
             self._paused_until_ms = now_ms + PATIENCE_MS
         if result is not None:

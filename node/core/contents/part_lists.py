@@ -90,4 +90,4 @@ class PartLists:
 
     def _is_place_of(self, place: int, member: PublicKey) -> bool:
         members = self._context.head.roster.members
-        return place < len(members) and members[place] == member
+        return 0 <= place < len(members) and members[place] == member

@@ -25,7 +25,7 @@ from fedchain.chain.storage import recovery, sqlite
 from fedchain.chain.storage.content_files import LOCK
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.database import DATABASE, STORE_VERSION
-from fedchain.chain.storage.rows import FINALS, from_row, to_row
+from fedchain.chain.storage.rows import FINALS, STATES, from_row, to_row
 from fedchain.chain.storage.rows import GENESIS as GENESIS_TABLE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Candidate, Content, Final
@@ -304,6 +304,15 @@ def test_a_damaged_state_is_computed_again(
     with Store.open(folder) as store:
         assert (store.head(), store.base()) == (finals_of(chain)[-1], 1)
     assert [f"{folder}: the state before the head at height 9 was damaged and is computed again"] == warnings(caplog)
+
+
+def test_a_stored_state_of_another_height_leads_nowhere(folder: Path, chain: ChainBuilder) -> None:
+    """An audit begins with what it finds under a height."""
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        STATES.insert(connection, (3, finals_of(chain)[4].state), replace=True)
+    with Store.open(folder) as store:
+        assert store.stored_state(3) is None
+        assert store.state_before(3) == chain.states[finals_of(chain)[1].block.hash]
 
 
 def test_a_state_without_a_block_is_dropped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

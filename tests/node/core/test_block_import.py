@@ -19,7 +19,6 @@ from fedchain.network.messages import (
     CANDIDATES_MAX,
     CandidateMessage,
     Chunk,
-    FinalMessage,
     GetCandidate,
     GetContent,
 )
@@ -366,36 +365,3 @@ def test_a_block_over_a_payload_that_the_method_refuses_gets_no_vote() -> None:
     forged = stage.chain.remake(block, transactions=tuple(sorted([*good, bad], key=lambda item: item.sender)))
     assert votes([*stage.candidate(forged), *stage.wait(100)]) == []
     assert (forged.header.miner, "InvalidPayload") in blamed(stage.final(block))
-
-
-# --- and what makes one of them final
-
-
-def test_a_block_that_is_held_is_made_final_by_its_own_decision_and_in_its_own_form_alone() -> None:
-    """Every member holds the candidates of the open height: a liar needs no block, only something like a proof.
-
-    A quorum's prevotes and one member's own were enough to have it stand on a block that the others never decided.
-    """
-    stage = Stage(genesis(4))
-    held, other = _variants(stage, stage.block(), 2)
-    for block in (held, other):
-        stage.candidate(block)
-    precommits = stage.certificate(held)
-    for block, certificate in (
-        (held, stage.certificate(held, PREVOTE)),
-        (held, stage.certificate(held, PREVOTE, attempt=1)),
-        (held, replace(stage.certificate(held, PREVOTE), kind=PRECOMMIT)),
-        (held, stage.chain.certificate(held, stage.others[:1])),
-        (held, stage.certificate(other)),
-        (held, replace(stage.certificate(other), block_hash=held.hash)),
-        (held, replace(precommits, height=2)),
-        (replace(held, transactions=held.transactions[1:]), precommits),
-        (replace(held, signature=other.signature), precommits),
-    ):
-        before = stage.node.journal
-        effects = stage.receive(FinalMessage(block, certificate))
-        assert refused(effects) in (["InvalidCertificate"], ["InvalidSignature"])
-        assert (stage.node.head.height, stage.node.journal) == (0, before)
-        assert not any(isinstance(effect, Persist) for effect in effects)
-    stage.final(held)
-    assert stage.node.head.block_hash == held.hash

@@ -7,35 +7,18 @@ import pytest
 
 from fedchain.chain.exceptions import MethodFailed
 from fedchain.chain.genesis import AggregatorRule
-from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, GetPosts, PostMessage
-from fedchain.node.core.effects import Contribute, Effect, Mine, Persist, Publish, WriteJournal
+from fedchain.node.core.effects import Persist, Publish, WriteJournal
 from fedchain.node.core.events import Contributed, Mined, NotContributed
 from fedchain.node.core.notices import TrainingFailed
 from fedchain.node.core.voting.twins import LISTENING_MS
 from tests.support.chain.builders import GLOBAL, UPDATE, SumRules, genesis, payload, post
 from tests.support.node.driver import check_promises
-from tests.support.node.stage import Stage, blamed, published, refused, sent
+from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, blamed, published, refused, sent
 
 TIMEOUT_S = 60
-
-
-def _asked(effects: list[Effect]) -> list[tuple[int, int]]:
-    return [(effect.round, effect.phase) for effect in effects if isinstance(effect, Contribute)]
-
-
-def _mines(effects: list[Effect]) -> list[Mine]:
-    return [effect for effect in effects if isinstance(effect, Mine)]
-
-
-def _done(stage: Stage, number: int = 1, round_number: int = 1, phase: int = 0) -> list[Effect]:
-    return stage.handle(Contributed(round_number, phase, payload(number)))
-
-
-def _others_posts(stage: Stage) -> list[Post]:
-    return [item for item in stage.chain.posts(stage.node.head.block_hash) if item.sender != stage.me]
 
 
 # --- the own post
@@ -43,15 +26,15 @@ def _others_posts(stage: Stage) -> list[Post]:
 
 def test_a_node_asks_for_its_contribution_once_in_each_phase() -> None:
     stage = Stage(genesis(4, phases=(UPDATE, UPDATE)), contributes=False)
-    assert _asked(stage.victim.effects) == [(1, 0)]
-    assert _asked(stage.wait(200)) == []
+    assert asked_to_contribute(stage.victim.effects) == [(1, 0)]
+    assert asked_to_contribute(stage.wait(200)) == []
     stage.accept(2)
-    assert _asked(stage.victim.effects) == [(1, 0), (1, 1), (2, 0)]
+    assert asked_to_contribute(stage.victim.effects) == [(1, 0), (1, 1), (2, 0)]
 
 
 def test_its_post_is_written_down_twice_before_it_is_said() -> None:
     stage = Stage(genesis(4), contributes=False)
-    effects = _done(stage)
+    effects = stage.contribute()
     kinds = [type(effect) for effect in effects if isinstance(effect, WriteJournal | Persist | Publish)]
     assert kinds == [Persist, WriteJournal, Persist, Publish]
     (said,) = published(effects, PostMessage)
@@ -62,17 +45,17 @@ def test_its_post_is_written_down_twice_before_it_is_said() -> None:
 
 def test_a_large_payload_is_not_part_of_the_message() -> None:
     stage = Stage(genesis(4, inline_size_max=31), contributes=False)
-    (said,) = published(_done(stage), PostMessage)
+    (said,) = published(stage.contribute(), PostMessage)
     assert said.payload is None
 
 
 def test_only_the_first_result_counts() -> None:
     stage = Stage(genesis(4), contributes=False)
-    _done(stage, 1)
-    assert published(_done(stage, 2), PostMessage) == []
+    stage.contribute(1)
+    assert published(stage.contribute(2), PostMessage) == []
     before = len(stage.victim.effects)
     stage.restart()
-    _done(stage, 3)
+    stage.contribute(3)
     stage.wait(LISTENING_MS / 1_000)
     (said_again,) = published(stage.victim.effects[before:], PostMessage)
     assert said_again.payload == payload(1)
@@ -84,14 +67,14 @@ def test_results_of_other_phases_are_ignored() -> None:
     stage = Stage(genesis(4), contributes=False)
     stage.accept()
     for round_number, phase in ((1, 0), (3, 0), (2, 1)):
-        assert published(_done(stage, 1, round_number, phase), PostMessage) == []
+        assert published(stage.contribute(1, round_number, phase), PostMessage) == []
     assert stage.victim.posts() == []
 
 
 def test_nobody_hears_of_a_post_that_may_not_be_said_yet() -> None:
     """It is not written down: after a crash another one would be signed."""
     stage = Stage(genesis(4), contributes=False, is_heard=False)
-    _done(stage)
+    stage.contribute()
     assert stage.node.journal.post(1, 0) is None
     effects = stage.receive(GetPosts(1, 0, stage.holds(stage.me)))
     assert sent(effects, PostMessage) == []
@@ -107,9 +90,9 @@ def test_a_payload_that_nobody_would_take_is_not_said_and_tried_once_more_after_
     effects = stage.handle(Contributed(1, 0, b"a model that diverged"))
     assert (published(effects, PostMessage), blamed(effects)) == ([], [])
     assert [type(notice) for notice in stage.victim.notices] == [TrainingFailed]
-    assert _asked(stage.wait(TIMEOUT_S - 1)) == []
-    assert _asked(stage.wait(2)) == [(1, 0)], "others may wait for it"
-    assert published(_done(stage), PostMessage)
+    assert asked_to_contribute(stage.wait(TIMEOUT_S - 1)) == []
+    assert asked_to_contribute(stage.wait(2)) == [(1, 0)], "others may wait for it"
+    assert published(stage.contribute(), PostMessage)
 
 
 def test_training_that_failed_is_tried_once_more_after_the_timeout_or_in_the_next_round() -> None:
@@ -118,16 +101,16 @@ def test_training_that_failed_is_tried_once_more_after_the_timeout_or_in_the_nex
         stage.handle(NotContributed(1, 0, "the worker died"))
         assert [type(notice) for notice in stage.victim.notices] == [TrainingFailed]
         if waits:
-            assert _asked(stage.wait(TIMEOUT_S - 1)) == []
-            assert _asked(stage.wait(2)) == [(1, 0)]
+            assert asked_to_contribute(stage.wait(TIMEOUT_S - 1)) == []
+            assert asked_to_contribute(stage.wait(2)) == [(1, 0)]
         else:
             stage.accept()
-            assert _asked(stage.victim.effects) == [(1, 0), (2, 0)]
+            assert asked_to_contribute(stage.victim.effects) == [(1, 0), (2, 0)]
 
 
 def test_a_phase_that_was_thought_to_be_over_is_asked_for_again() -> None:
     stage = Stage(genesis(4), contributes=False)
-    assert _asked(stage.handle(NotContributed(1, 0, ""))) == [(1, 0)]
+    assert asked_to_contribute(stage.handle(NotContributed(1, 0, ""))) == [(1, 0)]
     assert not stage.victim.notices
 
 
@@ -135,7 +118,7 @@ def test_who_is_not_drawn_owes_nothing() -> None:
     founding = genesis(6, contributors_per_round=2)
     for number in range(6):
         stage = Stage(founding, number, contributes=False)
-        assert bool(_asked(stage.victim.effects)) == (stage.me in stage.node.head.roster.contributors)
+        assert bool(asked_to_contribute(stage.victim.effects)) == (stage.me in stage.node.head.roster.contributors)
 
 
 # --- mining
@@ -143,9 +126,9 @@ def test_who_is_not_drawn_owes_nothing() -> None:
 
 def test_a_block_is_mined_when_everybody_expected_has_posted() -> None:
     stage = Stage(genesis(4))
-    posts = _others_posts(stage)
-    assert not _mines(stage.post(*posts[:-1]))
-    (mine,) = _mines(stage.post(posts[-1]))
+    posts = stage.others_posts()
+    assert not asked_to_mine(stage.post(*posts[:-1]))
+    (mine,) = asked_to_mine(stage.post(posts[-1]))
     assert mine.header.miner == stage.me
     assert stage.node.is_mining(mine.header)
     (message,) = published(stage.mine([mine]), CandidateMessage)
@@ -155,26 +138,26 @@ def test_a_block_is_mined_when_everybody_expected_has_posted() -> None:
 
 def test_without_a_quorum_of_posts_nothing_is_mined_and_with_one_after_the_deadline() -> None:
     stage = Stage(genesis(4))
-    posts = _others_posts(stage)
+    posts = stage.others_posts()
     stage.post(posts[0])
-    assert not _mines(stage.wait(3 * TIMEOUT_S))
-    assert not _mines(stage.post(posts[1])), "the quorum came late: stragglers get a part of that time"
+    assert not asked_to_mine(stage.wait(3 * TIMEOUT_S))
+    assert not asked_to_mine(stage.post(posts[1])), "the quorum came late: stragglers get a part of that time"
     effects = stage.wait(TIMEOUT_S)
     assert [len(published(stage.mine(effects), CandidateMessage)[0].block.transactions)] == [3]
 
 
 def test_mining_begins_at_the_deadline_and_not_at_the_tick_after_it() -> None:
     stage = Stage(genesis(4))
-    stage.post(*_others_posts(stage)[:2])
+    stage.post(*stage.others_posts()[:2])
     stage.now_ms += 1_000 * TIMEOUT_S - 1
-    assert not _mines(stage.tick())
+    assert not asked_to_mine(stage.tick())
     stage.now_ms += 1
-    assert _mines(stage.tick())
+    assert asked_to_mine(stage.tick())
 
 
 def test_mining_stops_when_a_candidate_counts_all() -> None:
     stage = Stage(genesis(4))
-    (mine,) = _mines(stage.post(*_others_posts(stage)))
+    (mine,) = asked_to_mine(stage.post(*stage.others_posts()))
     stage.candidate(stage.block())
     assert not stage.node.is_mining(mine.header)
     assert published(stage.mine([mine]), CandidateMessage) == []
@@ -182,20 +165,20 @@ def test_mining_stops_when_a_candidate_counts_all() -> None:
 
 def test_mining_goes_on_while_more_could_be_counted() -> None:
     stage = Stage(genesis(4))
-    posts = _others_posts(stage)
+    posts = stage.others_posts()
     stage.post(*posts[:2])
-    (first,) = _mines(stage.wait(TIMEOUT_S))
+    (first,) = asked_to_mine(stage.wait(TIMEOUT_S))
     few = stage.block(without=[posts[2].sender])
     stage.candidate(few)
     assert not stage.node.is_mining(first.header)
-    (second,) = _mines(stage.post(posts[2]))
+    (second,) = asked_to_mine(stage.post(posts[2]))
     (message,) = published(stage.mine([second]), CandidateMessage)
     assert len(message.block.transactions) == 4
 
 
 def test_a_header_that_is_not_the_draft_is_ignored() -> None:
     stage = Stage(genesis(4))
-    (mine,) = _mines(stage.post(*_others_posts(stage)))
+    (mine,) = asked_to_mine(stage.post(*stage.others_posts()))
     for wrong in (
         replace(mine.header, parent_hash=sha256(b"")),
         replace(mine.header, knowledge_root=sha256(b"")),
@@ -209,21 +192,21 @@ def test_a_header_that_is_not_the_draft_is_ignored() -> None:
 
 def test_who_is_silent_mines_nothing() -> None:
     stage = Stage(genesis(4), is_heard=False)
-    assert not _mines([*stage.post(*_others_posts(stage)), *stage.wait(3 * TIMEOUT_S)])
+    assert not asked_to_mine([*stage.post(*stage.others_posts()), *stage.wait(3 * TIMEOUT_S)])
     stage.hear()
-    assert _mines(stage.victim.effects)
+    assert asked_to_mine(stage.victim.effects)
 
 
 def test_only_the_aggregator_mines_posts_in_a_centralized_federation() -> None:
     founding = genesis(4, centralized=True, aggregator=AggregatorRule.FIXED)
     for number, expected in ((0, True), (1, False)):
         stage = Stage(founding, number)
-        assert bool(_mines(stage.post(*_others_posts(stage)))) == expected
+        assert bool(asked_to_mine(stage.post(*stage.others_posts()))) == expected
 
 
 def test_without_its_aggregator_anybody_closes_the_phase_empty() -> None:
     stage = Stage(genesis(4, centralized=True, aggregator=AggregatorRule.FIXED), 1)
-    assert not _mines([*stage.post(*_others_posts(stage)), *stage.wait(2 * TIMEOUT_S - 1)])
+    assert not asked_to_mine([*stage.post(*stage.others_posts()), *stage.wait(2 * TIMEOUT_S - 1)])
     effects = stage.wait(2)
     (message,) = published(stage.mine(effects), CandidateMessage)
     assert message.block.transactions == ()
@@ -234,9 +217,9 @@ def test_a_phase_of_the_aggregator_is_its_post_alone() -> None:
     aggregator, other = Stage(founding, 0), Stage(founding, 1)
     for stage in (aggregator, other):
         stage.accept()
-        assert (1, 1) in _asked(stage.victim.effects) or stage is other
-    assert _mines(aggregator.victim.effects)
-    (mine,) = _mines(other.post(*_others_posts(other)))
+        assert (1, 1) in asked_to_contribute(stage.victim.effects) or stage is other
+    assert asked_to_mine(aggregator.victim.effects)
+    (mine,) = asked_to_mine(other.post(*other.others_posts()))
     assert other.node.is_mining(mine.header)
 
 
@@ -262,7 +245,7 @@ def test_a_post_that_cannot_be_aggregated_is_left_out_and_its_author_is_to_blame
     culprit = stage.others[0]
     bad = post(stage.chain.key(culprit), stage.genesis, 1, payload(5_000))
     stage.receive(PostMessage(bad, payload(5_000)))
-    effects = stage.post(*(item for item in _others_posts(stage) if item.sender != culprit))
+    effects = stage.post(*(item for item in stage.others_posts() if item.sender != culprit))
     assert blamed(effects) == [(culprit, "InvalidPayload")]
     effects = stage.wait(TIMEOUT_S)
     (message,) = published(stage.mine(effects), CandidateMessage)
@@ -275,7 +258,7 @@ def test_a_post_that_the_method_s_own_code_fails_on_is_left_out_and_nobody_is_to
     sender = stage.others[0]
     bad = post(stage.chain.key(sender), stage.genesis, 1, payload(5_000))
     stage.receive(PostMessage(bad, payload(5_000)))
-    effects = stage.post(*(item for item in _others_posts(stage) if item.sender != sender))
+    effects = stage.post(*(item for item in stage.others_posts() if item.sender != sender))
     effects += stage.wait(TIMEOUT_S)
     assert blamed(effects) == []
     (message,) = published(stage.mine(effects), CandidateMessage)
@@ -305,7 +288,7 @@ def test_a_post_whose_check_fails_is_looked_at_once_and_a_second_one_is_a_crime_
 
 def test_where_posts_only_do_not_fit_together_nobody_is_to_blame() -> None:
     stage = Stage(genesis(4), rules=Picky(9))
-    effects = stage.post(*_others_posts(stage))
+    effects = stage.post(*stage.others_posts())
     effects += stage.wait(TIMEOUT_S)
     assert blamed(effects) == []
     (message,) = published(stage.mine(effects), CandidateMessage)

@@ -1,32 +1,15 @@
 """A member's duties to a phase where rules meet: after a restart, a conviction, an alarm that was none, a new head."""
 
-from fedchain.chain.post import Post
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.effects import Compute, Contribute, Effect, Mine
-from fedchain.node.core.events import Computed, Contributed, Tick
+from fedchain.node.core.effects import Compute
+from fedchain.node.core.events import Computed, Tick
 from fedchain.node.core.jobs import CheckPost, Recompute
 from fedchain.node.core.moment import Moment
 from tests.support.chain.builders import CREATED_MS, UPDATE, double_vote, genesis, payload, post
-from tests.support.node.stage import Stage, published
+from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, published
 
 TIMEOUT_S = 60
-
-
-def _asked(effects: list[Effect]) -> list[tuple[int, int]]:
-    return [(effect.round, effect.phase) for effect in effects if isinstance(effect, Contribute)]
-
-
-def _mines(effects: list[Effect]) -> list[Mine]:
-    return [effect for effect in effects if isinstance(effect, Mine)]
-
-
-def _done(stage: Stage, number: int = 1, round_number: int = 1, phase: int = 0) -> list[Effect]:
-    return stage.handle(Contributed(round_number, phase, payload(number)))
-
-
-def _others_posts(stage: Stage) -> list[Post]:
-    return [item for item in stage.chain.posts(stage.node.head.block_hash) if item.sender != stage.me]
 
 
 # --- its own post
@@ -34,9 +17,9 @@ def _others_posts(stage: Stage) -> list[Post]:
 
 def test_after_a_restart_a_second_post_is_not_even_signed() -> None:
     stage = Stage(genesis(4), contributes=False)
-    _done(stage, 1)
+    stage.contribute(1)
     stage.restart()
-    again = [effect.job for effect in _done(stage, 2) if isinstance(effect, Compute)]
+    again = [effect.job for effect in stage.contribute(2) if isinstance(effect, Compute)]
     assert not [job for job in again if isinstance(job, CheckPost)]
 
 
@@ -50,7 +33,7 @@ def test_where_our_key_posted_elsewhere_long_before_no_second_post_is_said() -> 
         stage.candidate(block)
         stage.final(block)
     assert (stage.node.head.round, stage.node.head.phase) == (2, 0)
-    effects = [*_done(stage, 1, 2, 0), *stage.wait(2 * TIMEOUT_S)]
+    effects = [*stage.contribute(1, 2, 0), *stage.wait(2 * TIMEOUT_S)]
     assert not [item for item in published(effects, PostMessage) if item.post != elsewhere]
 
 
@@ -60,10 +43,10 @@ def test_where_our_key_posted_elsewhere_long_before_no_second_post_is_said() -> 
 def test_a_post_that_comes_between_the_deadline_and_the_next_tick_begins_the_mining() -> None:
     for waited_ms, mines in ((1_000 * TIMEOUT_S - 1, 0), (1_000 * TIMEOUT_S, 1)):
         stage = Stage(genesis(7))
-        *posts, late, _ = _others_posts(stage)
-        assert not _mines(stage.post(*posts))
+        *posts, late, _ = stage.others_posts()
+        assert not asked_to_mine(stage.post(*posts))
         stage.now_ms += waited_ms
-        assert len(_mines(stage.post(late))) == mines
+        assert len(asked_to_mine(stage.post(late))) == mines
 
 
 def test_knowledge_that_was_computed_for_another_head_is_not_mined() -> None:
@@ -82,8 +65,8 @@ def test_knowledge_that_was_computed_for_another_head_is_not_mined() -> None:
             stage.final(block)
     results = [Checks(stage.genesis, stage.chain.rules).recompute(job) for job in jobs]
     assert [job.transactions for job in jobs] == [(), ()]
-    assert not _mines(stage.handle(Computed(jobs[0], results[0])))
-    (mine,) = _mines(stage.handle(Computed(jobs[1], results[1])))
+    assert not asked_to_mine(stage.handle(Computed(jobs[0], results[0])))
+    (mine,) = asked_to_mine(stage.handle(Computed(jobs[1], results[1])))
     assert mine.header.knowledge_root == stage.node.head.knowledge_root
 
 
@@ -92,7 +75,7 @@ def test_a_block_counts_no_post_of_a_member_that_was_not_drawn() -> None:
     drawn = stage.node.head.roster.contributors
     uninvited = [member for member in stage.others if member not in drawn]
     stage.post(*stage.chain.posts(members=uninvited))
-    (message,) = published(stage.mine(stage.post(*_others_posts(stage))), CandidateMessage)
+    (message,) = published(stage.mine(stage.post(*stage.others_posts())), CandidateMessage)
     assert {item.sender for item in message.block.transactions} == drawn
 
 
@@ -102,5 +85,5 @@ def test_a_member_that_was_convicted_owes_nothing_any_more() -> None:
     convicting = stage.block(evidence=[double_vote(stage.victim.key, stage.genesis, 1)])
     stage.candidate(convicting)
     stage.final(convicting)
-    effects = [*stage.post(*_others_posts(stage)), *stage.wait(3 * TIMEOUT_S)]
-    assert (_asked(effects), _mines(effects), published(effects, PostMessage)) == ([], [], [])
+    effects = [*stage.post(*stage.others_posts()), *stage.wait(3 * TIMEOUT_S)]
+    assert (asked_to_contribute(effects), asked_to_mine(effects), published(effects, PostMessage)) == ([], [], [])

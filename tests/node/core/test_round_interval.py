@@ -3,16 +3,12 @@
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.deadlines import GRACE, deadline_ms, opens_after_ms, patience_ms
-from fedchain.node.core.effects import Contribute, Effect, Mine
+from fedchain.node.core.effects import Mine
 from fedchain.node.core.events import Contributed
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, genesis, payload
-from tests.support.node.stage import Stage, published
+from tests.support.node.stage import Stage, asked_to_contribute, published
 
 INTERVAL_S, TIMEOUT_S = 300, 60
-
-
-def _asked(effects: list[Effect]) -> list[tuple[int, int]]:
-    return [(effect.round, effect.phase) for effect in effects if isinstance(effect, Contribute)]
 
 
 def _stage() -> Stage:
@@ -21,17 +17,17 @@ def _stage() -> Stage:
 
 def test_the_first_round_and_later_phases_begin_at_once_and_further_rounds_after_the_interval() -> None:
     stage = _stage()
-    assert _asked(stage.victim.effects) == [(1, 0)]
+    assert asked_to_contribute(stage.victim.effects) == [(1, 0)]
     stage.accept(2)
-    assert _asked(stage.victim.effects) == [(1, 0), (1, 1)]
-    assert _asked(stage.wait(INTERVAL_S - 2)) == []
+    assert asked_to_contribute(stage.victim.effects) == [(1, 0), (1, 1)]
+    assert asked_to_contribute(stage.wait(INTERVAL_S - 2)) == []
     assert 0 < stage.node.opens_in_ms() <= 2_000
     effects = stage.wait(4)
-    assert _asked(effects) == [(2, 0)]
+    assert asked_to_contribute(effects) == [(2, 0)]
     assert published(effects, PostMessage)
     assert stage.node.opens_in_ms() == 0
     stage.accept(1)
-    assert _asked(stage.victim.effects)[-1] == (2, 1)
+    assert asked_to_contribute(stage.victim.effects)[-1] == (2, 1)
 
 
 def test_a_tick_is_asked_for_when_the_interval_ends() -> None:
@@ -53,7 +49,7 @@ def test_a_member_that_was_started_again_posts_at_once() -> None:
     stage.accept(2)
     before = len(stage.victim.effects)
     stage.restart()
-    assert _asked(stage.victim.effects[before:]) == [(2, 0)]
+    assert asked_to_contribute(stage.victim.effects[before:]) == [(2, 0)]
 
 
 def test_who_is_late_is_waited_for_from_the_opening_on() -> None:

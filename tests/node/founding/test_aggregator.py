@@ -14,7 +14,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.worker.learner import Learner
 from fedchain.network.messages import PostMessage
-from fedchain.node.core.effects import Blame, Contribute, Effect
+from fedchain.node.core.effects import Blame
 from fedchain.node.core.events import Contributed
 from fedchain.node.founding.aggregator import AGGREGATOR_CHOICES, AUTO, choose_aggregator
 from fedchain.node.founding.task import found_federation, learning_from_genesis, rules_of
@@ -23,7 +23,7 @@ from fedchain.node.workers.process import Trainer
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, GLOBAL, UPDATE, genesis, keys, payload, post
 from tests.support.cli_node import done, refused
 from tests.support.node.driver import check_promises
-from tests.support.node.stage import Stage, blamed, published
+from tests.support.node.stage import Stage, asked_to_contribute, blamed, published
 from tests.support.node.stage import refused as refusals
 
 TALLY, FEDAVG = LearningConfig(method="tests.support.learning.tally:Tally", clients=3), LearningConfig(method="fedavg")
@@ -138,11 +138,11 @@ def test_another_member_s_post_in_the_aggregator_s_phase_is_refused_by_name(rule
 
 def test_a_dedicated_aggregator_is_asked_for_nothing_in_the_others_phases() -> None:
     stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.DEDICATED), 3)
-    assert _asked(stage.victim.effects) == []
+    assert asked_to_contribute(stage.victim.effects) == []
     stage.accept()
-    assert _asked(stage.victim.effects) == [(1, 1)]
+    assert asked_to_contribute(stage.victim.effects) == [(1, 1)]
     stage.accept(2)
-    assert _asked(stage.victim.effects) == [(1, 1), (2, 1)]
+    assert asked_to_contribute(stage.victim.effects) == [(1, 1), (2, 1)]
 
 
 def test_killed_in_the_middle_of_its_phase_the_aggregator_is_asked_again_and_posts_once() -> None:
@@ -150,19 +150,15 @@ def test_killed_in_the_middle_of_its_phase_the_aggregator_is_asked_again_and_pos
     stage = Stage(founding, 3, contributes=False)
     stage.accept()
     stage.restart()  # before anything came of its work
-    assert _asked(stage.victim.effects)[-1] == (1, 1)
+    assert asked_to_contribute(stage.victim.effects)[-1] == (1, 1)
     (said,) = published([*stage.handle(Contributed(1, 1, payload(7))), *stage.wait(5)], PostMessage)
     before = len(stage.victim.effects)
     stage.restart()  # after its post was written down
     stage.wait(5)
     (again,) = published(stage.victim.effects[before:], PostMessage)
     assert again.post == said.post
-    assert _asked(stage.victim.effects[before:]) == [], "what was signed is not made anew"
+    assert asked_to_contribute(stage.victim.effects[before:]) == [], "what was signed is not made anew"
     check_promises(stage.victim)
-
-
-def _asked(effects: list[Effect]) -> list[tuple[int, int]]:
-    return [(effect.round, effect.phase) for effect in effects if isinstance(effect, Contribute)]
 
 
 # its training process

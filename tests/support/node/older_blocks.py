@@ -11,13 +11,13 @@ from tests.support.node.stage import Stage
 HEIGHT = 20
 
 
-def joined(height: int = HEIGHT) -> tuple[Stage, list[Block]]:
-    """A node that stands at the newest block of a chain, has none below it, and wants them all."""
+def joined(height: int = HEIGHT, *, is_wanted: bool = True) -> tuple[Stage, list[Block]]:
+    """A node that stands at the newest block of a chain, has none below it, and wants them all, or none."""
     stage = Stage(genesis(4))
     blocks = chain_of_others(stage, height)
     victim = stage.victim
     victim.node = victim.new_node()
-    victim.node._catching_up._backfill._is_wanted = True
+    victim.node._catching_up._backfill._is_wanted = is_wanted
     for other in stage.others:
         stage.handle(PeerConnected(other))
     join(stage, blocks[-1])

@@ -3,8 +3,9 @@
 import struct
 from collections.abc import Sequence
 
+from fedchain.chain.block import Block
 from fedchain.chain.genesis import AggregatorRule
-from fedchain.chain.knowledge import Part, Rules
+from fedchain.chain.knowledge import AGGREGATOR, Part, Rules
 from fedchain.chain.post import Post
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
@@ -84,3 +85,26 @@ def send(stage: Stage, data: bytes, sender: PublicKey | None = None) -> list[Eff
         chunk = Chunk(sha256(data), start, data[start : start + CHUNK_SIZE])
         effects += stage.receive(chunk, sender or stage.others[0])
     return effects
+
+
+class NewestRules(PartRules):
+    """As its base, but the knowledge lists the parts of the newest posts alone."""
+
+    def aggregate(
+        self, phase: str, round_number: int, knowledge: bytes, posts: Sequence[tuple[PublicKey, bytes]]
+    ) -> bytes:
+        return super().aggregate(phase, round_number, b"", posts)
+
+
+def part_of(member: int, height: int) -> bytes:
+    return b"good %d %d" % (member, height)
+
+
+def a_block(stage: Stage, reader: int = AGGREGATOR) -> Block:
+    """A block for the open height that counts a post of each of the others, with a part of its own."""
+    posts, state = [], stage.node.head
+    for member in sorted(stage.others):
+        payload = listing((part_of(stage.genesis.index[member], state.height + 1), reader))
+        stage.chain.contents[sha256(payload)] = payload
+        posts.append(post(stage.chain.key(member), stage.genesis, state.round, payload, phase=state.phase))
+    return stage.block(posts=tuple(posts))

@@ -117,6 +117,10 @@ class Stage:
         if is_heard:
             self.hear()
 
+    def contribute(self, number: int = 1, round_number: int = 1, phase: int = 0) -> list[Effect]:
+        """Let the victim's trainer be done with the payload of a number."""
+        return self.handle(Contributed(round_number, phase, payload(number)))
+
     def mine(self, effects: Iterable[Effect]) -> list[Effect]:
         """Let the victim's miner find what was asked for last."""
         header = [item for item in effects if isinstance(item, Mine)][-1].header
@@ -156,6 +160,10 @@ class Stage:
         """Posts with their payloads."""
         messages = [PostMessage(post, self.chain.contents[post.payload_hash]) for post in posts]
         return [effect for message in messages for effect in self.receive(message)]
+
+    def others_posts(self) -> list[Post]:
+        """Good posts of the open phase by all others that contribute to it."""
+        return [item for item in self.chain.posts(self.node.head.block_hash) if item.sender != self.me]
 
     def candidate(self, block: Block, *, payloads: bool = True) -> list[Effect]:
         """A block for the open height, and the payloads that the node asks for."""
@@ -281,3 +289,13 @@ def refused(effects: Iterable[Effect]) -> list[str]:
 def blamed(effects: Iterable[Effect]) -> list[tuple[PublicKey, str]]:
     """Who is to blame for what it signed, and the errors' names."""
     return [(item.member, type(item.error).__name__) for item in effects if isinstance(item, Blame)]
+
+
+def asked_to_contribute(effects: Iterable[Effect]) -> list[tuple[int, int]]:
+    """Round and phase of each contribution that the trainer was asked for."""
+    return [(item.round, item.phase) for item in effects if isinstance(item, Contribute)]
+
+
+def asked_to_mine(effects: Iterable[Effect]) -> list[Mine]:
+    """Headers that the miner was given."""
+    return [item for item in effects if isinstance(item, Mine)]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR
@@ -15,17 +14,30 @@ from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.network.limits import Limits
 from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
 from fedchain.node.core.checks import Checks
-from fedchain.node.core.contents.bulk import FETCHED_AT_ONCE
+from fedchain.node.core.contents.bulk import FETCHED_AT_ONCE, PATIENCE_MS
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Compute, Contribute, Effect, Send
 from fedchain.node.core.events import Computed, MessageReceived
-from fedchain.node.core.jobs import KeepPart
+from fedchain.node.core.jobs import CheckPost, KeepPart
 from fedchain.node.core.moment import Moment
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.run import limits_of
 from tests.support.chain.builders import CREATED_MS, SumRules, genesis, post
 from tests.support.node.driver import Federation, HeldParts, check_agreement
-from tests.support.node.parts import GOOD, OTHER, RECORD, PartRules, a_post, held, listing, send, stage
+from tests.support.node.parts import (
+    GOOD,
+    OTHER,
+    RECORD,
+    NewestRules,
+    PartRules,
+    a_block,
+    a_post,
+    held,
+    listing,
+    part_of,
+    send,
+    stage,
+)
 from tests.support.node.stage import Stage, blamed, refused, sent, votes
 
 BAD = b"evil" * 100
@@ -161,20 +173,6 @@ def test_a_part_that_is_also_somebodys_payload_does_not_hide_it() -> None:
     assert chunk.data == payload, "it was checked, so anybody may have it"
 
 
-def part_of(member: int, height: int) -> bytes:
-    return b"good %d %d" % (member, height)
-
-
-def a_block(stage: Stage, reader: int = AGGREGATOR) -> Block:
-    """A block for the open height that counts a post of each of the others, with a part of its own."""
-    posts, state = [], stage.node.head
-    for member in sorted(stage.others):
-        payload = listing((part_of(stage.genesis.index[member], state.height + 1), reader))
-        stage.chain.contents[sha256(payload)] = payload
-        posts.append(post(stage.chain.key(member), stage.genesis, state.round, payload, phase=state.phase))
-    return stage.block(posts=tuple(posts))
-
-
 def test_a_reader_votes_for_a_block_once_it_has_the_parts() -> None:
     at = stage()
     at.wait(at.genesis.phase_timeout_ms / 1_000)
@@ -282,6 +280,44 @@ def test_what_nothing_lists_any_more_is_dropped_and_what_is_listed_stays() -> No
     )
 
 
+def test_what_was_listed_at_the_last_head_stays_for_those_that_are_still_there() -> None:
+    document = genesis(4, aggregator=AggregatorRule.FIXED)
+    at = Stage(document, 0, NewestRules(document.members), contributes=False)
+    for height in (1, 2, 3):
+        block = a_block(at)
+        at.candidate(block)
+        for number in range(1, 4):
+            send(at, part_of(number, height), at.genesis.members[number])
+        assert at.node._bulk._judged
+        at.final(block)
+        assert not at.node._bulk._judged, "it was about posts that nobody asks for any more"
+    assert {*at.victim.parts.values()} == {part_of(number, height) for height in (2, 3) for number in (1, 2, 3)}
+
+
+def test_what_an_early_post_lists_stays_when_its_phase_opens() -> None:
+    """Where several nodes share their checks, another one may have found the post good; this one looks no more."""
+    at = stage()
+    block, part = a_block(at, reader=2), sha256(GOOD)
+    at.candidate(block)
+    at.victim.parts |= {part: GOOD, sha256(BAD): BAD}  # both were listed before
+    item, payload = a_post(at, (GOOD, AGGREGATOR), round_number=2)
+    at.receive(PostMessage(item, payload))
+    knowledge = at.chain.contents[block.header.knowledge_root]
+    assert at.node._context.checks.run(CheckPost(at.chain.states[block.hash], knowledge, item, payload)) is None
+    assert asked(at.final(block)) == []
+    assert held(at, item)
+    assert at.victim.parts == {part: GOOD}
+
+
+def test_a_node_does_not_fetch_parts_of_its_own_posts() -> None:
+    """It lost its data, and hears its post from others; what its trainer wrote for it nobody else has."""
+    at, payload = stage(), listing((GOOD, AGGREGATOR))
+    own = post(at.victim.key, at.genesis, 1, payload)
+    effects = at.receive(PostMessage(own, payload))
+    assert held(at, own)
+    assert asked([*effects, *at.wait(3)]) == []
+
+
 def test_a_restart_drops_nothing_of_the_open_phase() -> None:
     at = stage()
     at.victim.parts[sha256(GOOD)] = GOOD  # its trainer has written it, and nobody knows the post yet
@@ -385,6 +421,7 @@ def test_who_contributes_waits_for_the_disk_too() -> None:
     at.final(block)
     for number in (1, 2):
         send(at, part_of(number, 1), at.genesis.members[number])
+    at.wait(PATIENCE_MS / 1_000 - 1)
     job, effects = chunk_alone(at, part_of(3, 1))
     assert not [item for item in (*effects, *at.wait(3)) if isinstance(item, Contribute)]
     assert job.data is not None

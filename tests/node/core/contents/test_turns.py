@@ -9,6 +9,7 @@ import pytest
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.sync import STALL_MS
 from fedchain.node.core.contents.turns import TURN_MS_MIN, Turns
 
 PLACES, SHARED_MS, TICK_MS = 8, 15_000, 1_000
@@ -145,3 +146,97 @@ def test_an_author_that_is_not_connected_has_no_turn() -> None:
     turns.end(b"b", 10 * TURN_MS_MIN)
     assert turns.take_next(wanted, here, 10 * TURN_MS_MIN) is None
     assert turns.take_next(wanted, {b"gone", b"here"}, 10 * TURN_MS_MIN) == (b"gone", b"a")
+
+
+# --- who is next, and who makes way
+
+
+A, B = b"author A", b"author B"
+BOTH = {A, B}
+
+
+def everything(part_hash: Hash) -> bool:
+    return True
+
+
+def waiting(turns: Turns, *parts: tuple[PublicKey, Hash]) -> None:
+    for name, part_hash in parts:
+        turns.wait(name, part_hash)
+
+
+def hold(turns: Turns, name: PublicKey, for_ms: int) -> None:
+    """A download of somebody that has ended."""
+    turns.begin(name, b"done", 0)
+    turns.end(b"done", for_ms)
+
+
+def way_made(turns: Turns, now_ms: int, free: int = 0, **arrived: int) -> list[Hash]:
+    """What makes way where something of each download has come since the last look; of some it is said how much."""
+    return turns.make_way(everything, BOTH, lambda part: arrived.get(part.decode()[0], now_ms), free, now_ms)
+
+
+def test_what_an_author_held_counts_half_with_each_phase() -> None:
+    turns = Turns(1, SHARED_MS)
+    hold(turns, A, 4_000)
+    hold(turns, B, 3_000)
+    turns.forget_waiting()
+    waiting(turns, (A, b"a"), (B, b"b"))
+    assert turns.take_next(everything, BOTH, 0) == (B, b"b"), "it is not forgotten"
+    hold(turns, B, 600)
+    waiting(turns, (B, b"b"))
+    assert turns.take_next(everything, BOTH, 0) == (A, b"a"), "2,000 ms against 2,100"
+
+
+def test_of_authors_that_held_places_equally_long_each_comes_in_its_turn() -> None:
+    turns = Turns(1, SHARED_MS)
+    waiting(turns, (A, b"a"), (A, b"more of A"), (B, b"b"))
+    taken = list[Hash]()
+    while (found := turns.take_next(everything, BOTH, 0)) is not None:
+        taken.append(found[1])
+    assert taken == [b"a", b"b", b"more of A"]
+
+
+def test_a_part_that_two_authors_list_is_downloaded_once() -> None:
+    turns = Turns(2, SHARED_MS)
+    waiting(turns, (A, b"a"), (B, b"a"), (B, b"b"))
+    turns.begin(*turns.take_next(everything, BOTH, 0) or (b"", b""), 0)
+    assert turns.take_next(everything, BOTH, 0) == (B, b"b")
+
+
+def test_who_held_places_for_long_makes_way_at_once_but_not_before_anything_can_have_come() -> None:
+    turns = Turns(1, 0)
+    hold(turns, A, 10 * TURN_MS_MIN)
+    turns.begin(A, b"a", 0)
+    waiting(turns, (B, b"b"))
+    assert way_made(turns, STALL_MS - 1) == []
+    assert way_made(turns, STALL_MS) == [b"a"]
+
+
+def test_nobody_makes_way_where_a_place_is_free_or_before_its_turn_is_over() -> None:
+    turns = Turns(1, 2 * SHARED_MS)
+    turns.begin(A, b"a", 0)
+    waiting(turns, (B, b"b"))
+    for now_ms in range(1_000, SHARED_MS, 1_000):
+        assert way_made(turns, now_ms) == [], "something comes of it"
+    assert way_made(turns, SHARED_MS, free=1) == []
+    assert way_made(turns, SHARED_MS) == [b"a"]
+
+
+def test_of_an_author_with_two_places_the_part_makes_way_of_which_less_has_come() -> None:
+    turns = Turns(2, 10 * SHARED_MS)
+    turns.begin(A, b"a", 0)
+    turns.begin(A, b"more of A", 0)
+    waiting(turns, (B, b"b"))
+    assert way_made(turns, STALL_MS, a=2, m=1) == [b"more of A"]
+
+
+def test_turns_are_short_again_in_the_next_phase() -> None:
+    turns = Turns(1, 2 * TURN_MS_MIN)
+    turns.begin(A, b"a", 0)
+    waiting(turns, (B, b"b"))
+    assert way_made(turns, TURN_MS_MIN) == [b"a"]
+    for _ in range(TURN_MS_MIN.bit_length()):  # until what it held is forgotten, too
+        turns.forget_waiting()
+    turns.begin(A, b"a", 0)
+    waiting(turns, (B, b"b"))
+    assert way_made(turns, TURN_MS_MIN) == [b"a"]

@@ -3,7 +3,7 @@
 import pytest
 
 from fedchain.network.messages import FinalMessage
-from tests.support.node.older_blocks import HEIGHT, joined, next_asked
+from tests.support.node.older_blocks import HEIGHT, asked, chain_of_others, join, joined, next_asked
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -45,3 +45,18 @@ def test_all_older_blocks_come_and_are_those_of_the_chain() -> None:
         assert stage.victim.store.base() < base
     stored = [stage.victim.store.final(height) for height in range(1, HEIGHT + 1)]
     assert [found and found[0] for found in stored] == blocks
+
+
+def test_a_question_from_before_joining_anew_is_waited_for_no_more() -> None:
+    stage, _ = joined()
+    peer = next_asked(stage, HEIGHT - 1)
+    further = chain_of_others(stage, HEIGHT)
+    join(stage, further[-1])
+    (other,) = asked(stage.tick(1), 2 * HEIGHT - 1)
+    assert other != peer, "it may still be at the other one"
+
+
+def test_a_node_that_wants_no_older_blocks_asks_for_none() -> None:
+    stage, _ = joined(is_wanted=False)
+    effects = stage.wait(10)
+    assert not [height for height in range(1, HEIGHT) if asked(effects, height)]

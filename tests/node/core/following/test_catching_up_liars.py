@@ -125,6 +125,21 @@ def test_where_voters_are_drawn_whoever_claims_a_far_head_is_asked_for_it_once()
     assert asked == [stage.others[7]]
 
 
+def test_members_that_have_a_head_with_different_certificates_confirm_it_together() -> None:
+    stage = Stage(genesis(12, committee_size=4))
+    last = _chain(stage)[-1]
+    electors = stage.chain.states[last.header.parent_hash].roster.electors
+    for place in range(REQUIRED):
+        _claim(stage, place, last)
+    stage.tick(STALL_MS / 1_000)
+    for place, elector in zip((3, 0, 1, 2), sorted(electors), strict=True):
+        assert stage.node.head.height == 0
+        certificate = stage.chain.certificate(last, sorted(electors - {elector}))
+        stage.receive(FinalMessage(last, certificate), stage.others[place])
+        _send_state(stage, place, last)
+    assert stage.node.head.block_hash == last.hash
+
+
 def test_those_that_do_not_answer_are_no_reason_to_wait_for_a_head() -> None:
     stage = Stage(genesis(12, committee_size=4))
     last = _chain(stage)[-1]

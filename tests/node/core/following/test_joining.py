@@ -1,5 +1,7 @@
 """Heads that wait to be joined at: each peer has one, there are few of them, and those that many hand out stay."""
 
+from dataclasses import replace
+
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.state import state_size_max
@@ -7,7 +9,10 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, GetContent, GetFinal
 from fedchain.network.sync import AT_ONCE
 from fedchain.node.core.effects import Send
-from fedchain.node.core.following.joining import WAITING_MAX, Joining
+from fedchain.node.core.following.catching_up import JOIN_GAP
+from fedchain.node.core.following.joining import CONFIRM_MS, WAITING_MAX, Joining
+from fedchain.node.core.moment import Moment
+from fedchain.node.core.notices import HeadUnconfirmed
 from tests.support.chain.builders import genesis
 from tests.support.node.stage import Stage, blamed, sent
 
@@ -95,3 +100,61 @@ def test_nothing_is_fetched_for_a_state_that_is_longer_than_any() -> None:
     assert state_size_max(stage.genesis) < CHUNK_SIZE
     effects = stage.receive(Chunk(root, 0, bytes(CHUNK_SIZE)), stage.others[0])
     assert GetContent(root, CHUNK_SIZE) not in sent(effects, GetContent)
+
+
+def test_a_state_for_which_there_was_no_room_is_fetched_later() -> None:
+    stage, joining = _stage()
+    downloads = stage.node._context.contents.downloads
+    count_max, downloads._count_max = downloads._count_max, 0
+    block, certificate = _head(stage, 0)
+    joining.on_final(stage.others[0], block, certificate)
+    assert _fetched(stage) == set()
+    downloads._count_max = count_max
+    joining.on_tick()
+    assert _fetched(stage) == {block.header.state_root}
+
+
+def test_a_peer_that_handed_out_the_head_is_asked_for_the_knowledge_and_the_blocks_above_at_once() -> None:
+    """The chain went on while the state was on its way."""
+    stage = Stage(genesis(4), contributes=False)
+    blocks, peer = stage.chain.extend_many(23), stage.others[0]
+    head, before = blocks[19], stage.chain.states[blocks[18].hash]
+    for block in (head, blocks[-1]):
+        stage.receive(stage.status(height=block.header.height, head_hash=block.hash), peer)
+    stage.receive(FinalMessage(head, stage.chain.certificate(head)), peer)
+    effects = stage.receive(Chunk(before.root, 0, before.encode()), peer)
+    assert stage.node.head.block_hash == head.hash
+    assert [question.height for question in sent(effects, GetFinal)] == [21]
+    assert GetContent(head.header.knowledge_root, 0) in sent(effects, GetContent)
+
+
+def test_the_operator_hears_of_an_unconfirmed_head_once_at_each_height() -> None:
+    document = genesis(MEMBERS, committee_size=COMMITTEE, contributors_per_round=5)
+    stage = Stage(document, contributes=False, is_heard=False)
+    block, peer = stage.chain.extend(), stage.others[0]
+    stage.receive(stage.status(height=FAR, head_hash=block.hash), peer)
+    for height in (0, 1):
+        stage.wait(3 * CONFIRM_MS / 1_000)
+        told = [item for item in stage.victim.notices if isinstance(item, HeadUnconfirmed)]
+        assert [item.height for item in told] == [FAR] * (height + 1)
+        stage.final(block, peer)
+        assert stage.node.head.height == 1
+
+
+def test_time_to_confirm_a_head_begins_anew_with_each_that_is_far() -> None:
+    stage, joining = _stage()
+    context = stage.node._context
+    members = stage.others[: context.catch_up.enough]
+
+    def is_asked_for(height: int) -> bool:
+        for member in members:
+            context.catch_up.claim(member, height)
+        return joining.may_join(JOIN_GAP)
+
+    assert is_asked_for(FAR)
+    context.ledger.head = replace(context.head, height=FAR)
+    assert not joining.may_join(JOIN_GAP)
+    context.now = Moment(context.now.ms + CONFIRM_MS, context.now.clock_ms)
+    assert is_asked_for(2 * FAR)
+    context.now = Moment(context.now.ms + CONFIRM_MS, context.now.clock_ms)
+    assert not is_asked_for(2 * FAR), "the chain is followed block by block"

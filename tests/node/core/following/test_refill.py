@@ -14,7 +14,7 @@ from fedchain.node.core.contents.retention import contents_of
 from fedchain.node.core.effects import Effect, Refuse, Send
 from fedchain.node.core.events import PeerConnected, PeerDisconnected, Tick
 from fedchain.node.core.following import refill
-from fedchain.node.core.following.refill import AT_ONCE, HELD_UP_MS, LOOK_MAX, RETRY_MS
+from fedchain.node.core.following.refill import AT_ONCE, HELD_UP_MS, LOOK_MAX, RETRY_MS, SETTLED_MS
 from fedchain.node.core.node import Node
 from tests.support.chain.builders import genesis, payload, post
 from tests.support.node.driver import Federation, Peer, check_agreement, check_promises
@@ -144,16 +144,24 @@ def stage() -> Stage:
 def lost(blocks: int, **options: object) -> Stage:
     result = Stage(genesis(4, **options))
     result.accept(blocks)
-    knowledge = result.node.knowledge()
-    assert knowledge is not None
-    kept = result.node.head.knowledge_root
-    result.victim.store.retain({kept})
-    result.victim.node = refilling(result.victim)
-    result.handle(Tick())
-    for other in result.others:
-        result.handle(PeerConnected(other))
-    result.hear()
+    lose(result)
+    refill_from_now_on(result)
     return result
+
+
+def lose(stage: Stage) -> None:
+    """All contents are gone from the disk but the knowledge at the head."""
+    assert stage.node.knowledge() is not None
+    stage.victim.store.retain({stage.node.head.knowledge_root})
+
+
+def refill_from_now_on(stage: Stage) -> None:
+    """It starts again, as one that looks for what is missing."""
+    stage.victim.node = refilling(stage.victim)
+    stage.handle(Tick())
+    for other in stage.others:
+        stage.handle(PeerConnected(other))
+    stage.hear()
 
 
 def give(stage: Stage, effects: Iterable[Effect]) -> list[Effect]:
@@ -176,6 +184,47 @@ def test_a_few_contents_are_fetched_at_a_time_and_stored_as_they_come(stage: Sta
     assert count == 4 * 6 + 5, "of each block the payloads, and of all but the head, whose is here, the knowledge"
     assert missing(stage.victim) == set()
     assert asked(stage.wait(60)) == [], "all is here"
+
+
+def test_one_knowledge_is_fetched_at_a_time(stage: Stage) -> None:
+    """Nobody signed how large it is."""
+    found = (stage.victim.store.final(height) for height in range(1, 7))
+    roots = {item[0].header.knowledge_root for item in found if item is not None}
+    effects = stage.tick(6)
+    for _ in range(24):
+        effects = give(stage, [item for item in effects if {*asked([item])}.isdisjoint(roots)])
+        assert len(roots & {*stage.node._refill._downloads._downloads}) <= 1
+    assert {*stage.node._refill._missing} <= roots, "all payloads came meanwhile"
+
+
+def test_what_is_not_kept_any_more_is_looked_for_no_longer() -> None:
+    stage = lost(6, retention_blocks=8)
+    stage.tick(6)
+    assert {item.height for item in stage.node._refill._missing.values()} == {*range(1, 7)}
+    stage.accept(8)
+    stage.tick(6)
+    assert {item.height for item in stage.node._refill._missing.values()} == {6}
+
+
+def test_contents_of_a_new_head_are_looked_for_when_it_has_stood_for_a_while(stage: Stage) -> None:
+    effects = stage.tick(6)
+    while asked(effects):
+        effects = give(stage, effects)
+    block = stage.block()
+    give(stage, stage.final(block))  # the knowledge
+    payloads = {item.payload_hash for item in block.transactions}
+    assert payloads.isdisjoint(asked(stage.wait(SETTLED_MS / 1_000 - 1)))
+    assert {*asked(stage.wait(2))} == payloads
+
+
+def test_what_is_in_memory_is_stored_and_not_fetched() -> None:
+    stage = Stage(genesis(4), contributes=False)
+    refill_from_now_on(stage)
+    stage.accept(6)
+    lose(stage)
+    assert missing(stage.victim)
+    assert asked(stage.tick(6)) == []
+    assert not missing(stage.victim)
 
 
 def test_nothing_is_fetched_beside_what_is_open_but_for_one_content_now_and_then(stage: Stage) -> None:

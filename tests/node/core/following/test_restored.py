@@ -227,3 +227,16 @@ def test_a_good_candidate_in_the_store_is_taken() -> None:
     stage.restart()
     assert list(stage.node.ledger.entries) == [block.hash]
     assert not not_believed(stage)
+
+
+def test_of_candidates_above_the_open_height_nobody_hears() -> None:
+    """They are left in a store whose head was damaged, and that was cut back."""
+    stage = Stage(genesis(4))
+    first, _, third = stage.chain.extend_many(3)
+    stage.candidate(first)
+    stage.final(first)
+    stage.victim.store.append([Candidate(third, is_own=True)])
+    stage.victim.effects.clear()
+    stage.restart()
+    assert not stage.node.ledger.entries
+    assert not not_believed(stage)

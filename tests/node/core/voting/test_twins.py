@@ -12,7 +12,7 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import EvidenceMessage, FinalMessage, PostMessage, VoteMessage
-from fedchain.node.core.effects import Contribute, Effect, Mine, Stop
+from fedchain.node.core.effects import Contribute, Effect, Stop
 from fedchain.node.core.notices import Listening, SilenceOver, TwinHeard
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import (
@@ -23,7 +23,7 @@ from fedchain.node.core.voting.twins import (
     SILENT_TIMEOUTS,
 )
 from tests.support.chain.builders import UPDATE, genesis, keys, payload, post
-from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, published, refused, votes
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, asked_to_mine, published, refused, votes
 from tests.support.node.twin_scenarios import MEMORIES, copied, doubled, federation, is_accused, restarted, restored
 
 ELSEWHERE = sha256(b"a block that the other node likes better")
@@ -31,11 +31,7 @@ ELSEWHERE = sha256(b"a block that the other node likes better")
 
 def _says(effects: list[Effect]) -> bool:
     """Whether anything was said in the node's own name."""
-    return bool(published(effects, PostMessage) or published(effects, VoteMessage) or _mines(effects))
-
-
-def _mines(effects: list[Effect]) -> list[Mine]:
-    return [effect for effect in effects if isinstance(effect, Mine)]
+    return bool(published(effects, PostMessage) or published(effects, VoteMessage) or asked_to_mine(effects))
 
 
 def _stops(effects: list[Effect]) -> list[Stop]:

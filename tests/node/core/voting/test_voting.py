@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate
+from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL, sign_vote
 from fedchain.crypto.hashing import sha256
@@ -123,6 +123,12 @@ def _of_another_attempt(chain: ChainBuilder, block: Block) -> Certificate:
     return chain.certificate(block, kind=PREVOTE, attempt=1)
 
 
+def _of_another_height(chain: ChainBuilder, block: Block) -> Certificate:
+    voters = sorted(keys(4)[1:], key=lambda key: key.public_key)
+    height = block.header.height + 1
+    return certify(sign_vote(key, chain.genesis.chain_id, PREVOTE, height, 0, block.hash) for key in voters)
+
+
 TRUE = ("prevotes", "prevotes, relabelled")
 """What is forged as a decision, and is just what a lock needs once it is called prevotes."""
 
@@ -136,6 +142,7 @@ PROOFS = [
     ChainBuilder.certificate,
     _of_a_rival,
     _of_another_attempt,
+    _of_another_height,
 ]
 
 
