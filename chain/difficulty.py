@@ -1,8 +1,8 @@
 """Difficulty: targets, their compact form, work, and the retarget. Integers only, so everyone agrees.
 
-The retarget follows the *mining* time alone, as the median of the voters saw it: from the moment when they could have
-mined themselves until the block came (DFPL Eq. 9 calls its mean β). Training takes as long as it takes and says
-nothing about hash power, and waiting for a deadline is not mining.
+The retarget follows the *mining* time alone, the median of the times that the voters measured: from the moment when a
+voter could have mined itself until the block came (DFPL Eq. 9 calls its mean β). Training time says nothing about hash
+power, and waiting for a deadline is not mining.
 """
 
 TARGET_MAX = 2**255 - 1
