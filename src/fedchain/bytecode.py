@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def run_briefly() -> None:
-    """Run a federation of two peers in a temporary folder, which also takes the files that libraries keep for a user."""
+    """Run a federation of two peers in a temporary folder, which also takes files that libraries keep for a user."""
     from fedchain.cli.main import app
 
     with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):

@@ -96,7 +96,7 @@ class Chain:
         return self._explorer.proof(name)
 
     def knowledge(self, round_number: int | None = None) -> KnowledgeView:
-        """The knowledge that a round left behind: its hash, size and class prototypes. Default: the newest closed round.
+        """The knowledge that a round left behind: hash, size and class prototypes. Default: the newest closed round.
 
         Raises NotFound if no such round is closed.
         """

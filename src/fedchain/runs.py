@@ -212,7 +212,7 @@ def simulate(
     Args:
         method: name of a learning method, ``"FILE.py:Class"``, or a class or an instance of one. Default: ``"dfpl"``.
         task: for own data, a function that returns (model, train set, test set), or ``"FILE.py:function"``.
-        scenario: a scenario file, or a built scenario, whose fields the other arguments override. Default: the defaults.
+        scenario: a scenario, or its file, whose fields the other arguments override. Default: the defaults.
         peers: members with data. Default: 20.
         rounds: default 10.
         seed: root of all randomness. Default: 0.
