@@ -97,8 +97,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
 
 
 def owner_of(key: Path, chain_id: Hash) -> PublicKey:
-    """The member whose key a file holds. If a node has used it, the journal beside it names the owner without a
-    passphrase."""
+    """The owner of a key file. If a node has used the key, the journal beside it names the owner without passphrase."""
     from fedchain.cli.keys import load_key
     from fedchain.node.custody.journal_file import journal_path, read_identity
 

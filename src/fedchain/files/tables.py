@@ -87,7 +87,7 @@ def _bits(value: Any) -> int:
 
 
 def _explain(error: str, table: Any, name: str) -> str:
-    """An error of msgspec, such as "Expected `int`, got `str` - at `$.faults[0].peers`", in our words with the value."""
+    """Reword an error of msgspec, such as "Expected `int`, got `str` - at `$.faults[0].peers`", and add the value."""
     what, _, path = error.partition(" - at ")
     places = _places(name, table, re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path))
     if missing := re.search(r"missing required field `(\w+)`", what):
