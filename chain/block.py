@@ -92,7 +92,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A header and what it commits to."""
+    """A header and the body that it commits to."""
 
     header: Header
     signature: Signature = field(repr=False)

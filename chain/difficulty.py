@@ -12,9 +12,9 @@ ADJUST_MAX = 4
 """One observed mining time counts as at most this many times the target mining time, and at least its inverse."""
 
 DAMPING = 4
-"""A block moves the target by this fraction (1/4) of what its mining time asks for.
+"""A block moves the target by this fraction (1/4) of the change that its mining time calls for.
 
-Mining times are exponentially distributed: following each of them fully would make the target a random walk.
+Mining times are exponentially distributed; following each of them fully would make the target a random walk.
 """
 
 

@@ -66,10 +66,10 @@ def _validate_items(data: bytes, allowed: int) -> None:
 
 
 def _walk(data: bytes, allowed: int) -> int:
-    """Step over one value, item by item, and return where it ends.
+    """Step over one value, item by item, and return the position of its end.
 
-    Raises IndexError where ``data`` ends too early, unless only the contents of the last item are cut short: then the
-    end lies behind that of ``data``.
+    Raises IndexError if ``data`` ends too early. If only the contents of the last item are cut short, the returned
+    position lies beyond the end of ``data`` instead.
     """
     position, items, sizes = 0, 1, _FIXED_SIZES
     left = 1  # items of the list that is open
@@ -78,7 +78,7 @@ def _walk(data: bytes, allowed: int) -> int:
         while left:
             left -= 1
             head = data[position]
-            if head == 0xC4:  # bytes; the frequent types come first, for this loop is what a block costs
+            if head == 0xC4:  # bytes; the frequent types come first, since this loop dominates the cost of a block
                 position += 2 + data[position + 1]
             elif size := sizes[head]:
                 position += size
@@ -91,7 +91,7 @@ def _walk(data: bytes, allowed: int) -> int:
                     if head not in _LONG_LISTS:
                         position += length
                         continue
-                items += length + 1  # the list itself counts once more: it costs more than what is in it
+                items += length + 1  # the list itself counts once more: it costs more than its items
                 if items > allowed:
                     raise InvalidEncoding("items", f"{items} or more found, at most {allowed} are allowed")
                 if len(outer) == NESTING_MAX:

@@ -1,6 +1,6 @@
 """The genesis document: everything that a federation agreed on before it began. Its hash is the chain id.
 
-Nothing that decides what is valid lives anywhere else; two peers with the same genesis agree on every block.
+All parameters of validity are in it, so two peers with the same genesis agree on every block.
 """
 
 from collections import Counter

@@ -79,7 +79,7 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     # Nothing follows the last round.
     if genesis.rounds and t.round > genesis.rounds:
         raise InvalidPost("round", f"{t.round} found, the last is {genesis.rounds}")
-    # Only the designated aggregator posts to the aggregator's phases; the genesis document says for ever who it is.
+    # Only the designated aggregator posts to the aggregator's phases; the genesis document fixes who it is.
     by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
     aggregator = genesis.aggregator_of(t.round)
     if by_aggregator and t.sender != aggregator:
@@ -303,7 +303,7 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
     validate_parent(state, block)
     # A bad block costs a member its reputation; strangers have none to lose.
     _check(state.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
-    # The miner is who it says; the aggregator's blocks depend on it.
+    # The named miner made this block; otherwise anyone could mine in the aggregator's name.
     _check(
         is_valid_signature(header.miner, block.signature, block_signing_message(genesis.chain_id, header.hash)),
         InvalidSignature,

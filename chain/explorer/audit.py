@@ -49,7 +49,7 @@ class ChainAudit:
     height: int
     """Height of the head."""
     blocks: tuple[BlockCheck, ...]
-    """From the base to the head."""
+    """Verdicts on the blocks, from the base to the head."""
     records: int
     """Stored records that were compared with their checksums: the genesis document, blocks with their certificates,
     states, candidates, votes and posts, in blocks or not."""

@@ -337,7 +337,7 @@ class KnowledgeView:
     size_bytes: int
     """Bytes of the knowledge."""
     prototypes: tuple[Prototype, ...] | None
-    """By label; None for a method without class prototypes."""
+    """Class prototypes by label; None for a method without any."""
     parts: tuple[PartsView, ...]
     """Parts that it refers to, by round, sender and reader; empty for a method whose posts are whole."""
 

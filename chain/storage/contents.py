@@ -23,7 +23,7 @@ log = logging.getLogger("fedchain.store")
 ROW_SIZE_MAX = 64 * 2**10
 """Contents up to this many bytes live in a row, larger ones in a file.
 
-A row shares the commit's one fsync where a file costs three of its own, and below about 100 kB SQLite reads a row
+A row shares the commit's one fsync, while a file costs three of its own, and below about 100 kB SQLite reads a row
 faster than a file. Larger ones would bloat the database, which the log copies once more.
 """
 

@@ -63,7 +63,7 @@ def broken_head(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[st
     with snapshot(connection):
         fault = fault_of_head(connection, genesis)
     if fault:
-        yield f"the head cannot be gone on from: {fault}"
+        yield f"the chain cannot continue from its head: {fault}"
 
 
 def damaged_rows(folder: Path, connection: sqlite3.Connection, genesis: Genesis) -> Iterator[DamagedRow]:

@@ -66,7 +66,7 @@ class Table:
         return f"SELECT {self.names} FROM {self.name}"
 
     def read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The columns of a row, without the checksum. Raises StoreCorrupt if they are not what was written."""
+        """The columns of a row, without the checksum. Raises StoreCorrupt if they are not as they were written."""
         *values, checksum = row
         for (name, kind), value in zip(self.columns, values, strict=True):
             # SQLite types values, not columns: a flipped bit can turn bytes into a number.

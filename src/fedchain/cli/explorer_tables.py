@@ -97,7 +97,7 @@ def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[Rendera
         heights, reason = _ranges([check.height for check in failed]), failed[0].error
         yield f"unchecked: at {heights} the method's own code fails; every rule but the aggregate holds: {reason}"
     if unknown := [check.height for check in unchecked if not check.missing and not check.error]:
-        yield f"unchecked: at {_ranges(unknown)} the state is not held that says who may vote"
+        yield f"unchecked: at {_ranges(unknown)} the state that says who may vote is not held"
     if invalid := [check for check in checks if check.verdict == "invalid"]:
         yield _table(invalid, show)
 

@@ -1,4 +1,4 @@
-"""``fedchain keys``: key files, and what a key has signed. Nothing heavy is imported before a command runs."""
+"""``fedchain keys``: key files and signing journals. Nothing heavy is imported before a command runs."""
 
 import logging
 import os
@@ -59,7 +59,7 @@ def show_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
 
 @keys_app.command("protect")
 def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
-    """Encrypt a key file anew: one that is plain, that an older version wrote, or whose passphrase is to change.
+    """Encrypt a key file anew: a plain one, one of an older version, or one whose passphrase is to change.
 
     The new passphrase is FEDCHAIN_NEW_PASSPHRASE, or is asked for; without a terminal the old one stays.
     """
@@ -106,9 +106,9 @@ def export_signing_journal(
     path: Annotated[Path, typer.Argument(help="Key file.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
 ) -> None:
-    """Print what a key has signed, to be imported where the key goes; the node must not run here afterwards.
+    """Print a key's signing journal, to import it on the key's next machine; the node must not run here afterwards.
 
-    Private randomness and privacy ledger go along, where there are any: sealed, so that the key alone opens them.
+    Private randomness and privacy ledger, if there are any, are included, sealed so that only the key opens them.
     """
     with clear_errors():
         from fedchain.node.custody.journal_file import journal_path
@@ -126,7 +126,7 @@ def import_signing_journal(
     exported: Annotated[Path, typer.Argument(help="Output of `fedchain keys export-journal` on the other machine.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
 ) -> None:
-    """Take over what a key has signed on another machine, before its node starts here, and what is private with it."""
+    """Import a key's signing journal and private files from another machine, before its node starts here."""
     with clear_errors():
         from fedchain.node.core.voting.journal import is_behind
         from fedchain.node.custody.journal_file import JournalError, journal_path

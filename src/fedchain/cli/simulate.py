@@ -21,7 +21,7 @@ TRACK_HELP = "Write rounds for tensorboard or mlflow, by default in the run fold
 
 RESUME_HELP = "Go on with an interrupted run: the one in the folder that --out names, or the newest of the name."
 
-DRAW_HELP = "Show what is there of an interrupted run, its table and its pictures, and do not go on."
+DRAW_HELP = "Show the rounds of an interrupted run, as its table and its pictures, and do not go on."
 
 RECORD_HELP = """Keep what is computed in the run's folder until the run is finished, so that it can go on if it is
 interrupted: all posts, and the newest state of each peer. Without: nothing is kept.  [default: record]"""

@@ -9,7 +9,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.web.chains import Chain, Reading
 
 BLOCKS_TRIED = 3
-"""Most blocks that are read to find the one that a member missed: if contributors are drawn, most rightly lack its post."""
+"""Most blocks that are read to find one that a member missed: if contributors are drawn, most rightly lack its post."""
 
 BLOCKS_SEARCHED = 500
 """Number of blocks below the head that are searched for it."""
