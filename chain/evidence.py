@@ -20,7 +20,7 @@ EVIDENCE_MAX = 8
 _VOTES, _POSTS = 1, 2
 
 Statement = Vote | Post
-"""A statement of which a member signs one only: a vote in a slot, or a post in a phase."""
+"""A vote or a post; a member signs only one in each slot or phase."""
 
 
 @dataclass(frozen=True, slots=True)

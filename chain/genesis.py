@@ -135,7 +135,7 @@ class Genesis:
     A peer that lacks older blocks accepts them by the votes that made them final.
     """
     omission_slack_ms: int = 2_000
-    """A peer does not vote for a block that omits a post if it had held the post for this long when the block came."""
+    """A peer does not vote for a block that omits a post which the peer had held for this long when the block came."""
     round_interval_ms: int = 0
     """Least time from the end of a round to the beginning of the next, in milliseconds; 0: none. The field was added
     later than the others, and is not written if it is 0."""

@@ -373,7 +373,7 @@ class Explorer:
 
     @cached_property
     def _expected(self) -> frozenset[PublicKey]:
-        """Members whose posts the next block waits for."""
+        """Members whose posts the open phase waits for."""
         return expected_contributors(self._state)
 
     @cached_property

@@ -203,7 +203,7 @@ class MemberSummary:
     elector: bool
     """Whether its vote counts for the next block."""
     expected: bool
-    """Whether blocks wait for its posts."""
+    """Whether open phases wait for its posts."""
     last_round: int | None
     """Round of its last counted post; None if it never posted."""
     clock_offset_ms: int | None
@@ -245,7 +245,7 @@ class PeerView:
     aggregator: bool
     """Whether it is the designated aggregator of the round that is open, or was last."""
     expected: bool
-    """Whether blocks wait for its posts. After a missed phase, it must be on time in two phases running first."""
+    """Whether open phases wait for its posts. After a missed phase, it must be on time in two phases running first."""
     posts: int
     """Posts of it that were counted."""
     payload_bytes: int

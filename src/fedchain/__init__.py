@@ -12,7 +12,7 @@ The names that ``import fedchain`` offers are imported when they are first used;
 Map of the package, from the bottom up; each layer imports only what lies below it:
 
 * ``fedchain.crypto``: hashes, Ed25519 keys, addresses, threshold encryption
-* ``fedchain.chain``: transactions, blocks, votes, proof of work, validation, fork choice, store, explorer
+* ``fedchain.chain``: posts, blocks, votes, proof of work, validation, store, explorer
 * ``fedchain.learning``: methods, models, datasets, partitions, payload codec, metrics
 * ``fedchain.network``: messages and their transport
 * ``fedchain.node``: one peer, a pure state machine

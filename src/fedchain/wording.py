@@ -10,7 +10,7 @@ def counted(count: int, what: str) -> str:
 
 
 def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
-    """A text from others, without control characters that would disturb the text around it."""
+    """A text from others, with unprintable characters replaced: they could disturb the text around it."""
     return "".join(letter if letter.isprintable() else instead for letter in text)
 
 

@@ -26,7 +26,7 @@ class Contribution:
     posted: bool
     """Whether its post came."""
     expected: bool
-    """Whether blocks wait for its posts. After a missed phase, it must be on time in two phases running first."""
+    """Whether the phase waits for its post. After a missed phase, it must be on time in two phases running first."""
     payload_size: int | None
     """Bytes of its payload; None if it has not posted."""
     why: str
