@@ -23,7 +23,7 @@ BLOCK_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What proof of work seals. The field order is the encoding's."""
+    """The part of a block that the proof of work seals. The fields are encoded in this order."""
 
     version: int
     """Format of the block."""
@@ -42,7 +42,7 @@ class Header:
     evidence_root: Hash
     """32 bytes: Merkle root over the hashes of the evidence."""
     state_root: Hash
-    """32 bytes: hash of the state that the block stands on, so that who joins needs no older block."""
+    """32 bytes: hash of the state that the block stands on. With it a peer that joins needs no older block."""
     knowledge_root: Hash
     """32 bytes: SHA-256 of the knowledge that the phase leaves behind."""
     bits: int
@@ -50,7 +50,7 @@ class Header:
     miner: PublicKey
     """32 bytes: the member that mined the block."""
     nonce: int
-    """The number that was searched for, below 2⁶⁴."""
+    """The number that mining searches for, below 2⁶⁴."""
     hash: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: SHA-256 of the encoded header; the identity of the block."""
 
@@ -58,7 +58,7 @@ class Header:
         object.__setattr__(self, "hash", sha256(encode(self.to_record())))
 
     def seal(self) -> Hash:
-        """32 bytes over everything but the nonce: what the proof of work is about."""
+        """32 bytes: hash of everything but the nonce; the input of the proof of work."""
         return sha256(encode(self.to_record()[:-1]))
 
     def to_record(self) -> list[Any]:
@@ -92,17 +92,17 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A header and what it commits to."""
+    """A header and the body that it commits to."""
 
     header: Header
     signature: Signature = field(repr=False)
-    """64 bytes: the miner's, over the block's hash; without it anyone could mine in the aggregator's name."""
+    """64 bytes: the miner's, over the block's hash. Without it anyone could mine in the aggregator's name."""
     transactions: tuple[Post, ...]
     """The posts of the phase, in sender order."""
     certificate: Certificate | None
     """Precommits that made the parent final; None for the first block."""
     evidence: tuple[Evidence, ...] = ()
-    """Crimes that become known here, in the order of their hashes."""
+    """Crimes that this block proves, in the order of their hashes."""
 
     @property
     def hash(self) -> Hash:
@@ -110,7 +110,7 @@ class Block:
         return self.header.hash
 
     def to_record(self) -> list[Any]:
-        """The canonical fields; what may be absent is a list of none or one."""
+        """The canonical fields; an optional one is a list of none or one."""
         return [
             self.header.to_record(),
             self.signature,
@@ -150,7 +150,7 @@ def transactions_root(transactions: Sequence[Post]) -> Hash:
 
 @lru_cache(maxsize=8)
 def _root_over(hashes: tuple[Hash, ...]) -> Hash:
-    """Kept: who mines makes a root of the posts that others' blocks count, too, and in a simulation every peer does."""
+    """Cached: a miner computes the root of the same posts as other miners, and a simulation does so for every peer."""
     return merkle_root(hashes)
 
 
@@ -160,7 +160,7 @@ def evidence_root(evidence: Sequence[Evidence]) -> Hash:
 
 
 def block_signing_message(chain_id: Hash, block_hash: Hash) -> bytes:
-    """What the miner signs."""
+    """The bytes that the miner signs."""
     return signing_message(chain_id, "block", block_hash)
 
 
@@ -172,6 +172,6 @@ def sign_block(
     certificate: Certificate | None,
     evidence: tuple[Evidence, ...] = (),
 ) -> Block:
-    """Put a sealed header and its body together in the name of the miner."""
+    """Join a sealed header and its body, and sign the block as its miner."""
     signature = key.sign(block_signing_message(chain_id, header.hash))
     return Block(header, signature, transactions, certificate, evidence)

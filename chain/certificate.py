@@ -1,4 +1,4 @@
-"""A certificate: votes of one kind and attempt for one block, enough to prove something to whoever was not there.
+"""A certificate: votes of one kind and attempt for one block, which prove something to peers that were not there.
 
 Precommits of a quorum prove that a block is final; the next block carries them. Prevotes of a quorum prove that a
 member was right to lock on a block.
@@ -16,7 +16,7 @@ from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Votes that say the same."""
+    """Votes of one kind and attempt for the same block."""
 
     kind: VoteKind
     """Prevotes or precommits."""
@@ -36,7 +36,7 @@ class Certificate:
 
     @property
     def clock_ms(self) -> int:
-        """Median of the voters' clocks: the time of the block. Fewer than half of the voters cannot bend it."""
+        """Median of the voters' clocks: the time of the block. A minority cannot move it outside the others' clocks."""
         return _median(vote.clock_ms for vote in self.votes)
 
     @property
@@ -45,7 +45,7 @@ class Certificate:
         return _median(vote.mining_ms for vote in self.votes)
 
     def to_record(self) -> list[Any]:
-        """The canonical fields; what all votes share stands once."""
+        """The canonical fields; the values that all votes share are written once."""
         votes = [[vote.voter, vote.clock_ms, vote.mining_ms, vote.signature] for vote in self.votes]
         return [int(self.kind), self.height, self.attempt, self.block_hash, votes]
 
@@ -72,7 +72,7 @@ def certify(votes: Iterable[Vote]) -> Certificate:
 
 
 def certificate_root(certificate: Certificate | None) -> Hash:
-    """What a header commits to; the zero hash for the first block, whose parent nobody voted for."""
+    """Hash for the header's ``certificate_root``; the zero hash for the first block, whose parent nobody voted for."""
     return ZERO_HASH if certificate is None else certificate.hash
 
 

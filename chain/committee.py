@@ -1,7 +1,7 @@
-"""How likely a drawn committee has more bad members than it can bear.
+"""How likely a drawn committee has more faulty members than it tolerates.
 
-A federation of n members bears f(n) liars. A committee of c members that is drawn from them bears f(c) liars, and luck
-may put more of them into it. The draw is that of a lottery without replacement, so the law is hypergeometric.
+A federation of n members tolerates f(n) liars. A committee of c members drawn from them tolerates f(c) liars, and
+chance may put more of them into it. The draw is without replacement, so the number of liars is hypergeometric.
 """
 
 from fractions import Fraction
@@ -11,9 +11,9 @@ from fedchain.chain.genesis import FaultModel
 
 
 def captured_share(members: int, liars: int, committee: int) -> Fraction:
-    """Of all committees of ``committee`` out of ``members``, the share in which more than f of ``liars`` sit.
+    """Share of all committees of ``committee`` out of ``members`` that contain more than f(``committee``) liars.
 
-    Two blocks of one height may then become final. It is the probability for one height; a chain draws at each.
+    Such a committee could finalize two blocks at one height. The probability is for one height; a chain draws at each.
     """
     bearable = FaultModel.BYZANTINE.faulty(committee)
     honest = members - liars

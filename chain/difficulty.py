@@ -1,8 +1,8 @@
 """Difficulty: targets, their compact form, work, and the retarget. Integers only, so everyone agrees.
 
-The retarget follows the *mining* time alone, as the median of the voters saw it: from the moment when they could have
-mined themselves until the block came (DFPL Eq. 9 calls its mean β). Training takes as long as it takes and says
-nothing about hash power, and waiting for a deadline is not mining.
+The retarget follows the *mining* time alone, the median of the times that the voters measured: from the moment when a
+voter could have mined itself until the block came (DFPL Eq. 9 calls its mean β). Training time says nothing about hash
+power, and waiting for a deadline is not mining.
 """
 
 TARGET_MAX = 2**255 - 1
@@ -12,9 +12,9 @@ ADJUST_MAX = 4
 """One observed mining time counts as at most this many times the target mining time, and at least its inverse."""
 
 DAMPING = 4
-"""A block moves the target by this fraction (1/4) of what its mining time asks for.
+"""A block moves the target by this fraction (1/4) of the change that its mining time calls for.
 
-Mining times are exponentially distributed: following each of them fully would make the target a random walk.
+Mining times are exponentially distributed; following each of them fully would make the target a random walk.
 """
 
 

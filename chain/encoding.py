@@ -3,8 +3,8 @@
 A value is an integer (0 … 2⁶⁴ − 1), a byte string, a text, or a list of values; msgpack writes them in their
 shortest form. There are no maps, floats, booleans, nulls or negative numbers, so nothing has two spellings.
 
-What comes from others is walked over once, without building anything, before msgpack builds it: four megabytes can
-hold four million lists.
+Bytes from other peers are scanned once, without building anything, before msgpack builds the value: four megabytes
+can hold four million lists.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ ITEMS_FREE = 2**16
 """Items that a value of any size may have."""
 
 BYTES_PER_ITEM = 16
-"""One more item is allowed for so many bytes. A member adds 12 items and 211 bytes to a block, with its post and vote:
-a block is too large for its bytes before it has too many items."""
+"""One more item is allowed for each so many bytes. With its post and its vote, a member adds 12 items and 211 bytes to
+a block: a block reaches the limit of bytes before that of items."""
 
 
 def encode(value: Any) -> bytes:
@@ -66,10 +66,10 @@ def _validate_items(data: bytes, allowed: int) -> None:
 
 
 def _walk(data: bytes, allowed: int) -> int:
-    """Step over one value, item by item, and return where it ends.
+    """Step over one value, item by item, and return the position of its end.
 
-    Raises IndexError where ``data`` ends too early, unless only the contents of the last item are cut short: then the
-    end lies behind that of ``data``.
+    Raises IndexError if ``data`` ends too early. If only the contents of the last item are cut short, the returned
+    position lies beyond the end of ``data`` instead.
     """
     position, items, sizes = 0, 1, _FIXED_SIZES
     left = 1  # items of the list that is open
@@ -78,7 +78,7 @@ def _walk(data: bytes, allowed: int) -> int:
         while left:
             left -= 1
             head = data[position]
-            if head == 0xC4:  # bytes; the frequent types come first, for this loop is what a block costs
+            if head == 0xC4:  # bytes; the frequent types come first, since this loop dominates the cost of a block
                 position += 2 + data[position + 1]
             elif size := sizes[head]:
                 position += size
@@ -91,7 +91,7 @@ def _walk(data: bytes, allowed: int) -> int:
                     if head not in _LONG_LISTS:
                         position += length
                         continue
-                items += length + 1  # the list itself counts once more: it costs more than what is in it
+                items += length + 1  # the list itself counts once more: it costs more than its items
                 if items > allowed:
                     raise InvalidEncoding("items", f"{items} or more found, at most {allowed} are allowed")
                 if len(outer) == NESTING_MAX:
@@ -104,7 +104,7 @@ def _walk(data: bytes, allowed: int) -> int:
 
 
 def _read_length(data: bytes, position: int) -> tuple[int, int]:
-    """Return the length that follows a type byte, and where the contents begin."""
+    """Return the length that follows a type byte, and the position where the contents begin."""
     head = data[position]
     if head not in _LENGTH_SIZES:
         _refuse(data, position)
@@ -126,7 +126,7 @@ _FIXED = dict.fromkeys(range(128), 1)  # small integers
 _FIXED |= {0xA0 + length: 1 + length for length in range(32)}  # short texts
 _FIXED |= {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # integers
 _FIXED_SIZES = tuple(_FIXED.get(head, 0) for head in range(256))
-"""Type byte -> bytes of the whole value; 0 where it does not tell."""
+"""Type byte -> bytes of the whole value; 0 if the type byte does not determine it."""
 
 _FOREIGN = {
     **dict.fromkeys((*range(0x80, 0x90), 0xDE, 0xDF), "map"),
@@ -136,7 +136,7 @@ _FOREIGN = {
     **dict.fromkeys((0xC2, 0xC3), "bool"),
     0xC0: "nil",
 }
-"""Type byte -> what msgpack has and the encoding has not."""
+"""Type byte -> name of a type that msgpack has and the encoding does not."""
 
 
 def expect_record(value: Any, name: str, kinds: Sequence[type]) -> list[Any]:
@@ -164,5 +164,5 @@ def expect_size(data: bytes, size: int, name: str) -> bytes:
 
 
 def signing_message(chain_id: Hash, kind: str, body: bytes) -> bytes:
-    """What is signed: the protocol, the chain and the kind of thing come first, so nothing can be replayed."""
+    """The bytes to sign: protocol, chain and kind come first, so a signature cannot be replayed for anything else."""
     return b"fedchain/2/" + chain_id + kind.encode() + b"/" + body

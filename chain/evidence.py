@@ -1,7 +1,7 @@
-"""Evidence: two signatures by which a member proves its own crime. Whoever sees both can convince everybody.
+"""Evidence: two signatures by which a member proves its own crime. A peer that has both can convince all others.
 
-A member votes once in each (height, attempt, kind) and posts once in each (round, phase). Two different statements for
-one of them are nothing that a slow network or a crash can produce.
+A member votes once in each (height, attempt, kind) and posts once in each (round, phase). A slow network or a crash
+cannot produce two different statements for one of them.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ EVIDENCE_MAX = 8
 _VOTES, _POSTS = 1, 2
 
 Statement = Vote | Post
-"""What a member signs once."""
+"""A vote or a post; a member signs only one in each slot or phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Evidence:
 
     @property
     def culprit(self) -> PublicKey:
-        """32 bytes: whose crime it is, if both signatures are good."""
+        """32 bytes: the member whose crime it is, if both signatures are valid."""
         return self.first.voter if isinstance(self.first, Vote) else self.first.sender
 
     @property
     def crime(self) -> str:
-        """What was done, for people."""
+        """Description of the crime, for people."""
         if isinstance(self.first, Vote):
             kind = self.first.kind.name.lower()
             return f"two different {kind}s at height {self.first.height}, attempt {self.first.attempt}"
@@ -65,9 +65,9 @@ class Evidence:
 
 
 def excludes(one: Statement, other: Statement) -> bool:
-    """Whether one member may not sign both: same slot or phase, another content.
+    """Whether both are one member's, for the same slot or phase, with different contents: a member may not sign both.
 
-    Two precommits for one block that differ in what they measured are no crime: they decide the same.
+    Two precommits for one block that differ only in their measurements are no crime: they decide the same.
     """
     match one, other:
         case Vote(), Vote():
@@ -85,5 +85,5 @@ def evidence_of(one: Statement, other: Statement) -> Evidence:
 
 
 def _promise(post: Post) -> tuple[Hash, int]:
-    """What is posted. The size belongs to it: one of two sizes is a lie, and whoever holds that post cannot use it."""
+    """Hash and size of the promised payload. One of two sizes is a lie, and a peer cannot use the post that has it."""
     return post.payload_hash, post.payload_size

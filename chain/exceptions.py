@@ -1,4 +1,4 @@
-"""Errors of the chain. The class says whose fault it is and whether waiting can help.
+"""Errors of the chain. The class says who is at fault and whether waiting can help.
 
 ::
 
@@ -10,7 +10,7 @@
     │   │   ├── InvalidPost           ┐
     │   │   ├── InvalidPayload        │
     │   │   ├── InvalidVote           │ its author signed what breaks a rule: the author is blamed,
-    │   │   ├── InvalidBlock          ┘ whoever passed it on may not have been able to know
+    │   │   ├── InvalidBlock          ┘ a relay may not have been able to know
     │   │   ├── InvalidCertificate    ┐ nobody signs these as a whole: by itself, its sender's fault;
     │   │   └── InvalidEvidence       ┘ in a block, its miner's
     │   └── Unready               may heal by waiting or asking                     -> IGNORE
@@ -18,24 +18,24 @@
     │       ├── UnknownParent         a block or vote that is not for the open height
     │       ├── MissingPayload        contents that are not held yet
     │       ├── OutOfWindow           a round that we have left or are far from
-    │       ├── Equivocation          a second, different statement: its signer's crime, not who passed it on
+    │       ├── Equivocation          a second, different statement: its signer's crime, not the relay's
     │       ├── LimitReached          a bounded pool is full
     │       └── MethodFailed          the method's own code failed on it: nobody's fault but its author's
     ├── InvalidGenesis            the document that founds a chain contradicts itself
     ├── NotFound                  the chain holds nothing under that height, hash or address
     └── StoreError                the data folder cannot be used
-        ├── DiskRefused               the disk or the system refuses; it may be otherwise later
+        ├── DiskRefused               the disk or the system refuses; a later attempt may succeed
         ├── StoreMismatch             it holds another chain or another version
         └── StoreCorrupt              it is truncated or was tampered with
 """
 
 
 class ChainError(Exception):
-    """Something is wrong with the chain or with what was said about it."""
+    """Something is wrong with the chain or with a message about it."""
 
 
 class Refused(ChainError):
-    """A received thing was not taken. The message names the rule and both values."""
+    """Something received was not taken. The message names the rule and both values."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(f"{rule}: {message}")
@@ -51,7 +51,7 @@ class InvalidEncoding(Invalid):
 
 
 class InvalidSignature(Invalid):
-    """The signature is not the author's: who passed it on could have known."""
+    """The signature is not the author's; the peer that passed it on could have known."""
 
 
 class InvalidPost(Invalid):
@@ -67,7 +67,7 @@ class InvalidVote(Invalid):
 
 
 class InvalidCertificate(Invalid):
-    """Votes that do not prove what they are said to prove."""
+    """Votes that do not prove the claim that they were sent for."""
 
 
 class InvalidEvidence(Invalid):
@@ -79,7 +79,7 @@ class InvalidBlock(Invalid):
 
 
 class Unready(Refused):
-    """It cannot be judged, or not now; asking or waiting may help."""
+    """It cannot be judged, or not yet; asking or waiting may help."""
 
 
 class AlreadyKnown(Unready):
@@ -101,7 +101,7 @@ class OutOfWindow(Unready):
 class Equivocation(Unready):
     """A member signed two different statements where one is allowed. Both together are evidence.
 
-    Whoever passes on the second is not to blame, so it is ignored and not held against a neighbour.
+    The peer that passes on the second is not to blame, so it is ignored and not held against a neighbour.
     """
 
 
@@ -110,7 +110,7 @@ class LimitReached(Unready):
 
 
 class MethodFailed(Unready):
-    """The learning method's own code failed where it had to judge or aggregate. No member is to blame for that."""
+    """The learning method's own code failed while it judged or aggregated. No member is to blame for that."""
 
 
 class InvalidGenesis(ChainError):
@@ -126,7 +126,7 @@ class StoreError(ChainError):
 
 
 class DiskRefused(StoreError):
-    """The disk or the system refuses to read or to write; to try again may help."""
+    """The disk or the system refuses to read or to write; trying again may help."""
 
 
 class StoreMismatch(StoreError):

@@ -1,8 +1,8 @@
-"""A final block far above ours: what can be judged of it before the state below it is here.
+"""A final block far above ours: the rules that can be checked before the state below it has been fetched.
 
 A node that joins fetches that state because the header names it. A header costs nothing to invent, so the block has to
-show first that it is whole, that work was spent on it, and that members signed for it. Where all vote, one of them is
-honest. Only the state says whether they were its electors: see ``judge_joined``.
+show first that it is whole, that work was spent on it, and that members signed for it. If all members vote, one of the
+signers is honest. Only the state says whether the signers were the block's electors: see ``judge_joined``.
 """
 
 from fedchain.chain.block import Block, block_signing_message
@@ -20,10 +20,10 @@ from fedchain.chain.vote import VoteKind
 def validate_far_final(
     genesis: Genesis, roster: Roster, block: Block, certificate: Certificate, is_valid_signature: SignatureCheck
 ) -> None:
-    """A block and the votes that are said to make it final, by the members that are known here.
+    """Check a block and the votes that are said to make it final, by the members that are known here.
 
     Raises:
-        InvalidSignature: body or signature are not the ones of the header; the peer that sent it exchanged them.
+        InvalidSignature: body or signature do not belong to the header; the peer that sent the block replaced them.
         InvalidBlock: no federation of these members could have made it.
         InvalidCertificate: too few members signed that it is final.
     """
@@ -41,9 +41,9 @@ def validate_far_final(
 
 
 def validate_extent(roster: Roster, block: Block, certificate: Certificate) -> None:
-    """No more posts, votes and crimes than the members can make: a message has room for far more. Raises InvalidBlock.
+    """Check that there are no more posts, votes and crimes than the members can make. Raises InvalidBlock.
 
-    It is cheap, and to be asked of whatever is kept or looked at closely before its turn.
+    A message has room for far more. The check is cheap; make it before a block is kept or examined ahead of its turn.
     """
     members = len(roster)
     votes = len(certificate.votes) + (len(block.certificate.votes) if block.certificate else 0)
@@ -59,8 +59,9 @@ def validate_extent(roster: Roster, block: Block, certificate: Certificate) -> N
 def signatures_required(genesis: Genesis, roster: Roster) -> int:
     """Members that must have signed a certificate whose electors are not known.
 
-    One more than may lie: an honest one signed it, and it stands on the chain. Where so few are drawn that all of them
-    may be liars, as many as decide there. How many were convicted since is not known, so no more can be asked for.
+    It is one more than may lie: then an honest member signed, and the block is on the chain. If so few electors are
+    drawn that all of them may be liars, it is their quorum. It is not known how many members were convicted since, so
+    no more signatures can be demanded.
     """
     members = len(roster)
     faulty = genesis.fault_model.faulty(members)
@@ -69,7 +70,7 @@ def signatures_required(genesis: Genesis, roster: Roster) -> int:
 
 
 def may_be_drawn_by_liars(genesis: Genesis, roster: Roster) -> bool:
-    """Whether so few members vote on a block that all who make it final may be liars."""
+    """Whether so few members vote on a block that a quorum of them may consist of liars."""
     members = len(roster)
     electors = min(genesis.committee_size or members, members)
     return genesis.fault_model.quorum(electors) <= genesis.fault_model.faulty(members)

@@ -1,6 +1,6 @@
 """The genesis document: everything that a federation agreed on before it began. Its hash is the chain id.
 
-Nothing that decides what is valid lives anywhere else; two peers with the same genesis agree on every block.
+All parameters of validity are in it, so two peers with the same genesis agree on every block.
 """
 
 from collections import Counter
@@ -20,17 +20,17 @@ GENESIS_VERSION = 2
 GENESIS_SIZE_MAX = 16 * 2**20
 
 KNOWLEDGE_SIZE_MAX = 2**28
-"""Bytes of a knowledge that is fetched, unless a single payload may be larger."""
+"""Largest size of knowledge that is fetched, in bytes, unless a single payload may be larger."""
 
 LATER = "round_interval_ms"
-"""The last field, which came later: a document without it keeps its bytes, and its chain id."""
+"""The last field, which was added later: a document without it keeps its bytes, and its chain id."""
 
 PAYLOAD_SIZE_DEFAULT = 64 * 2**20
 """Bytes; room for a model of 16 million parameters."""
 
 
 class Contributor(Enum):
-    """Who posts in a phase."""
+    """The members that post in a phase."""
 
     PARTICIPANT = "participant"
     """Every member that takes part in the round."""
@@ -39,10 +39,10 @@ class Contributor(Enum):
 
 
 class AggregatorRule(Enum):
-    """Who the designated aggregator is."""
+    """How the designated aggregator is chosen."""
 
     NONE = "none"
-    """Nobody: every peer aggregates, and whoever mines first writes the block."""
+    """Nobody: every peer aggregates, and the one that mines first writes the block."""
     FIXED = "fixed"
     """The first of the genesis document's members."""
     ROTATING = "rotating"
@@ -52,7 +52,7 @@ class AggregatorRule(Enum):
 
 
 class FaultModel(Enum):
-    """What members may do wrong before the chain's promises end."""
+    """The faults that the chain tolerates: within them its guarantees hold."""
 
     BYZANTINE = "byzantine"
     """Fewer than a third may do anything: lie, sign twice, withhold, collude."""
@@ -70,12 +70,12 @@ class FaultModel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PhaseRule:
-    """What the chain knows of a learning method's phase."""
+    """The chain's part of a learning method's phase."""
 
     name: str
     """Name of the phase in the method."""
     by: Contributor
-    """Who posts."""
+    """The members that post."""
     quorum: int = 0
     """Fewest posts that close the phase; 0: the federation's ``contribution_quorum``."""
 
@@ -87,12 +87,12 @@ class Genesis:
     version: int = GENESIS_VERSION
     """Format of the document and of the protocol."""
     name: str
-    """What people call the federation."""
+    """Name of the federation, for people."""
     created_ms: int
     """When it was founded, in milliseconds since the Unix epoch; no block is older."""
     members: tuple[PublicKey, ...]
-    """32 bytes each; where there is an aggregator, the first is the fixed one, the last the dedicated one. Who is a
-    member now, the state says."""
+    """32 bytes each. A fixed aggregator is the first of them, a dedicated one the last. The state says which of them
+    are members now."""
     learning: tuple[tuple[str, str], ...]
     """The learning task as (name, value as JSON) pairs, sorted by name; the chain carries it and never reads it."""
     setup: tuple[PhaseRule, ...] = ()
@@ -102,7 +102,7 @@ class Genesis:
     rounds: int = 0
     """The federation ends after this many rounds; 0: never."""
     aggregator: AggregatorRule = AggregatorRule.NONE
-    """Who the designated aggregator is."""
+    """How the designated aggregator is chosen."""
     centralized: bool = False
     """Whether only the designated aggregator may produce blocks."""
     proof_function: str = "scrypt"
@@ -110,13 +110,13 @@ class Genesis:
     initial_bits: int
     """Difficulty of the first block, in compact form."""
     target_mining_time_ms: int = 4_000
-    """What the retarget steers the mining time to, in milliseconds (DFPL: β)."""
+    """Mining time that the retarget aims for, in milliseconds (DFPL: β)."""
     fault_model: FaultModel = FaultModel.BYZANTINE
-    """What members may do wrong: it decides how many votes make a block final."""
+    """Faults that the chain tolerates; they decide how many votes make a block final."""
     contribution_quorum: int = 0
     """Fewest posts of participants that a block may close a phase with; 0: a quorum of the phase's contributors."""
     phase_timeout_ms: int = 60_000
-    """How long a phase waits for expected posts at most, in milliseconds; the chain shortens it by what it saw."""
+    """How long a phase waits for expected posts at most, in milliseconds; the chain shortens it by what it measured."""
     phase_floor_ms: int = 5_000
     """How long a phase waits for expected posts at least, in milliseconds."""
     vote_timeout_ms: int = 1_000
@@ -132,13 +132,13 @@ class Genesis:
     retention_blocks: int = 0
     """Blocks up to the head whose payloads and knowledge every peer keeps; 0: all, for ever.
 
-    Who lacks older blocks takes them on the votes that made them final.
+    A peer that lacks older blocks accepts them by the votes that made them final.
     """
     omission_slack_ms: int = 2_000
-    """A peer does not vote for a block that omits a post which it held for this long when the block came."""
+    """A peer does not vote for a block that omits a post which the peer had held for this long when the block came."""
     round_interval_ms: int = 0
-    """How long a round begins after the one before it was closed at least, in milliseconds; 0: at once. It came later
-    than the others, and is not written where it is 0."""
+    """Least time from the end of a round to the beginning of the next, in milliseconds; 0: none. The field was added
+    later than the others, and is not written if it is 0."""
 
     chain_id: Hash = field(init=False, repr=False, compare=False)
     """32 bytes: hash of the document."""
@@ -161,7 +161,7 @@ class Genesis:
 
     @property
     def knowledge_size_max(self) -> int:
-        """Bytes of a knowledge that is fetched, at most: its size is not on the chain, unlike a payload's."""
+        """Largest size of knowledge that is fetched, in bytes; unlike a payload's, its size is not on the chain."""
         return max(self.payload_size_max, min(len(self.members) * self.payload_size_max, KNOWLEDGE_SIZE_MAX))
 
     def encode(self) -> bytes:
@@ -191,7 +191,7 @@ class Genesis:
 
 
 def _expect_version(value: Any) -> None:
-    """Another version has other fields: say so before anything looks at them."""
+    """Check the version first: another version has other fields."""
     if type(value) is list and value and type(value[0]) is int and value[0] != GENESIS_VERSION:
         raise InvalidGenesis(
             f"version is {value[0]}, this program speaks {GENESIS_VERSION}: "

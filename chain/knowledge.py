@@ -1,7 +1,7 @@
 """Knowledge is a function of the chain: how a block's posts become the bytes behind its ``knowledge_root``.
 
-The chain sees payloads and knowledge as bytes. What they mean is the learning method's business; ``Rules`` is all
-that the chain asks of it.
+The chain sees payloads and knowledge as bytes. Their meaning is the learning method's business; ``Rules`` is all that
+the chain asks of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
 ContentLookup = Callable[[Hash], bytes | None]
-"""Content-addressed bytes by their hash; None where they are not held."""
+"""Content-addressed bytes by their hash; None if they are not held."""
 
 
 EMPTY_ROOT: Hash = sha256(EMPTY_KNOWLEDGE)
@@ -28,19 +28,19 @@ PART_SIZE_MAX = 16 * 2**20 + 1
 """Bytes of a part, at most."""
 
 Part = tuple[Hash, int, int]
-"""Bytes that a post refers to: hash, size, and reader, who is the place of a member or one of the three below."""
+"""Bytes that a post refers to: hash, size, and reader, which is the place of a member or one of the three below."""
 
 EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR = -1, -2, -3
-"""Readers that are no member's place: all members, the aggregator of the round, and that of the next round."""
+"""Readers other than one member: all members, the aggregator of the round, and that of the next round."""
 
 
 class Rules(Protocol):
-    """What a learning method decides for the chain. All functions are pure."""
+    """A learning method's decisions for the chain. All functions are pure."""
 
     def check(self, phase: str, sender: PublicKey, round_number: int, knowledge: bytes, payload: bytes) -> None:
-        """Raise ValueError unless :meth:`aggregate` takes ``payload`` beside any others that pass here.
+        """Raise ValueError unless :meth:`aggregate` accepts ``payload`` beside any others that pass here.
 
-        It is total: a post that passed it can stop no block.
+        The check is total: a post that passed it cannot make a block fail.
         """
 
     def aggregate(
@@ -48,7 +48,7 @@ class Rules(Protocol):
     ) -> bytes:
         """Knowledge after ``posts`` (sender, payload; in sender order); the same posts give the same bytes.
 
-        :meth:`check` let each of them pass beside the same knowledge; nobody looks again. Raises ValueError if
+        Each of them passed :meth:`check` with the same knowledge and is not checked again. Raises ValueError if
         well-formed payloads do not fit together, and anything else if the method itself fails.
         """
 
@@ -56,24 +56,24 @@ class Rules(Protocol):
         """Whether posts of ``phase`` take long to check, however short they are."""
 
     def lists_parts(self, phase: str) -> bool:
-        """Whether posts of ``phase`` refer to bytes that only some members read; by default they are whole."""
+        """Whether posts of ``phase`` refer to bytes that only some members read; by default posts are whole."""
         return False
 
     def parts(self, phase: str, payload: bytes) -> Sequence[Part]:
-        """What a checked ``payload`` refers to. Raises ValueError for one that could not be checked."""
+        """Parts that a checked ``payload`` refers to. Raises ValueError for one that could not be checked."""
         return ()
 
     def parts_known(self, knowledge: bytes) -> Sequence[tuple[int, Part, int]]:
-        """What ``knowledge`` refers to: round of the post, part, and the sender's place among the members."""
+        """Parts that ``knowledge`` refers to: round of the post, part, and the sender's place among the members."""
         return ()
 
     def check_part(self, phase: str, payload: bytes, part_hash: Hash, data: bytes) -> None:
-        """Raise ValueError unless ``data`` is what a checked ``payload`` lists under its hash."""
+        """Raise ValueError unless ``data`` is the part that a checked ``payload`` lists under its hash."""
         raise ValueError(f"{part_hash.hex()}: posts of {phase} are whole")
 
 
 PostCheck = Callable[[Genesis, Rules, State, bytes, Post, bytes], None]
-"""As :func:`check_post`."""
+"""A function like :func:`check_post`."""
 
 
 def missing_contents(state: State, transactions: Sequence[Post], content: ContentLookup) -> list[Hash]:
@@ -83,9 +83,9 @@ def missing_contents(state: State, transactions: Sequence[Post], content: Conten
 
 
 def check_post(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes) -> None:
-    """A post for the phase that is open after ``state``, with its payload and the knowledge in force.
+    """Check a post for the phase that is open after ``state``, with its payload and the knowledge in force.
 
-    Raises InvalidPayload: it is not what its post says, or the method cannot use it.
+    Raises InvalidPayload: the payload is not what its post says, or the method cannot use it.
     """
     phase = phase_rule(genesis, state).name
     validate_payload(post, payload, partial(rules.check, phase, post.sender, state.round, knowledge))
@@ -99,19 +99,19 @@ def recompute(
     content: ContentLookup,
     check: PostCheck = check_post,
 ) -> bytes:
-    """The knowledge that a block over ``transactions`` leaves behind. A block without any keeps the old one.
+    """The knowledge that a block over ``transactions`` leaves behind. A block without any keeps the old knowledge.
 
     Args:
         genesis: the rules of the federation.
-        rules: the learning method's.
-        state: what the block stands on.
+        rules: the learning method's rules.
+        state: the state that the block stands on.
         transactions: the posts that it counts, in sender order.
-        content: where payloads and knowledge are found.
-        check: a cache in front of :func:`check_post`; what it lets pass was checked beside this state, and is not
+        content: finds payloads and knowledge.
+        check: a cache in front of :func:`check_post`; posts that it lets pass were checked with this state, and are not
             checked again.
 
     Raises:
-        MissingPayload: not everything that is needed is held here.
+        MissingPayload: some contents that are needed are not held here.
         InvalidPayload: a payload is not what its post says, or the method cannot read it.
         InvalidBlock: the payloads do not fit together, which a total ``check`` excludes.
     """

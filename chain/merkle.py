@@ -12,7 +12,7 @@ from fedchain.crypto.hashing import ZERO_HASH, Hash, sha256
 
 @dataclass(frozen=True, slots=True)
 class MerkleProof:
-    """That a leaf stands at a place of a tree."""
+    """Proof that a leaf is at a certain place of a tree."""
 
     leaf: Hash
     """32 bytes: the hash that was put into the tree."""

@@ -1,6 +1,6 @@
-"""A post: what one member signs for one phase of one round. The payload itself travels beside it.
+"""A post: one member's signed promise of a payload for one phase of one round. The payload itself travels beside it.
 
-The posts are the transactions of a block. A post carries no time: when a post was due is judged by when it arrived.
+The posts are the transactions of a block. A post carries no time: whether it was in time is judged by its arrival.
 """
 
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ class Post:
 
     @property
     def key(self) -> PostKey:
-        """Under which at most one post exists."""
+        """The key under which at most one post exists."""
         return self.round, self.phase, self.sender
 
     def to_record(self) -> list[Any]:
@@ -55,7 +55,7 @@ class Post:
         return cls(*fields)
 
     def signing_message(self, chain_id: Hash) -> bytes:
-        """What the sender signs. The domain is the general word, under which posts have been signed from the start."""
+        """The bytes that the sender signs. Their domain is "transaction", as it has been from the start."""
         return signing_message(chain_id, "transaction", encode(self._signed_fields()))
 
     def _signed_fields(self) -> list[Any]:
@@ -63,6 +63,6 @@ class Post:
 
 
 def sign_post(key: PrivateKey, chain_id: Hash, round_number: int, phase: int, payload: bytes) -> Post:
-    """Post ``payload`` to ``phase`` of ``round_number`` in the name of ``key``. Same payload, same bytes."""
+    """Post ``payload`` to ``phase`` of ``round_number``, signed by ``key``. Same payload, same bytes."""
     draft = Post(round_number, phase, key.public_key, sha256(payload), len(payload), bytes(SIGNATURE_SIZE))
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))

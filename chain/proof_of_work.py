@@ -1,7 +1,7 @@
 """Proof of work: a header is sealed by a nonce that brings its hash to or below the target.
 
-The hash runs over 40 bytes, the SHA-256 of the header without its nonce and the nonce itself, so that an attempt
-costs the same whatever the header holds. The block's *identity* is another hash, see ``Header.hash``.
+The hash runs over 40 bytes, the SHA-256 of the header without its nonce and the nonce itself, so an attempt costs the
+same for every header. The block's *identity* is another hash, see ``Header.hash``.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ NONCE_SIZE = 8
 NONCE_MAX = 2 ** (8 * NONCE_SIZE) - 1
 
 PROOF_FUNCTIONS: dict[str, Callable[[bytes], Hash]] = {"scrypt": scrypt, "sha256d": sha256d}
-"""By the name that the genesis document uses."""
+"""Hash functions by the name that the genesis document uses."""
 
 
 def proof_hash(function: str, header: Header) -> Hash:
-    """The hash that must meet the target, for the header as it is sealed."""
+    """The hash of the header with its nonce, which must meet the target."""
     return PROOF_FUNCTIONS[function](header.seal() + header.nonce.to_bytes(NONCE_SIZE, "big"))
 
 
@@ -29,7 +29,7 @@ def is_sealed(function: str, header: Header) -> bool:
 
 
 def search_nonce(function: str, header: Header, start: int, attempts: int) -> Header | None:
-    """Try ``attempts`` nonces from ``start`` on (wrapping at 2⁶⁴); the sealed header, or None if none was good."""
+    """Try ``attempts`` nonces from ``start`` on (wrapping at 2⁶⁴); return the sealed header, or None if none fits."""
     hash_function, seal = PROOF_FUNCTIONS[function], header.seal()
     target = target_from_bits(header.bits).to_bytes(32, "big")
     for attempt in range(start, start + attempts):

@@ -1,4 +1,4 @@
-"""The signatures that judging a final block asks about, so that they can be verified before it is judged."""
+"""The signatures that are checked when a final block is judged, so that they can be verified before."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.crypto.signatures import PublicKey, Signature, is_valid_signature
 
 Signed = tuple[PublicKey, Signature, bytes]
-"""Who signed, the signature, and the message."""
+"""The signer, the signature, and the message."""
 
 
 def signatures_of(genesis: Genesis, block: Block, certificate: Certificate) -> Iterator[Signed]:
@@ -24,7 +24,7 @@ def signatures_of(genesis: Genesis, block: Block, certificate: Certificate) -> I
 
 
 def count_valid(signed: Iterable[Signed]) -> int:
-    """How many signatures are valid, up to the first that is not: a block with that one is refused whatever follows."""
+    """Number of valid signatures before the first invalid one: a block with that one is refused in any case."""
     count = 0
     for public_key, signature, message in signed:
         if not is_valid_signature(public_key, signature, message):

@@ -1,4 +1,4 @@
-"""The transition: one function decides a block's fate and says what follows from it.
+"""The transition: one function judges a block and returns the state after it.
 
 Node, audit and the simulator's checker call it; nothing else turns a state into the next one.
 """
@@ -28,10 +28,10 @@ def judge_block(
 
     Args:
         genesis: the rules of the federation.
-        state: what the block has to stand on.
-        block: what is judged.
-        knowledge_root: hash of the knowledge that was recomputed from the block's posts; None: its payloads are not
-            held, and only a certificate can vouch for it (:func:`judge_final`).
+        state: the state that the block has to stand on.
+        block: the block to judge.
+        knowledge_root: hash of the knowledge that was recomputed from the block's posts. None if its payloads are not
+            held: then only a certificate can vouch for it (:func:`judge_final`).
         is_valid_signature: checks signatures.
 
     Raises:
@@ -56,8 +56,9 @@ def judge_final(
     """The state after a block that precommits of a quorum made final; raises as :func:`judge_block` does.
 
     Raises:
-        InvalidCertificate: the votes do not make the block final. What is raised instead of it or of UnknownParent
-            contradicts a quorum, unless it is the body that somebody exchanged (InvalidSignature).
+        InvalidCertificate: the votes do not make the block final.
+        InvalidSignature: the body was replaced on the way.
+        Invalid: any other one means that a quorum finalized an invalid block.
     """
     validate_parent(state, block)
     electors, height = state.roster.electors, state.height + 1
@@ -74,11 +75,11 @@ def judge_joined(
     *,
     is_confirmed: bool = False,
 ) -> State:
-    """The state after a final block, for who joins and holds no older one.
+    """The state after a final block, for a peer that joins and holds no older one.
 
-    The header says what the state before the block is, the votes speak for the header, and the state says who votes.
-    It is the members' keys, which the genesis document holds, and the signatures of convicted ones that end the circle:
-    an honest member is among the voters, and it voted for a block that stands on the real state.
+    The header commits to the state before the block, the votes vouch for the header, and the state says who votes. Two
+    things end the circle: the members' keys, which the genesis document holds, and the signatures of convicted members.
+    By them an honest member is among the voters, and it voted for a block that stands on the real state.
 
     Args:
         genesis: the rules of the federation.
@@ -89,14 +90,14 @@ def judge_joined(
         is_confirmed: whether more peers than may lie hand out the same block.
 
     Raises:
-        Invalid: any of them is not what it is said to be.
+        Invalid: state, block or certificate is invalid, or they do not belong together.
         UnknownParent: so few members are drawn to vote that the sender could have chosen them by inventing a parent;
-            only others, or the whole chain, can tell.
+            only other peers, or the whole chain, can tell.
     """
     state = decode_state(genesis, data)
     validate_state(genesis, state, is_valid_signature)
     required = votes_required(genesis, state.roster.electors)
-    # Nobody can prove a crime of an honest member: who is convicted is one liar less among the voters.
+    # Nobody can prove a crime of an honest member, so each convicted member is one liar less among the voters.
     liars = genesis.fault_model.faulty(len(state.roster.members)) - len(state.convicted)
     if required <= liars and not is_confirmed:
         raise UnknownParent("state", f"{required} drawn electors vouch for it, {liars} members may lie")
@@ -108,11 +109,12 @@ def judge_stored(
 ) -> State:
     """The state after the head of a store. Anybody that can write to the disk may have altered the store.
 
-    It is judged as a final block from the network is, and so are the crimes in the state that it stands on: they say
-    who votes. A node that joined at it asked enough others then whether they have it, and does not ask again.
+    The head is judged like a final block from the network, and so are the crimes in the state that it stands on: they
+    decide who votes. A node that joined at this block asked enough others then whether they have it, and does not ask
+    again.
 
     Raises:
-        Refused: the store does not hold what makes its head final.
+        Refused: the store does not prove that its head is final.
     """
     validate_state(genesis, state, is_valid_signature)
     return judge_final(genesis, state, block, certificate, None, is_valid_signature)

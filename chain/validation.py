@@ -1,8 +1,8 @@
 """Validity: each rule of the protocol once, with its reason. A rule raises; returning means it holds.
 
-What these rules, together with the votes, promise: no two honest members ever finalize different blocks at one height,
-and a final block's knowledge is the exact aggregate of valid posts of members that were due. Whether a valid block
-*deserves* a vote is policy and stands elsewhere: it depends on what a peer saw, and when.
+Together with the votes these rules guarantee that no two honest members ever finalize different blocks at one height,
+and that a final block's knowledge is the exact aggregate of valid posts of members that were due. Whether a valid block
+*deserves* a vote is policy, which is kept elsewhere: it depends on what a peer saw, and when.
 
 Cheap rules come before costly ones: membership before signatures, one signature before a proof of work, both before
 the many signatures of a body.
@@ -42,14 +42,14 @@ CLOCK_MS_MAX = 2**48
 """The latest clock that a vote may show: some nine thousand years from now."""
 
 PHASES_AHEAD = 1
-"""Rounds ahead of the head's whose posts are taken: a member may be faster than we are."""
+"""How many rounds ahead of the head's a post may be to be taken: a member may be faster than we are."""
 
 
 # --- posts
 
 
 def validate_window(state: State, post: Post) -> None:
-    """A post for the open phase or a coming one of this round or the next. Raises OutOfWindow."""
+    """Check that a post is for the open phase or a later one of this round or the next. Raises OutOfWindow."""
     step, low = (post.round, post.phase), (state.round, state.phase)
     # Every post passes here; the message is built only when it is needed.
     if state.finished or step < low or post.round > state.round + PHASES_AHEAD:
@@ -57,7 +57,7 @@ def validate_window(state: State, post: Post) -> None:
 
 
 def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature: SignatureCheck) -> None:
-    """A post on its own, before it is known which block will hold it.
+    """Check a post on its own, before it is known which block will count it.
 
     Raises:
         InvalidSignature: its sender did not write it.
@@ -68,10 +68,10 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     # Only members post: anyone else could flood the round.
     if t.sender not in state.roster.seats:
         raise InvalidSignature("sender", f"{t.sender.hex()} is no member")
-    # Who was convicted is a member no more; whoever passed the post on may not have heard of it.
+    # A convicted member is a member no more; the peer that passed the post on may not know of the conviction yet.
     if not state.roster.is_active(t.sender):
         raise OutOfWindow("sender", f"{t.sender.hex()} was convicted")
-    # The sender said so itself, about this chain, round and phase.
+    # The sender itself signed this, for this chain, round and phase.
     _check_signature(genesis, t.sender, t, is_valid_signature)
     # The phase must exist, or the post could never be counted.
     if t.phase >= phases:
@@ -79,14 +79,14 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
     # Nothing follows the last round.
     if genesis.rounds and t.round > genesis.rounds:
         raise InvalidPost("round", f"{t.round} found, the last is {genesis.rounds}")
-    # Whose the aggregator's phases are, the genesis document says for ever.
+    # Only the designated aggregator posts to the aggregator's phases; the genesis document fixes who it is.
     by_aggregator = genesis.phases_of(t.round)[t.phase].by is Contributor.AGGREGATOR
     aggregator = state.roster.aggregator_of(t.round)
     if by_aggregator and t.sender != aggregator:
         named = "nobody" if aggregator is None else aggregator.hex()
         found = f"{t.sender.hex()} posts to phase {t.phase} of round {t.round}, which is the aggregator's, {named}"
         raise InvalidPost("contributor", found)
-    # And that a dedicated one has no data to contribute.
+    # A dedicated aggregator has no data to contribute.
     if genesis.aggregator is AggregatorRule.DEDICATED and t.sender == aggregator and not by_aggregator:
         found = f"{t.sender.hex()}, the dedicated aggregator, posts to phase {t.phase}, which is the participants'"
         raise InvalidPost("contributor", found)
@@ -96,10 +96,10 @@ def validate_post(genesis: Genesis, state: State, post: Post, is_valid_signature
 
 
 def validate_payload(post: Post, payload: bytes, check: Callable[[bytes], None]) -> None:
-    """A payload beside its post; ``check`` is the learning method's and raises ValueError.
+    """Check a payload against its post; ``check`` is the learning method's and raises ValueError.
 
     Raises:
-        InvalidPayload: it is not what was signed, or the method cannot read it.
+        InvalidPayload: it is not the payload that was signed, or the method cannot read it.
     """
     validate_content(post.payload_hash, post.payload_size, payload)
     try:
@@ -109,7 +109,7 @@ def validate_payload(post: Post, payload: bytes, check: Callable[[bytes], None])
 
 
 def validate_content(expected_hash: Hash, expected_size: int, content: bytes) -> None:
-    """Content-addressed bytes against the address. Raises InvalidPayload."""
+    """Check content-addressed bytes against their hash and size. Raises InvalidPayload."""
     found = sha256(content)
     # Every payload passes here; the messages are built only when they are needed.
     if found == expected_hash and len(content) == expected_size:
@@ -120,9 +120,9 @@ def validate_content(expected_hash: Hash, expected_size: int, content: bytes) ->
 
 
 def validate_part(part_hash: Hash, check: Callable[[Hash, bytes], None], data: bytes) -> None:
-    """Bytes that a checked post refers to; ``check`` is the learning method's and raises ValueError.
+    """Check bytes that a checked post refers to; ``check`` is the learning method's and raises ValueError.
 
-    Only their readers can tell. Raises InvalidPayload: the post's author promised something else.
+    Only their readers can do so. Raises InvalidPayload: the post's author promised something else.
     """
     try:
         check(part_hash, data)
@@ -136,24 +136,24 @@ def validate_part(part_hash: Hash, check: Callable[[Hash, bytes], None], data: b
 def validate_vote(
     genesis: Genesis, electors: frozenset[PublicKey], vote: Vote, is_valid_signature: SignatureCheck
 ) -> None:
-    """A vote for a height whose electors are known.
+    """Check a vote for a height whose electors are known.
 
     Raises:
-        InvalidSignature: its voter did not write it, or has no vote there.
+        InvalidSignature: its voter did not sign it, or is no elector of that height.
         InvalidVote: no honest member would have signed it.
     """
-    # Who may vote is the chain's choice, which everybody at this height knows.
+    # The chain chooses the electors, and everybody at this height knows them.
     if vote.voter not in electors:
         found = f"{vote.voter.hex()[:16]}… is not one of the {len(electors)} electors of height {vote.height}"
         raise InvalidSignature("electorate", found)
-    # The member said so itself, about this height and attempt of this chain.
+    # The voter itself signed this, for this height and attempt of this chain.
     _check_signature(genesis, vote.voter, vote, is_valid_signature)
     measures = vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL
-    # One statement has one form: only who makes a block final says when, and how long it was mined.
+    # One statement has one form: only a precommit for a block carries a time and a mining time.
     if not measures and (vote.clock_ms or vote.mining_ms):
         found = f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, 0 and 0 expected"
         raise InvalidVote("measurements", found)
-    # A number without end would pass for a time.
+    # Without a bound, any number would pass for a time.
     if max(vote.clock_ms, vote.mining_ms) > CLOCK_MS_MAX:
         found = f"clock {vote.clock_ms} and mining time {vote.mining_ms} found, at most {CLOCK_MS_MAX} are allowed"
         raise InvalidVote("measurements", found)
@@ -168,9 +168,10 @@ def validate_certificate(
     block_hash: Hash,
     is_valid_signature: SignatureCheck,
 ) -> None:
-    """Votes of ``kind``, of a quorum of ``electors``, for one block at ``height``. Raises InvalidCertificate.
+    """Check for votes of ``kind`` by a quorum of ``electors`` for one block at ``height``. Raises InvalidCertificate.
 
-    Kind, height and block are what the caller needs proved: a quorum of prevotes locks members and decides nothing.
+    Kind, height and block are those that the caller needs proved: a quorum of prevotes locks members, but decides
+    nothing.
     """
     required = votes_required(genesis, electors)
     validate_votes(genesis, electors, required, certificate, kind, height, block_hash, is_valid_signature)
@@ -186,16 +187,16 @@ def validate_votes(
     block_hash: Hash,
     is_valid_signature: SignatureCheck,
 ) -> None:
-    """As :func:`validate_certificate`, of ``required`` electors at least."""
+    """Like :func:`validate_certificate`, for votes of at least ``required`` electors."""
     count = len(certificate.votes)
-    # Only precommits make a block final; prevotes may go on to another one.
+    # Only precommits make a block final; after prevotes another block may still win.
     _check(
         certificate.kind is kind,
         InvalidCertificate,
         "certificate's kind",
         f"{certificate.kind.name.lower()}s found, {kind.name.lower()}s expected",
     )
-    # And only those for it.
+    # And only precommits for that block.
     _check(
         certificate.block_hash == block_hash,
         InvalidCertificate,
@@ -208,20 +209,20 @@ def validate_votes(
         "certificate's height",
         f"{certificate.height} found, {height} expected",
     )
-    # A quorum has an honest member in common with every other one: that is what makes a block the only one.
+    # Any two quorums have an honest member in common, so no other block can have one, too.
     _check(
         required <= count <= len(electors),
         InvalidCertificate,
         "quorum",
         f"{count} votes found, {required} of {len(electors)} required",
     )
-    # Nothing is proved by votes for nothing.
+    # Votes for no block prove nothing.
     _check(certificate.block_hash != NIL, InvalidCertificate, "certificate's block", "votes for no block found")
     # Each voter counts once, and a set of votes has one form.
     _check_ascending(InvalidCertificate, "vote order", (vote.voter for vote in certificate.votes))
     said = ((height, certificate.attempt, int(certificate.kind)), certificate.block_hash)
     for vote in certificate.votes:
-        # What they share stands once in its bytes: votes for anything else would not survive their own encoding.
+        # The certificate's bytes hold the shared values once: other votes would not survive being encoded and decoded.
         if (vote.slot, vote.block_hash) != said:
             found = f"slot {vote.slot} found, {said[0]} expected, for block {said[1].hex()}"
             raise InvalidCertificate("certificate's vote", found)
@@ -232,11 +233,11 @@ def validate_votes(
 
 
 def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_valid_signature: SignatureCheck) -> None:
-    """Two statements that one active member must not have signed both.
+    """Check two statements of which an active member may sign only one.
 
     Raises:
         InvalidEvidence: they prove nothing.
-        AlreadyKnown: the member was convicted; whoever passes this on may not have heard of it.
+        AlreadyKnown: the member was convicted before; the peer that passes this on may not know.
     """
     culprit = evidence.culprit
     # Only members can be convicted.
@@ -247,9 +248,9 @@ def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_val
 
 
 def validate_state(genesis: Genesis, state: State, is_valid_signature: SignatureCheck) -> None:
-    """Crimes in a state that others sent: without them its electors, whose votes speak for it, are anyone's choice.
+    """Check the crimes in a state that came from others. Raises InvalidEvidence.
 
-    Raises InvalidEvidence.
+    The electors' votes vouch for the state, and invented convictions would let a sender choose the electors.
     """
     culprits = [crime.culprit for crime in state.convicted]
     # One conviction takes one member out of the federation.
@@ -280,7 +281,7 @@ def _validate_crime(genesis: Genesis, evidence: Evidence, is_valid_signature: Si
 
 
 def validate_parent(state: State, block: Block) -> None:
-    """Only the open height takes blocks: what is closed is final. Raises UnknownParent."""
+    """Check that a block is for the open height: closed heights are final. Raises UnknownParent."""
     parent = block.header.parent_hash
     _check(
         parent == state.block_hash,
@@ -291,18 +292,18 @@ def validate_parent(state: State, block: Block) -> None:
 
 
 def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signature: SignatureCheck) -> None:
-    """What makes a block worth a second look: it stands on ``state``, a member signed it, and work was spent on it.
+    """Check that a block is worth a closer look: it stands on ``state``, a member signed it, and work was spent on it.
 
     Raises:
-        UnknownParent: it does not stand on ``state``; nothing is known of it.
-        InvalidSignature: its miner did not sign it, or is none.
+        UnknownParent: it does not stand on ``state``, so nothing else can be said of it.
+        InvalidSignature: its miner did not sign it, or is no active member.
         InvalidBlock: it breaks a rule for ever.
     """
     header = block.header
     validate_parent(state, block)
-    # Blocks cost members their reputation: strangers have none.
+    # A bad block costs a member its reputation; strangers have none to lose.
     _check(state.roster.is_active(header.miner), InvalidSignature, "miner", f"{header.miner.hex()} is no active member")
-    # The miner is who it says; the aggregator's blocks depend on it.
+    # The named miner made this block; otherwise anyone could mine in the aggregator's name.
     _check(
         is_valid_signature(header.miner, block.signature, block_signing_message(genesis.chain_id, header.hash)),
         InvalidSignature,
@@ -315,21 +316,21 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
     )
     # Nothing follows the last round.
     _check(not state.finished, InvalidBlock, "end", f"round {header.round} found, the last is {genesis.rounds}")
-    # Height, round and phase count on from the parent: each phase is closed exactly once.
+    # Height, round and phase continue those of the parent: each phase is closed exactly once.
     for name, found, expected in (
         ("height", header.height, state.height + 1),
         ("round", header.round, state.round),
         ("phase", header.phase, state.phase),
     ):
         _check(found == expected, InvalidBlock, name, f"{found} found, {expected} expected")
-    # Who joins takes the state from others, by this hash.
+    # A peer that joins takes the state from others, by this hash.
     _check(
         header.state_root == state.root,
         InvalidBlock,
         "state root",
         f"{header.state_root.hex()} found, {state.root.hex()} expected",
     )
-    # Difficulty is the retarget's, not the miner's choice.
+    # The retarget sets the difficulty, not the miner.
     _check(header.bits == state.bits, InvalidBlock, "bits", f"{header.bits:#x} found, {state.bits:#x} expected")
     # Work was spent on exactly this header.
     _check(
@@ -341,7 +342,7 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
 
 
 def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signature: SignatureCheck) -> None:
-    """Posts, certificate and evidence of a block whose header is valid.
+    """Check posts, certificate and evidence of a block whose header is valid.
 
     Raises:
         InvalidSignature: the body is not the one that the miner signed.
@@ -363,12 +364,12 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
         _validate_parent_certificate(genesis, state, block.certificate, is_valid_signature)
     except InvalidBlock:
         raise
-    except Refused as error:  # whatever it is, the miner put it into its block
+    except Refused as error:  # in any case the miner put it into its block
         raise InvalidBlock("body", str(error)) from None
 
 
 def validate_knowledge(header: Header, root: Hash) -> None:
-    """The hash of the recomputed knowledge against the header, byte for byte: a tolerance would let miners drift.
+    """Check the hash of the recomputed knowledge against the header, exactly: a tolerance would let miners drift.
 
     Raises:
         InvalidBlock: the miner computed something else.
@@ -383,30 +384,30 @@ def validate_knowledge(header: Header, root: Hash) -> None:
 
 def _validate_counts(genesis: Genesis, state: State, block: Block) -> None:
     count, crimes = len(block.transactions), len(block.evidence)
-    # No more posts than members that may post: the rest would only be looked at in vain.
+    # A block has no more posts than members may post; checking more would be wasted work.
     due = len(state.roster.contributors)
     _check(count <= due, InvalidBlock, "posts", f"{count} found, {due} may post")
     # Everybody has to check two signatures for each.
     _check(crimes <= EVIDENCE_MAX, InvalidBlock, "evidence", f"{crimes} crimes found, at most {EVIDENCE_MAX} fit")
-    # One conviction takes a member out of the federation.
+    # One conviction expels a member; a second one adds nothing.
     culprits = {item.culprit for item in block.evidence}
     _check(len(culprits) == crimes, InvalidBlock, "evidence", f"{crimes} crimes of {len(culprits)} members found")
     if count == 0 and may_close_empty(genesis, state):
         return
     required = posts_required(genesis, state)
-    # An aggregate of too few says little, hides nobody, and would let one member be all that is learned from.
+    # An aggregate of too few posts says little and hides nobody, and a single member's post could be all of it.
     _check(count >= required, InvalidBlock, "contribution quorum", f"{count} posts found, at least {required}")
 
 
 def validate_roots(block: Block) -> None:
-    """The header commits to the whole body, so a block hash names one block. Raises InvalidSignature."""
+    """Check that the header commits to the whole body: a block hash names one block. Raises InvalidSignature."""
     header = block.header
     for name, found, expected in (
         ("transactions root", header.transactions_root, transactions_root(block.transactions)),
         ("certificate root", header.certificate_root, certificate_root(block.certificate)),
         ("evidence root", header.evidence_root, evidence_root(block.evidence)),
     ):
-        # The miner signed the header: a body that does not belong to it is the work of whoever sent it.
+        # The miner signed the header, so a body that does not belong to it was put there by the peer that sent it.
         _check(found == expected, InvalidSignature, name, f"{found.hex()} found, the body has {expected.hex()}")
 
 
@@ -428,7 +429,7 @@ def _validate_counted(state: State, header: Header, post: Post) -> None:
     # A block closes one phase; posts of another one would be counted twice or too early.
     if counted != closed:
         raise InvalidBlock("post's phase", f"{counted} found, the block closes {closed}")
-    # Who posts is drawn by the chain; in an aggregator phase it is the designated aggregator alone.
+    # The chain draws the members that post; in an aggregator phase only the designated aggregator does.
     if post.sender not in state.roster.contributors:
         due = f"one of the {len(state.roster.contributors)} contributors of round {state.round}"
         raise InvalidBlock("contributor", f"{post.sender.hex()} is not {due}")
@@ -437,11 +438,11 @@ def _validate_counted(state: State, header: Header, post: Post) -> None:
 def _validate_parent_certificate(
     genesis: Genesis, state: State, certificate: Certificate | None, is_valid_signature: SignatureCheck
 ) -> None:
-    # The genesis document is agreed on by everybody who has its hash.
+    # Every peer with its hash agrees on the genesis document, so the first block needs no votes for its parent.
     _check((certificate is None) == (state.height == 0), InvalidBlock, "certificate", "only the first block has none")
     if certificate is None:
         return
-    # The chain grows on final blocks only: no side of a partition can extend it.
+    # The chain grows on final blocks only: without a quorum, a side of a partition cannot extend it.
     validate_certificate(
         genesis,
         state.deciders,
@@ -469,6 +470,6 @@ def _check_ascending(error: type[Refused], rule: str, values: Iterable[bytes]) -
 
 
 def _check(condition: bool, error: type[Refused], rule: str, message: str) -> None:
-    """For what is judged once a block: of each post and vote, to write the message would cost more than the rule."""
+    """For rules that run once a block: building the message for each post and vote would cost more than the rule."""
     if not condition:
         raise error(rule, message)

@@ -1,8 +1,8 @@
-"""A vote: one member's signed word on one height. Votes exclude each other: one per kind, height and attempt, for ever.
+"""A vote: one member's signed statement on one height. A member signs one per kind, height and attempt, for ever.
 
 A height is decided as in Tendermint (Buchman, Kwon, Milosevic: The latest gossip on BFT consensus, arXiv:1807.04938),
-without its proposer: proof of work proposes. *Prevotes* of a quorum for one block allow to lock on it, *precommits* of
-a quorum make it final, and what was not decided in one attempt is tried in the next.
+without its proposer: proof of work proposes. *Prevotes* of a quorum for one block allow a member to lock on it,
+*precommits* of a quorum make it final, and a height that one attempt did not decide is tried again in the next.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from fedchain.crypto.hashing import HASH_SIZE, ZERO_HASH, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 
 NIL: Hash = ZERO_HASH
-"""What is voted for where no block deserved the vote in time."""
+"""The block hash of a vote for no block: none deserved the vote in time."""
 
 
 class VoteKind(IntEnum):
@@ -44,9 +44,9 @@ class Vote:
     block_hash: Hash
     """32 bytes: the block voted for; ``NIL``: none."""
     clock_ms: int
-    """The voter's clock, in milliseconds since the Unix epoch; 0 where nothing is precommitted."""
+    """The voter's clock, in milliseconds since the Unix epoch; 0 in a vote that precommits no block."""
     mining_ms: int
-    """How long the block was mined as the voter saw it, in milliseconds; 0 where nothing is precommitted."""
+    """How long the block was mined as the voter saw it, in milliseconds; 0 in a vote that precommits no block."""
     voter: PublicKey
     """32 bytes: the member that votes."""
     signature: Signature = field(repr=False)
@@ -54,7 +54,7 @@ class Vote:
 
     @property
     def slot(self) -> Slot:
-        """In which the voter may vote only once."""
+        """The slot, in which the voter may vote only once."""
         return self.height, self.attempt, int(self.kind)
 
     @property
@@ -76,7 +76,7 @@ class Vote:
         return cls(read_kind(kind), *fields)
 
     def signing_message(self, chain_id: Hash) -> bytes:
-        """What the voter signs."""
+        """The bytes that the voter signs."""
         return signing_message(chain_id, "vote", encode(self._signed_fields()))
 
     def _signed_fields(self) -> list[Any]:
@@ -109,6 +109,6 @@ def sign_vote(
     clock_ms: int = 0,
     mining_ms: int = 0,
 ) -> Vote:
-    """Vote in the name of ``key``."""
+    """Make a vote and sign it with ``key``."""
     draft = Vote(kind, height, attempt, block_hash, clock_ms, mining_ms, key.public_key, bytes(SIGNATURE_SIZE))
     return replace(draft, signature=key.sign(draft.signing_message(chain_id)))

@@ -1,6 +1,6 @@
 """Signatures of the next blocks, verified by other processes while one block is judged.
 
-Threads do not help: each check is short, and whoever has finished one waits for the interpreter lock.
+Threads do not help: each check is short, and a thread that has finished one waits for the interpreter lock.
 """
 
 import os
@@ -19,20 +19,20 @@ from fedchain.chain.signatures import Signed, signatures_of
 from fedchain.crypto.signatures import PublicKey, Signature, is_valid_signature
 
 WORKERS_MAX = 4
-"""Processes beside the one that judges; more would wait for it."""
+"""Processes beside the one that judges blocks; more of them would wait for it."""
 
 BLOCKS_MIN = 200
-"""Blocks from which on it pays to start processes."""
+"""Least number of blocks for which it pays to start processes."""
 
 BLOCKS_AHEAD = 8
-"""Blocks in the hands of each process."""
+"""Blocks that each process works on or has queued."""
 
 Found = tuple[Block, Certificate] | None
-"""A final block with its certificate, or None where it is damaged."""
+"""A final block with its certificate, or None if it is damaged."""
 
 
 class SignaturesAhead:
-    """Remembers which signatures are valid, of blocks that are judged soon as well.
+    """Remembers which signatures are valid, including those of blocks that will be judged soon.
 
     Most votes for a block come twice, in its certificate and in the next block.
     """
@@ -41,11 +41,11 @@ class SignaturesAhead:
         self._genesis = genesis
         self._workers = min(WORKERS_MAX, (os.cpu_count() or 1) - 1)
         self._known: OrderedDict[Signed, bool] = OrderedDict()  # True: it is valid; False: another process has it
-        # Each block brings at most two signatures of a member that were not seen before, and one of its miner.
+        # Each block brings at most two new signatures of each member, and one of its miner.
         self._size_max = (self._workers * BLOCKS_AHEAD + 2) * (2 * len(genesis.members) + 1)
 
     def is_valid(self, signer: PublicKey, signature: Signature, message: bytes) -> bool:
-        """As :func:`is_valid_signature`."""
+        """Like :func:`is_valid_signature`."""
         signed = signer, signature, message
         if self._known.get(signed):
             return True
@@ -55,7 +55,7 @@ class SignaturesAhead:
         return is_valid
 
     def read(self, blocks: Iterable[Found], count: int) -> Iterator[Found]:
-        """The same ``count`` blocks; the signatures of each were looked at when it comes."""
+        """The same ``count`` blocks; the signatures of each are checked before it is yielded."""
         if self._workers < 1 or count < BLOCKS_MIN:
             yield from blocks
             return
@@ -73,14 +73,14 @@ class SignaturesAhead:
             pool.shutdown(cancel_futures=True)
 
     def _next(self, found: Found, signed: list[Signed], verified: Future[list[bool]]) -> Found:
-        with suppress(BrokenProcessPool):  # what the others did not look at is looked at where it is needed
+        with suppress(BrokenProcessPool):  # signatures that the others did not check are checked when they are needed
             for item, is_valid in zip(signed, verified.result(), strict=True):
                 if is_valid:
                     self._remember(item, is_valid=True)
         return found
 
     def _new(self, block: Block, certificate: Certificate) -> list[Signed]:
-        """What was not handed out before."""
+        """The signatures of a block that were not handed out before."""
         found = [signed for signed in signatures_of(self._genesis, block, certificate) if signed not in self._known]
         for signed in found:
             self._remember(signed, is_valid=False)
@@ -102,7 +102,7 @@ def _submit(pool: ProcessPoolExecutor, signed: list[Signed]) -> Future[list[bool
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
 
 
 def _verify(signed: list[Signed]) -> list[bool]:

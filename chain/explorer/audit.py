@@ -1,7 +1,7 @@
-"""The audit: every final block is judged again, as a member would that saw it for the first time.
+"""The audit: every final block is judged again, as a member that sees it for the first time would.
 
-It begins with the state that founded the chain, or with the first one that is held. Each block must carry what makes
-its parent final, and its own certificate must make it final.
+It begins with the state that founded the chain, or with the first one that is held. Each block must carry the
+certificate of its parent, and its own certificate must make it final.
 """
 
 from collections.abc import Iterator
@@ -22,23 +22,23 @@ from fedchain.crypto.hashing import Hash, sha256
 
 @dataclass(frozen=True, slots=True)
 class BlockCheck:
-    """What the audit of one block found."""
+    """The audit's verdict on one block."""
 
     height: int
     """The block's height."""
     hash: Hash
     """32 bytes: the block."""
     verdict: str
-    """``ok``; ``unchecked``: its knowledge could not be recomputed, or what it stands on is unknown; ``invalid``."""
+    """``ok``; ``unchecked``: its knowledge could not be recomputed, or the state before it is unknown; ``invalid``."""
     missing: tuple[Hash, ...]
-    """Payloads or knowledge that recomputing needs and that are not kept."""
+    """Payloads or knowledge that recomputing needs but that are not kept."""
     error: str
-    """The rule that it breaks, by its error's name; or why the method's own code cannot recompute it; or empty."""
+    """The rule that it breaks, by the name of its error; or the reason why the method's code failed; or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainAudit:
-    """What the audit of a chain found."""
+    """The audit's findings about a chain."""
 
     chain_id: Hash
     """32 bytes: hash of the genesis document."""
@@ -49,7 +49,7 @@ class ChainAudit:
     height: int
     """Height of the head."""
     blocks: tuple[BlockCheck, ...]
-    """From the base to the head."""
+    """Verdicts on the blocks, from the base to the head."""
     records: int
     """Stored records that were compared with their checksums: the genesis document, blocks with their certificates,
     states, candidates, votes and posts, in blocks or not."""
@@ -60,7 +60,7 @@ class ChainAudit:
 
 
 def audit_store(store: Store, rules: Rules) -> ChainAudit:
-    """Judge all final blocks of a store, also where its head is damaged, so that nothing else can be asked of it."""
+    """Judge all final blocks of a store. Unlike an explorer, this works even if the head is damaged."""
 
     def content(content_hash: Hash) -> bytes | None:
         return EMPTY_KNOWLEDGE if content_hash == EMPTY_ROOT else store.content(content_hash)
@@ -96,7 +96,7 @@ class _Audit:
             if self._state is None:
                 self._state = self._store.stored_state(place)
             if found is None:
-                # What stands on it is judged from the next state on that was kept.
+                # Later blocks are judged from the next stored state on.
                 self._state = None
                 yield BlockCheck(place, b"", "invalid", (), "StoreCorrupt: it is damaged, and not held any more")
             else:
@@ -109,18 +109,18 @@ class _Audit:
         try:
             self._state = judge_final(self._genesis, state, block, certificate, None, self._signatures.is_valid)
             missing = self._recompute(state, block)
-        except MethodFailed as error:  # which says nothing of the block
+        except MethodFailed as error:  # that says nothing about the block
             return BlockCheck(height, block.hash, "unchecked", (), str(error))
         except ChainError as error:
-            # It leads to a state all the same, by which only what follows is judged.
+            # It leads to a state all the same, and the blocks after it are judged by that.
             self._state = self._state or follow(self._genesis, state, block)
             return BlockCheck(height, block.hash, "invalid", (), f"{type(error).__name__}: {error}")
         return BlockCheck(height, block.hash, "unchecked" if missing else "ok", missing, "")
 
     def _recompute(self, state: State, block: Block) -> tuple[Hash, ...]:
-        """Compare the knowledge with the header's; what it could not be recomputed without. Raises as rules do."""
+        """Compare the recomputed knowledge with the header's; return contents that it lacks. Raises as rules do."""
         before = self._knowledge
-        # Each content is read once: it is asked for by who looks what is missing, and by who computes.
+        # Each content is read once, though two functions ask for it: one looks for missing contents, one recomputes.
         read: dict[Hash, bytes | None] = {sha256(before): before}
 
         def held(content_hash: Hash) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A block as an answer: its summary, its posts, what made it final, and what it proves."""
+"""A block as an answer: its summary, its posts, the certificate that made it final, and the crimes that it proves."""
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
@@ -13,13 +13,13 @@ from fedchain.crypto.address import address
 
 
 def summarize(genesis: Genesis, entry: Entry) -> BlockSummary:
-    """A final block in a list."""
+    """The summary of a final block, for lists."""
     certificate = entry.certificate
     return _summarize(genesis, entry.block, entry.time_ms, certificate.mining_ms, len(certificate.votes))
 
 
 def summarize_candidate(genesis: Genesis, block: Block) -> BlockSummary:
-    """An open candidate in a list."""
+    """The summary of an open candidate, for lists."""
     return _summarize(genesis, block, None, None, 0)
 
 
@@ -64,7 +64,7 @@ def view_conviction(genesis: Genesis, crime: Evidence, height: int | None) -> Co
 
 
 def phase_name(genesis: Genesis, round_number: int, phase: int) -> str:
-    """A phase for people."""
+    """The name of a phase, for people."""
     phases = genesis.phases_of(round_number)
     return phases[phase].name if phase < len(phases) else f"phase {phase}"
 

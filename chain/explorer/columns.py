@@ -1,6 +1,6 @@
-"""What is counted over the whole chain, read once and kept in little memory for who asks again and again.
+"""Counts over the whole chain, read once and kept in little memory for repeated questions.
 
-One line for each final block stands for what a walk over the chain would read; new blocks add theirs.
+There is one line for each final block, which saves a walk over the chain; new blocks add theirs.
 """
 
 from array import array
@@ -21,15 +21,15 @@ from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
 
 KEY_SIZE = 8
-"""Bytes of the hash of a post that are kept; the block has the rest."""
+"""Bytes that are kept of a post's hash; the block has the rest."""
 
 STRANGER = -1
-"""Stands for a key that is no member's: only a chain that breaks the rules has one."""
+"""Place of a key that belongs to no member: only a chain that breaks the rules has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is kept of a final block."""
+    """The values that are kept of a final block."""
 
     hash: Hash
     """32 bytes: the block."""
@@ -46,7 +46,7 @@ class Line:
     time_ms: int
     """Its time, in milliseconds since the Unix epoch; see ``block_time_ms``."""
     mining_ms: int
-    """How long it was mined, in milliseconds, as the median of its voters says."""
+    """How long it was mined, in milliseconds: the median of its voters' measurements."""
     attempt: int
     """Attempt in which its voters agreed, from 0."""
     votes: int
@@ -56,7 +56,7 @@ class Line:
     sizes: "array[int]"
     """Bytes of their payloads."""
     voters: "array[int]"
-    """Places of the members in the certificate that is held of it."""
+    """Places of the members in its stored certificate."""
     offsets_ms: "array[int]"
     """By how much their clocks were ahead of their median, in milliseconds."""
 
@@ -106,7 +106,7 @@ class Columns:
         self._post_heights = array("Q")
 
     def read(self, store: Store, base: int, head: int, count: int = 2**63) -> bool:
-        """Read up to ``count`` blocks that are not known yet; whether all up to the ``head`` are known now.
+        """Read up to ``count`` blocks that are not known yet; return whether all up to the ``head`` are known now.
 
         Raises InvalidEncoding.
         """
@@ -128,7 +128,7 @@ class Columns:
 
     @property
     def height(self) -> int:
-        """The highest block that was read; one below the base where there is none."""
+        """Height of the highest block that was read; one below the base if there is none."""
         return self._next - 1
 
     def lines(self, first: int = 0, last: int = 2**63) -> Iterator[Line]:
@@ -142,7 +142,7 @@ class Columns:
         yield from self._lines[start : bisect_right(self._lines, last, key=_round_of)]
 
     def summary(self, line: Line) -> BlockSummary:
-        """The block of a line in a list."""
+        """The summary of a line's block."""
         return BlockSummary(
             height=line.height,
             hash=line.hash,
@@ -156,7 +156,7 @@ class Columns:
         )
 
     def count(self, member: PublicKey) -> Counts:
-        """What one member did."""
+        """The counts of one member."""
         place = self._genesis.index[member]
         total = self._totals[place]
         if self._is_open and self._lines:
@@ -176,7 +176,7 @@ class Columns:
         return sorted(found)
 
     def _is_continued(self, store: Store) -> bool:
-        """Whether the last line is still a block of the chain: a folder may have been cut back and filled again."""
+        """Whether the last line's block is still on the chain: a folder may have been cut back and filled again."""
         if not self._lines:
             return True
         last = self._lines[-1]
@@ -229,7 +229,7 @@ class Columns:
             self._post_heights.append(height)
 
     def _time_before(self, store: Store, height: int, carried: Certificate | None) -> int | None:
-        """Time of the block before the one at ``height``; None where nothing leads there."""
+        """Time of the block before the one at ``height``; None if no stored state leads there."""
         if height == 1:
             return self._genesis.created_ms
         if self._lines and self._lines[-1].height == height - 1:

@@ -1,8 +1,8 @@
 """The chain explorer: questions about a stored chain, answered from its records alone.
 
-It prints nothing and changes nothing. Members are named by their address and hashes are raw bytes. What is counted over
-the whole chain stands in its :class:`Columns`, which are read when they are first asked for; whoever has read them
-already hands them in. Nothing else holds more of the chain than it shows.
+It prints nothing and changes nothing. Members are named by their address and hashes are raw bytes. Counts over the
+whole chain come from its :class:`Columns`, which are read when they are first needed; a caller that has read them
+already passes them in. Nothing else holds more of the chain than it shows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -98,7 +98,7 @@ class Prototypes(Protocol):
 
 
 class KnowledgeRules(Rules, Protocol):
-    """A learning method that can also say what its knowledge means."""
+    """A learning method that can also describe its knowledge."""
 
     def summary(self, knowledge: bytes) -> Prototypes | None:
         """The class prototypes in ``knowledge``; None for a method without any. Raises ValueError."""
@@ -230,7 +230,7 @@ class Explorer:
         )
 
     def members(self, columns: Columns | None = None) -> tuple[MemberSummary, ...]:
-        """All members by their numbers, and what they did."""
+        """All members in the order of their numbers, each with a summary of its part in the chain."""
         return tuple(self._member(member, columns) for member in self.genesis.members)
 
     def _member(self, member: PublicKey, columns: Columns | None) -> MemberSummary:
@@ -265,7 +265,7 @@ class Explorer:
 
     @property
     def _round_number(self) -> int:
-        """The round that is open; the last one, once it is closed."""
+        """The round that is open; the last round, once that is closed."""
         return self.genesis.rounds if self._state.finished else self._state.round
 
     def _aggregator_of(self, round_number: int) -> str | None:
@@ -273,7 +273,7 @@ class Explorer:
         return None if member is None else address(member)
 
     def knowledge(self, rules: KnowledgeRules, round_number: int | None = None) -> KnowledgeView:
-        """What a round, the newest finished one by default, left behind.
+        """The knowledge that a round left behind, by default the newest finished one.
 
         Raises:
             NotFound: the round is not finished, or its knowledge is not kept.
@@ -292,7 +292,7 @@ class Explorer:
         return KnowledgeView(header.round, header.height, header.knowledge_root, len(data), prototypes, parts)
 
     def left_behind(self, round_number: int | None = None) -> tuple[int, bytes]:
-        """The round, the newest finished one by default, and the knowledge that it left, as bytes.
+        """The number of a round, by default the newest finished one, and the knowledge that it left, as bytes.
 
         Raises NotFound if the round is not finished, or its knowledge is not kept.
         """
@@ -300,7 +300,7 @@ class Explorer:
         return header.round, data
 
     def safetensors(self, rules: KnowledgeRules) -> bytes:
-        """What the newest finished round left behind, as a file. Raises as :meth:`knowledge` does."""
+        """The knowledge that the newest finished round left behind, as a file. Raises as :meth:`knowledge` does."""
         _, data = self._knowledge(None)
         try:
             return rules.safetensors(data)
@@ -308,7 +308,7 @@ class Explorer:
             raise InvalidPayload("knowledge", str(error)) from None
 
     def payload(self, round_number: int, phase: str, sender: PublicKey) -> bytes:
-        """What a member posted in a phase of a round. Raises NotFound if it is not on the chain, or not kept."""
+        """The payload of a member's post in a phase of a round. Raises NotFound if it is not posted or not kept."""
         posts = self._phase_block(round_number, phase).transactions
         found = next((post for post in posts if post.sender == sender), None)
         if found is None:
@@ -333,11 +333,11 @@ class Explorer:
         return TransactionProof(block.hash, block.header, merkle_proof(leaves, leaves.index(post.hash)))
 
     def verify(self, rules: Rules) -> ChainAudit:
-        """Judge every final block again, as a member would that saw it for the first time."""
+        """Judge every final block again, as a member that sees it for the first time would."""
         return audit_chain(self._store, self._base, self._state.height, rules, self._content)
 
     def recompute(self, rules: Rules, height: int) -> Recomputation:
-        """Make the knowledge of a final block again from its posts. Raises NotFound if the block is not held."""
+        """Recompute the knowledge of a final block from its posts. Raises NotFound if the block is not held."""
         entry = self._entry(height)
         said = entry.block.header.knowledge_root
         if entry.before is None:
@@ -357,7 +357,7 @@ class Explorer:
         return entry
 
     def _block(self, height: int) -> Block:
-        """The block alone: who wants no more need not have the state before it calculated."""
+        """The block alone, without the cost of calculating the state before it."""
         found = self._store.final(height)
         if found is None:
             raise _damaged(height)
@@ -373,7 +373,7 @@ class Explorer:
 
     @cached_property
     def _expected(self) -> frozenset[PublicKey]:
-        """Members whose posts are waited for."""
+        """Members whose posts the open phase waits for."""
         return expected_contributors(self._state)
 
     @cached_property
@@ -403,7 +403,7 @@ class Explorer:
         return found[find_hash(name, found, "transaction")]
 
     def _knowledge(self, round_number: int | None) -> tuple[Header, bytes]:
-        # The setup prepares the learning, it teaches nothing: round 0 must be asked for.
+        # The setup prepares the learning and teaches nothing, so round 0 is used only if it is asked for.
         wanted = max(1, self._state.round - 1) if round_number is None else round_number
         heights = self._heights(wanted) if wanted < self._state.round else ()
         if not heights:
@@ -413,7 +413,7 @@ class Explorer:
         return header, self._kept(root, f"the knowledge of round {wanted}, {root.hex()},")
 
     def _parts(self, known: Sequence[tuple[int, Part, int]]) -> tuple[PartsView, ...]:
-        """What knowledge refers to, counted by round, sender and reader."""
+        """The parts that knowledge refers to, counted by round, sender and reader."""
         members, counted = self.genesis.members, dict[tuple[int, int, int], list[int]]()
         for posted_in, (_, size, reader), sender in known:
             counted.setdefault((posted_in, sender, reader), []).append(size)
@@ -430,7 +430,7 @@ class Explorer:
         )
 
     def _kept(self, content_hash: Hash, what: str) -> bytes:
-        """A content; ``what`` it is, for the message. Raises NotFound."""
+        """A content; ``what`` names it in the message. Raises NotFound."""
         data = self._content(content_hash)
         if data is None:
             raise NotFound(f"{what} is not kept here")
@@ -446,7 +446,7 @@ class Explorer:
         return f"the chain is in round {self._state.round}{held}"
 
     def _content(self, content_hash: Hash) -> bytes | None:
-        # What a federation knows at the start is nothing, and nobody has to keep it.
+        # The knowledge before the first block is empty, and nobody has to keep it.
         return EMPTY_KNOWLEDGE if content_hash == EMPTY_ROOT else self._store.content(content_hash)
 
 

@@ -1,4 +1,4 @@
-"""The genesis document as an answer: what a federation was founded on, height 0 of its chain."""
+"""The genesis document as an answer: the founding document of a federation, height 0 of its chain."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from fedchain.wording import printable
 
 
 def describe_genesis(genesis: Genesis) -> Iterator[tuple[str, str]]:
-    """A label and a text for each thing that the document says; members come with their numbers."""
+    """A label and a text for each entry of the document; members come with their numbers."""
     yield "chain id", genesis.chain_id.hex()
     for name, value in _settings(genesis):
         if name == "members":
@@ -56,7 +56,7 @@ def _describe_material(text: str) -> str:
 
 
 def _parse(text: str) -> Any:
-    """A value of the learning task; the chain carries any text, also one that is not JSON."""
+    """A value of the learning task; the chain carries any text, even if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

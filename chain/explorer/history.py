@@ -1,7 +1,7 @@
-"""The stored chain as people ask for it: each block with the certificate that the chain knows it by, and its time.
+"""The stored chain for readers: each block with the certificate that counts on the chain, and its time.
 
-A block says nothing about its own time. The precommits that make it final do, and which of them count, the next block
-says that carries them. Whole chains are walked block by block and never held.
+A block does not hold its own time. The precommits that make it final do, and those that the next block carries are the
+ones that count. Whole chains are walked block by block and never held in memory.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ class Entry:
 
     block: Block
     certificate: Certificate
-    """Precommits that made it final: those that the next block carries, or of the head, those that are held."""
+    """Precommits that made it final: those that the next block carries; for the head, those that are held."""
     before: State | None
-    """What it stands on; None where no stored state leads there."""
+    """The state that it stands on; None if no stored state leads there."""
     time_ms: int
     """Its time, in milliseconds since the Unix epoch."""
 
@@ -47,7 +47,7 @@ def walk(store: Store, first: int, last: int) -> Iterator[Entry]:
 
 
 def follow(genesis: Genesis, before: State | None, block: Block) -> State | None:
-    """The state after ``block``, whether it is valid or not; None where it does not stand on ``before``."""
+    """The state after ``block``, valid or not; None if the block does not stand on ``before``."""
     if before is None or block.header.parent_hash != before.block_hash or not is_canonical_bits(block.header.bits):
         return None
     return apply_block(genesis, before, block)

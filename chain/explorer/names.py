@@ -8,18 +8,18 @@ from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.crypto.signatures import PublicKey
 
 DIGITS = frozenset("0123456789abcdef")
-"""Of hexadecimal numbers."""
+"""Digits of hexadecimal numbers."""
 
 PREFIX_SIZE_MIN = 4
-"""Hexadecimal digits of a hash, or letters at the end of an address, that are enough to ask for it."""
+"""Fewest hexadecimal digits of a hash, or letters at the end of an address, by which it can be asked for."""
 
 
 NUMBER_SIZE_MAX = 18
-"""Decimal digits of a height, a round or a member's number at most: SQLite's integers have room for as many."""
+"""Most decimal digits of a height, a round or a member's number: SQLite's integers have room for as many."""
 
 
 def read_number(text: str) -> int | None:
-    """A height, a round or a member's number; None if the text is none, or longer than any of them."""
+    """A height, a round or a member's number; None if the text is not a number, or longer than any of them."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= NUMBER_SIZE_MAX else None
 
 
@@ -43,19 +43,19 @@ def read_prefix(name: str, what: str) -> str:
 
 
 def range_of(prefix: str) -> tuple[bytes, bytes] | None:
-    """The lowest and the highest hash that begins with hexadecimal digits; None if these are none."""
+    """The lowest and the highest hash that begins with the digits ``prefix``; None if these are not hexadecimal."""
     if not prefix or not set(prefix) <= DIGITS or len(prefix) > 2 * HASH_SIZE:
         return None
     return bytes.fromhex(prefix.ljust(2 * HASH_SIZE, "0")), bytes.fromhex(prefix.ljust(2 * HASH_SIZE, "f"))
 
 
 def begins_with(content_hash: Hash, prefix: str) -> bool:
-    """Whether the hexadecimal digits of a hash begin so."""
+    """Whether the hexadecimal digits of a hash begin with ``prefix``."""
     return content_hash.hex().startswith(prefix)
 
 
 def find_member(name: str, members: Sequence[PublicKey]) -> PublicKey:
-    """The one of ``members`` whose number is ``name``, or whose address is, or ends in, it.
+    """The one of ``members`` whose number or address is ``name``, or whose address ends in it.
 
     Raises:
         NotFound: no member, or several.

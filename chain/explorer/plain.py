@@ -1,4 +1,4 @@
-"""Answers of the explorer as plain values: what ``--json`` prints and what the web pages' interface sends."""
+"""Answers of the explorer as plain values, which ``--json`` prints and the web pages' interface sends."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -17,13 +17,13 @@ NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 def plain(value: Any, numbers: Mapping[str, int] = NOBODY) -> Any:
-    """The answer as JSON has it: objects by field, hashes in hexadecimal.
+    """The answer as JSON shows it: objects by field, hashes in hexadecimal.
 
     Args:
         value: the answer.
-        numbers: number of each member by its address. Where a field holds the address of one, its number follows as
-            ``FIELD_number``; where it holds several addresses, theirs as ``FIELD_numbers``. A header's miner is shown
-            so, too; without numbers it is the public key, as it is hashed.
+        numbers: number of each member by its address. If a field holds one address, the member's number follows as
+            ``FIELD_number``; if it holds several addresses, their numbers follow as ``FIELD_numbers``. A header's miner
+            is shown in this way, too; without numbers it is the public key, as it is hashed.
     """
     if is_dataclass(value):
         names = [item.name for item in fields(value)]

@@ -4,7 +4,7 @@ DATE_MS_MIN = 10**11
 """A chain founded before this, March 1973, was simulated: its times count from the start of the simulation."""
 
 DATE_MS_MAX = 250_000_000_000_000
-"""What voters with wrong clocks can make of a block's time: no date is written for the year 9892 and later."""
+"""No date is written for the year 9892 and later: voters with wrong clocks can give a block such a time."""
 
 LONG_MS = 900_000
 """From a quarter of an hour on, times are shown as hours, minutes and seconds."""
@@ -20,7 +20,7 @@ def duration(time_ms: int) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """Bytes in the largest unit that gives at least 1."""
     count, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
     unit = next(units)
     while count >= 1024 and unit != "GiB":

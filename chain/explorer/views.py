@@ -1,4 +1,4 @@
-"""What the explorer answers: a chain, its blocks, posts, members, rounds and knowledge, as people ask for them.
+"""The explorer's answers: a chain, its blocks, posts, members, rounds and knowledge, as people ask for them.
 
 Members are named by their address and hashes are raw bytes. The fields of an answer are its JSON and the lines of its
 table.
@@ -14,14 +14,14 @@ from fedchain.crypto.signatures import PublicKey
 
 @dataclass(frozen=True, slots=True)
 class Conviction:
-    """A member that proved its own crime, and is out of the federation's votes, posts and blocks since."""
+    """A member that proved its own crime, and since then takes no part in the federation's votes, posts and blocks."""
 
     member: str
     """Address of the member."""
     crime: str
-    """What it signed."""
+    """The two statements that it signed, in words."""
     height: int | None
-    """Height of the block that holds the evidence; None where that block is not held."""
+    """Height of the block that holds the evidence; None if that block is not held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class ChainStatus:
     chain_id: Hash
     """32 bytes: hash of the genesis document."""
     name: str
-    """What people call the federation."""
+    """Name of the federation, for people."""
     created_ms: int
     """When it was founded, in milliseconds since the Unix epoch."""
     height: int
     """Final blocks of the chain."""
     base: int
-    """Lowest height from which on every block is held; above 1 for who joined late."""
+    """Lowest height from which on every block is held; above 1 for a peer that joined late."""
     head: Hash
     """32 bytes: the newest final block."""
     time_ms: int
@@ -55,19 +55,19 @@ class ChainStatus:
     bits: int
     """Difficulty of the next block, in compact form."""
     hashes_per_block: int
-    """The same as the expected number of hashes."""
+    """The same difficulty as the expected number of hashes."""
     members: int
     """Members in the genesis document."""
     aggregator: str | None
-    """Address of the designated aggregator of that round; None where there is none."""
+    """Address of the designated aggregator of that round; None if there is none."""
     fault_model: str
-    """What members may do wrong: byzantine or crash."""
+    """Faults that the chain tolerates: byzantine or crash."""
     electors: int
     """Members whose votes decide the next block."""
     quorum: int
-    """How many of them make it final."""
+    """How many of their votes make it final."""
     liars_max: int
-    """How many of them may lie before the chain's promises end."""
+    """How many of them may lie without breaking the chain's guarantees."""
     votes: int
     """Precommits that made the head final."""
     candidates: int
@@ -97,7 +97,7 @@ class BlockSummary:
     time_ms: int | None
     """Its time, in milliseconds since the Unix epoch: the median of its voters' clocks; None for a candidate."""
     mining_time_ms: int | None
-    """How long it was mined, in milliseconds: the median of what its voters saw; None for a candidate."""
+    """How long it was mined, in milliseconds: the median of its voters' measurements; None for a candidate."""
     posts: int
     """Posts that it counts."""
     votes: int
@@ -126,10 +126,10 @@ class PostView:
 
 @dataclass(frozen=True, slots=True)
 class CertificateView:
-    """What made a block final."""
+    """The certificate that made a block final."""
 
     hash: Hash
-    """32 bytes: to which the next block's header commits."""
+    """32 bytes: the certificate's hash, to which the next block's header commits."""
     attempt: int
     """Attempt in which its voters agreed, from 0."""
     clock_ms: int
@@ -137,7 +137,7 @@ class CertificateView:
     mining_time_ms: int
     """Median of the mining times that the voters saw, in milliseconds."""
     quorum: int | None
-    """Votes that were enough; None where the state that says so is not held."""
+    """Votes that were enough; None if the state that decides it is not held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,26 +157,26 @@ class BlockView:
     """A block in full."""
 
     summary: BlockSummary
-    """What a list shows of it."""
+    """Its summary, as in a list."""
     is_final: bool
     """False for an open candidate."""
     header: Header
-    """What the proof of work seals."""
+    """Its header, which the proof of work seals."""
     transactions: tuple[PostView, ...]
     """Posts, in sender order."""
     missing: tuple[str, ...] | None
-    """Addresses of the members that could post and that it does not count; None where that is not known here."""
+    """Addresses of the members that could post but whose posts it does not count; None if that is not known here."""
     convictions: tuple[Conviction, ...]
     """Crimes that it proves."""
     certificate: CertificateView | None
-    """What made it final; None for a candidate."""
+    """Certificate that made it final; None for a candidate."""
     voters: tuple[Voter, ...]
-    """Whose precommits that were, by address."""
+    """Members that precommitted it, in the order of their addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """A post and where it stands."""
+    """A post and the block that counts it."""
 
     post: PostView
     """The post itself."""
@@ -191,7 +191,7 @@ class MemberSummary:
     """A member in a list."""
 
     number: int
-    """Its place among the members of the genesis document, from 0: what a simulation and a testnet call it."""
+    """Its place among the members of the genesis document, from 0; simulations and testnets name it by this number."""
     address: str
     """Its libp2p peer id."""
     posts: int
@@ -203,18 +203,18 @@ class MemberSummary:
     elector: bool
     """Whether its vote counts for the next block."""
     expected: bool
-    """Whether posts of it are waited for."""
+    """Whether open phases wait for its posts."""
     last_round: int | None
     """Round of its last counted post; None if it never posted."""
     clock_offset_ms: int | None
     """By how much its clock was ahead of the medians, as the median of its precommits; None if it has none."""
     crime: str
-    """What it was convicted of; empty if it was not."""
+    """The crime that it was convicted of; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What of a member is counted over the whole chain; the fields are those of ``PeerView``."""
+    """Counts of one member over the whole chain; the fields are those of ``PeerView``."""
 
     posts: int
     """Posts of it that were counted."""
@@ -232,7 +232,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class PeerView:
-    """What a member did in the blocks that are held."""
+    """A member, and its part in the blocks that are held."""
 
     number: int
     """Its place among the members of the genesis document, from 0."""
@@ -245,7 +245,7 @@ class PeerView:
     aggregator: bool
     """Whether it is the designated aggregator of the round that is open, or was last."""
     expected: bool
-    """Whether posts of it are waited for: who missed a phase must be on time in two phases running first."""
+    """Whether open phases wait for its posts. After a missed phase, it must be on time in two phases running first."""
     posts: int
     """Posts of it that were counted."""
     payload_bytes: int
@@ -264,7 +264,7 @@ class PeerView:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A post that could have come and that the block does not count."""
+    """A post that could have come but that the block does not count."""
 
     phase: str
     """The phase."""
@@ -281,13 +281,13 @@ class RoundView:
     finished: bool
     """Whether all of its phases are closed."""
     aggregator: str | None
-    """Address of its designated aggregator; None where there is none."""
+    """Address of its designated aggregator; None if there is none."""
     blocks: tuple[BlockSummary, ...]
     """One for each closed phase."""
     transactions: tuple[PostView, ...]
     """Posts, by phase and sender."""
     missing: tuple[Absence, ...]
-    """Who could post and is not among them, by phase and address."""
+    """Posts that could have come but are not among them, by phase and address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class PartsView:
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeView:
-    """What a finished round left behind."""
+    """The knowledge that a finished round left behind."""
 
     round: int
     """The round."""
@@ -337,9 +337,9 @@ class KnowledgeView:
     size_bytes: int
     """Bytes of the knowledge."""
     prototypes: tuple[Prototype, ...] | None
-    """By label; None for a method without class prototypes."""
+    """Class prototypes by label; None for a method without any."""
     parts: tuple[PartsView, ...]
-    """What it refers to, by round, sender and reader; empty for a method whose posts are whole."""
+    """Parts that it refers to, by round, sender and reader; empty for a method whose posts are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,25 +351,25 @@ class Recomputation:
     said: Hash
     """32 bytes: the root that its header commits to."""
     made: Hash | None
-    """32 bytes: the root of what was made; None where nothing could be."""
+    """32 bytes: the root of the recomputed knowledge; None if it could not be recomputed."""
     missing: tuple[Hash, ...]
-    """Payloads or knowledge that it needs and that are not kept."""
+    """Payloads or knowledge that recomputing needs but that are not kept."""
     error: str
-    """What else kept it from being made; empty if nothing did."""
+    """Any other reason why it could not be recomputed; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionProof:
-    """That a block counts a post, for somebody who holds nothing but headers."""
+    """Proof that a block counts a post, for a reader that holds nothing but headers."""
 
     block_hash: Hash
     """32 bytes: the block."""
     header: Header
     """Its header, whose hash is ``block_hash``."""
     merkle: MerkleProof
-    """From the transaction's hash to the header's ``transactions_root``."""
+    """Path from the transaction's hash to the header's ``transactions_root``."""
 
 
 def is_proven(proof: TransactionProof) -> bool:
-    """Whether the proof holds. That the header is on the chain is for its reader to know."""
+    """Whether the proof holds. Its reader must know by other means that the header is on the chain."""
     return proof.header.hash == proof.block_hash and is_in_tree(proof.merkle, proof.header.transactions_root)

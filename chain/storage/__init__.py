@@ -1,1 +1,1 @@
-"""Where a node keeps its chain: records, large contents, and the lock of its writer."""
+"""A node's storage of its chain: records, large contents, and the lock of its writer."""

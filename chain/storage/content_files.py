@@ -1,6 +1,6 @@
 """The plain files of a stored chain: contents too large for a row of its database, and the lock of its writer.
 
-Whatever the umask, nobody but the owner reads any of them.
+Only their owner can read them, under any umask.
 """
 
 import fcntl
@@ -20,16 +20,16 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 def make_folder(folder: Path) -> None:
-    """Make ``folder``, which only its owner may look into; the folders above it are made as the umask has it."""
+    """Make ``folder``, readable by its owner alone; missing folders above it get the umask's mode."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    folder.chmod(FOLDER_MODE)  # it may have been there
+    folder.chmod(FOLDER_MODE)  # it may have existed
 
 
 def write_content(folder: Path, content: Content) -> None:
-    """Let the file appear under its name complete and on disk, or not at all. The caller holds the lock.
+    """Write a file that appears under its name complete and on disk, or not at all. The caller holds the lock.
 
-    A file of the right size is left as it is: one that is known to be damaged was deleted.
+    A file of the right size is left as it is: one that is known to be damaged was deleted before.
     """
     path, root = content_path(folder, content.hash), folder / CONTENTS
     if path.exists() and path.stat().st_size == len(content.data):
@@ -51,7 +51,7 @@ def write_content(folder: Path, content: Content) -> None:
 
 
 def read_content(folder: Path, content_hash: Hash, size: int) -> bytes | None:
-    """The ``size`` bytes that hash to ``content_hash``; None without a file. Raises StoreCorrupt if it holds others."""
+    """The ``size`` bytes that hash to ``content_hash``; None without a file. Raises StoreCorrupt if they do not."""
     path = content_path(folder, content_hash)
     try:
         found = path.stat().st_size
@@ -63,7 +63,7 @@ def read_content(folder: Path, content_hash: Hash, size: int) -> bytes | None:
 
 
 def is_content_whole(folder: Path, content_hash: Hash, size: int) -> bool:
-    """Whether there is a file; raises StoreCorrupt as :func:`read_content`. It is never in memory as a whole."""
+    """Whether there is a file; raises StoreCorrupt as :func:`read_content` does. It is never in memory as a whole."""
     path = content_path(folder, content_hash)
     try:
         with path.open("rb") as file:
@@ -86,7 +86,7 @@ def read_content_part(folder: Path, content_hash: Hash, start: int, size: int) -
 
 
 def has_content(folder: Path, content_hash: Hash, size: int) -> bool:
-    """Whether there is a file of ``size`` bytes; they are not looked at."""
+    """Whether there is a file of ``size`` bytes; its contents are not read."""
     try:
         return content_path(folder, content_hash).stat().st_size == size
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def has_content(folder: Path, content_hash: Hash, size: int) -> bool:
 
 
 def drop_contents(folder: Path, needed: Collection[Hash]) -> None:
-    """Delete the files that are not ``needed``, also those that a crash left without a row."""
+    """Delete the files that are not ``needed``, including those that a crash left without a row."""
     kept = {content_hash.hex() for content_hash in needed}
     for path in (folder / CONTENTS).glob("??/*"):
         if path.name not in kept:
@@ -102,7 +102,7 @@ def drop_contents(folder: Path, needed: Collection[Hash]) -> None:
 
 
 def content_path(folder: Path, content_hash: Hash) -> Path:
-    """Where the file is."""
+    """Path of the file of a content."""
     name = content_hash.hex()
     return folder / CONTENTS / name[:2] / name
 
@@ -116,7 +116,7 @@ def _expect(path: Path, content_hash: Hash, size: int, found: int, digest: bytes
 
 
 def take_lock(folder: Path) -> int:
-    """Become the one process that writes to ``folder``, until the descriptor is closed. Raises StoreError."""
+    """Become the only process that writes to ``folder`` until the returned descriptor is closed. Raises StoreError."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         # The kernel releases it when the process dies, however it dies.

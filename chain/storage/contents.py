@@ -1,4 +1,4 @@
-"""Contents: payloads and knowledge under their hash, small ones in rows and large ones in files."""
+"""Contents: payloads and knowledge by their hash, small ones in rows and large ones in files."""
 
 import logging
 import sqlite3
@@ -23,23 +23,23 @@ log = logging.getLogger("fedchain.store")
 ROW_SIZE_MAX = 64 * 2**10
 """Contents up to this many bytes live in a row, larger ones in a file.
 
-A row shares the commit's one fsync where a file costs three of its own, and below about 100 kB SQLite reads a row
+A row shares the commit's one fsync, while a file costs three of its own, and below about 100 kB SQLite reads a row
 faster than a file. Larger ones would bloat the database, which the log copies once more.
 """
 
 
 class Contents:
-    """The contents of a folder. What is damaged is logged once and counts as not held until it is written again."""
+    """The contents of a folder. A damaged one is logged once and counts as not held until it is written again."""
 
     def __init__(self, folder: Path, reader: sqlite3.Connection, writer: sqlite3.Connection) -> None:
         self._folder = folder
         self._reader = reader
         self._writer = writer
         self._damaged: set[Hash] = set()
-        self._verified: set[Hash] = set()  # files whose hash was seen to be right, of which parts may be read
+        self._verified: set[Hash] = set()  # files whose hash was checked; parts of them may be read
 
     def read(self, content_hash: Hash) -> bytes | None:
-        """The bytes, which are checked."""
+        """The bytes of a content, checked against the hash; None if it is damaged or not held."""
         row = self._row(content_hash)
         if row is None:
             return None
@@ -50,7 +50,7 @@ class Contents:
             return None
 
     def read_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
-        """Up to ``size`` bytes from ``start`` on; a file is checked whole before its first part, and then no more."""
+        """Up to ``size`` bytes from ``start`` on; a file is checked once as a whole, before its first part is read."""
         if content_hash not in self._verified:
             row = self._row(content_hash)
             if row is None:
@@ -69,7 +69,7 @@ class Contents:
         return read_content_part(self._folder, content_hash, start, size)
 
     def holds(self, content_hash: Hash) -> bool:
-        """Whether the bytes are here, as far as can be said without reading them."""
+        """Whether the bytes are here, as far as can be known without reading them."""
         if content_hash in self._damaged:
             return False
         query = "SELECT size, data IS NULL FROM contents WHERE hash = ?"
@@ -83,20 +83,23 @@ class Contents:
         return int(size)
 
     def write_files(self, contents: Iterable[Content]) -> None:
-        """Before the rows: a crash between the two leaves files without rows, which nobody asks for."""
+        """Write the files before the rows: a crash between the two leaves files without rows, which nobody reads."""
         for content in contents:
             if len(content.data) > ROW_SIZE_MAX:
                 write_content(self._folder, content)
 
     def delete_damaged_files(self) -> frozenset[Hash]:
-        """Delete the files of damaged contents, before their rows; which contents those are, in files or not."""
+        """Delete the files of damaged contents, before their rows; return the hashes of all damaged contents."""
         damaged = frozenset(self._damaged)
         for content_hash in damaged:
             content_path(self._folder, content_hash).unlink(missing_ok=True)
         return damaged
 
     def delete_damaged_rows(self, damaged: Collection[Hash]) -> None:
-        """Delete their rows, within the caller's transaction: the next start sees the hole, and need not read it."""
+        """Delete the rows of ``damaged`` contents, within the caller's transaction.
+
+        The next start then sees that they are missing without reading them.
+        """
         self._writer.executemany("DELETE FROM contents WHERE hash = ?", ((item,) for item in damaged))
 
     def insert(self, contents: Iterable[Content]) -> None:
@@ -109,7 +112,7 @@ class Contents:
         self._writer.executemany("INSERT OR IGNORE INTO contents (hash, size, data) VALUES (?, ?, ?)", rows)
 
     def mend(self, damaged: Collection[Hash]) -> None:
-        """These have no row any more, or a new one, and that is committed."""
+        """Forget the damage to contents whose rows were deleted or replaced in a transaction that is committed."""
         self._damaged.difference_update(damaged)
 
     def delete_rows(self, needed: Collection[Hash]) -> None:
@@ -120,12 +123,15 @@ class Contents:
         self._writer.execute("DROP TABLE needed")
 
     def delete_files(self, needed: Collection[Hash]) -> None:
-        """After their rows: a crash between the two leaves files without a row, which the next call deletes."""
+        """Delete files that are not ``needed``, after their rows.
+
+        A crash between the two leaves files without a row, which the next call deletes.
+        """
         drop_contents(self._folder, needed)
         self._verified.intersection_update(needed)
 
     def _row(self, content_hash: Hash) -> tuple[object, object] | None:
-        """Size and bytes, as they stand in the row; the bytes are None if they are in a file."""
+        """Size and bytes as the row holds them; the bytes are None if they are in a file."""
         if content_hash in self._damaged:
             return None
         query = "SELECT size, data FROM contents WHERE hash = ?"

@@ -1,4 +1,4 @@
-"""The full look at a folder that no start takes: every row and every file against what was written."""
+"""The full check of a folder, which no start makes: each row and file is compared with its checksum or hash."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _NAMES = (*(table.name for table in _TABLES), "contents")
 
 
 def count_rows(connection: sqlite3.Connection) -> tuple[int, int]:
-    """How many records, and how many contents, :func:`find_damage` reads."""
+    """Numbers of records and of contents that :func:`find_damage` reads."""
     sizes = [connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in _NAMES]
     return sum(sizes[:-1]), sizes[-1]
 
@@ -32,23 +32,23 @@ class DamagedRow:
     """A row that is not as it was written, or whose file is not."""
 
     fault: str
-    """What is wrong, for people."""
+    """Description of the damage, for people."""
     table: str
     number: int
-    """Its place there; SQLite's ``rowid``."""
+    """Its place in the table; SQLite's ``rowid``."""
     content_hash: bytes | None = None
-    """Names the file that the row stands for; None: it stands for none."""
+    """Name of the file that the row stands for; None if there is none."""
 
 
 def find_damage(folder: Path, connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
-    """Read all rows and files, and name what is not as it was written."""
+    """Read all rows and files, and describe those that are not as they were written."""
     yield from broken_structure(connection)
     yield from broken_head(connection, genesis)
     yield from (row.fault for row in damaged_rows(folder, connection, genesis))
 
 
 def broken_structure(connection: sqlite3.Connection) -> Iterator[str]:
-    """What SQLite itself finds wrong with its pages and indexes, and tables or indexes that are gone."""
+    """Missing tables and indexes, and the faults that SQLite itself finds in its pages and indexes."""
     held = {text.decode(errors="replace") for (text,) in connection.execute(_HELD)}
     for name in (" ".join(statement.split()[1:3]) for statement in SCHEMA):
         if name not in held:
@@ -59,15 +59,15 @@ def broken_structure(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def broken_head(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
-    """Why the highest block cannot be gone on from; nothing where it can."""
+    """Why the chain cannot continue from the highest block; nothing if it can."""
     with snapshot(connection):
         fault = fault_of_head(connection, genesis)
     if fault:
-        yield f"the head cannot be gone on from: {fault}"
+        yield f"the chain cannot continue from its head: {fault}"
 
 
 def damaged_rows(folder: Path, connection: sqlite3.Connection, genesis: Genesis) -> Iterator[DamagedRow]:
-    """Read all rows and files; those that do not hold what was written."""
+    """Read all rows and files; yield the rows that are not as they were written, or whose files are not."""
     for table in _TABLES:
         for number, *row in connection.execute(f"SELECT rowid, {table.names} FROM {table.name}"):
             try:
@@ -83,7 +83,7 @@ def damaged_rows(folder: Path, connection: sqlite3.Connection, genesis: Genesis)
 
 
 def _read(table: Table, row: tuple[Any, ...], genesis: Genesis) -> None:
-    """Raises StoreCorrupt where a row is not as it was written, or holds something else than it says."""
+    """Raises StoreCorrupt if a row is not as it was written, or if its columns do not fit its record."""
     if table in RECORD_TABLES:
         from_row(table, row)
         return
@@ -98,7 +98,7 @@ def _read(table: Table, row: tuple[Any, ...], genesis: Genesis) -> None:
 
 
 def _read_content(folder: Path, content_hash: object, size: object, data: object) -> None:
-    """Raises StoreCorrupt where a row, or the file that it stands for, does not hold what its hash names."""
+    """Raises StoreCorrupt if a row, or the file that it stands for, does not hold the content with its hash."""
     if not isinstance(content_hash, bytes) or not isinstance(size, int) or not isinstance(data, bytes | None):
         raise StoreCorrupt(f"content row {content_hash!r:.40} is not one")
     name = content_hash.hex()

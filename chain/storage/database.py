@@ -1,4 +1,4 @@
-"""The database file: how it is built and opened, which chain is in it, and what its errors mean."""
+"""The database file: how it is built and opened, which chain it holds, and what its errors mean."""
 
 import os
 import sqlite3
@@ -28,11 +28,11 @@ PAGE_SIZE = 4096
 """Bytes of a page of the databases that are built here."""
 
 COMPANIONS = ("-wal", "-shm")
-"""What SQLite keeps beside a database: its log, and shared memory."""
+"""Endings of the files that SQLite keeps beside a database: its log, and shared memory."""
 
 
 def chain_folder(folder: Path) -> Path:
-    """Where the chain is in a run's or a node's folder; ``folder`` itself if that is the chain's."""
+    """The chain's folder within a run's or a node's; ``folder`` itself if that is the chain's."""
     inner = folder / "chain"
     return inner if inner.is_dir() and not (folder / DATABASE).exists() else folder
 
@@ -40,7 +40,7 @@ def chain_folder(folder: Path) -> Path:
 def modified_s(chain: Path) -> float:
     """When a chain last changed, in Unix seconds. Raises OSError.
 
-    Who reads one leaves an empty log and shared memory beside it, and so changes the folder, but nothing in the chain.
+    A reader leaves an empty log and shared memory beside the database; this changes the folder, but not the chain.
     """
     path = chain / DATABASE
     log = path.with_name(f"{path.name}-wal")
@@ -49,12 +49,12 @@ def modified_s(chain: Path) -> float:
 
 
 def repair_hint(folder: Path) -> str:
-    """What the operator of a damaged folder does next."""
+    """The command that the operator of a damaged folder should run next."""
     return f"run: fedchain node repair {folder}"
 
 
 def build_database(path: Path, genesis: Genesis) -> None:
-    """Write an empty database that holds nothing but ``genesis``; what was there under its name is deleted."""
+    """Write a database that holds nothing but ``genesis``; an earlier one of this name is deleted."""
     for name in (path.name, *(path.name + suffix for suffix in COMPANIONS)):
         (path.parent / name).unlink(missing_ok=True)
     # SQLite gives its log the mode of the database.
@@ -71,9 +71,9 @@ def build_database(path: Path, genesis: Genesis) -> None:
 
 
 def take_place(path: Path, folder: Path) -> None:
-    """Let the closed database at ``path`` become the folder's; a database without a genesis document is never seen.
+    """Make the closed database at ``path`` the folder's; a database without a genesis document is never visible.
 
-    SQLite would replay the log of an earlier database into it, so that goes first.
+    SQLite would replay the log of an earlier database into it, so that log is deleted first.
     """
     for suffix in COMPANIONS:
         (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
@@ -86,14 +86,14 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Open a database; one thread uses a connection at a time."""
     mode = "mode=rw"
     if read_only:
-        # Reading a log needs shared memory beside it. Without a log and without the right to write, nobody writes.
+        # Reading a log needs shared memory beside it. If there is no log and the folder is read-only, nobody writes.
         log = path.with_name(f"{path.name}-wal")
         still = not os.access(path.parent, os.W_OK) and not log.exists()
         mode = "immutable=1" if still else "mode=ro"
-    # A shell may hand the slow fsync to any of its worker threads.
+    # A caller may run the slow fsync in any of its worker threads.
     uri = f"{path.absolute().as_uri()}?{mode}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-    # Only a damaged row holds text, and it need not be UTF-8.
+    # Only a damaged row holds text, which need not be UTF-8.
     connection.text_factory = bytes
     connection.execute("PRAGMA synchronous = FULL")
     return connection
@@ -129,7 +129,7 @@ def read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of what is written inside, or none; it is on the disk after it."""
+    """Write everything inside, or nothing; at the end it is on the disk."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -142,7 +142,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is read inside is of one moment, whatever another process writes in between."""
+    """Read the state of one moment inside, even while another process writes."""
     connection.execute("BEGIN")
     try:
         yield
@@ -152,7 +152,7 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Say whether the disk refuses or what is on it is wrong."""
+    """Turn errors into DiskRefused if the disk refuses, or StoreCorrupt if its data are wrong."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -166,7 +166,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _corrupt(folder: Path, error: Exception) -> StoreCorrupt:
-    # SQLite quotes what it found, which need not be one line.
+    # SQLite quotes the data that it found, which may have several lines.
     return StoreCorrupt(f"{folder / DATABASE}: {' '.join(str(error).split())}; {repair_hint(folder)}")
 
 

@@ -1,11 +1,11 @@
-"""Where a stored chain can be gone on from: what every start checks, and what it cuts off where something is broken.
+"""Recovery of a stored chain: the checks of every start, and the blocks that it cuts off if something is broken.
 
-A start judges the head, as if it came from the network, and looks at how the blocks are linked, which takes
-milliseconds; it does not read the blocks. Only where that finds a fault, states are replayed over the stored blocks
-until one is missing or damaged, and the highest that its own certificate makes final is the head. To cut a chain back
-is safe: a node that fetches its end again gets the same blocks, and a key's signing journal keeps its own word.
+A start judges the head as if it came from the network, and checks how the blocks are linked. That takes milliseconds,
+since it does not read the blocks. Only if it finds a fault, states are replayed over the stored blocks until one is
+missing or damaged, and the highest block that its own certificate makes final becomes the head. Cutting a chain back is
+safe: a node that fetches the end again gets the same blocks, and the key's signing journal still prevents equivocation.
 
-All that is done is done in one transaction, and a start that was killed before it finds what the one before it found.
+All changes are made in one transaction; if a start is killed before it, the next one finds the same faults.
 """
 
 import sqlite3
@@ -32,15 +32,15 @@ from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 
 STATE_INTERVAL = 64
-"""The state before every so many blocks is kept: the state before any block is then this many blocks away."""
+"""Blocks from one kept state to the next: the state before any block is at most this many blocks away."""
 
 
 def recover(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
-    """Make the stored chain one that can be gone on from, and say what was done about it, a line each.
+    """Make the stored chain one that can be continued, and return a line for each step taken.
 
-    The head is the highest block whose state is known or can be replayed, and that its certificate makes final. What
-    lies above it is dropped. Where no state leads to any block, there is no head, and the blocks stay as an archive
-    below the one that comes.
+    The head is the highest block whose state is known or can be replayed, and that its certificate makes final. Blocks
+    above it are dropped. If no state leads to any block, there is no head, and the blocks stay as an archive below the
+    head that comes.
     """
     done = []
     if fault_of_head(connection, genesis):
@@ -51,13 +51,13 @@ def recover(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
 
 
 def head_height(connection: sqlite3.Connection) -> int:
-    """Height of the head; 0 where there is none."""
+    """Height of the head; 0 if there is none."""
     (height,) = connection.execute("SELECT max(height) FROM states").fetchone()
     return height or 0
 
 
 def fault_of_head(connection: sqlite3.Connection, genesis: Genesis) -> str:
-    """Why the highest block cannot be gone on from; empty where it can, or where there is none at all."""
+    """Why the chain cannot continue from the highest block; empty if it can, or if there is no block."""
     try:
         head = read_head(connection)
         if head is not None:
@@ -69,7 +69,7 @@ def fault_of_head(connection: sqlite3.Connection, genesis: Genesis) -> str:
 
 
 def read_head(connection: sqlite3.Connection) -> Final | None:
-    """The head with the state before it; None where there is none. Raises StoreCorrupt."""
+    """The head with the state before it; None if there is none. Raises StoreCorrupt."""
     head, top = head_height(connection), _top_height(connection)
     if head == 0:
         return None
@@ -94,7 +94,7 @@ def find_base(connection: sqlite3.Connection, height: int) -> int:
 
 
 def stored_state(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:
-    """The state before the block at ``height``, if it was kept and is sound."""
+    """The state before the block at ``height``; None if it was not kept or is damaged."""
     row = connection.execute(f"{STATES.select} WHERE height = ?", (height,)).fetchone()
     if row is None:
         return None
@@ -106,14 +106,14 @@ def stored_state(connection: sqlite3.Connection, genesis: Genesis, height: int) 
 
 
 def state_before(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:
-    """The state that the block at ``height`` stands on, or would; None where no stored state leads there."""
+    """The state before the block at ``height``, held or not; None if no stored state leads there."""
     for state in _starts(connection, genesis, height):
         start = state.height
         for step in replay(connection, genesis, state, height - 1):
             state = step.after
         if state.height == height - 1:
             return state
-        if state.height > start:  # what stopped this one stops all that begin lower
+        if state.height > start:  # the block that stopped this replay stops all that begin lower
             return None
     return None
 
@@ -123,16 +123,16 @@ class Step:
     """A block between the states around it."""
 
     before: State
-    """What it stands on."""
+    """The state before the block."""
     block: Block
     after: State
-    """What it leads to."""
+    """The state after the block."""
 
 
 def replay(connection: sqlite3.Connection, genesis: Genesis, state: State, last: int) -> Iterator[Step]:
-    """The blocks after ``state`` up to height ``last``, as far as each is there and stands on the state before it.
+    """The blocks after ``state`` up to height ``last``, as far as each is held and stands on the state before it.
 
-    Nothing is validated: these blocks were when they were stored, and each commits to the state that was computed here.
+    Nothing is validated: the blocks were validated when they were stored, and each commits to the state computed here.
     """
     for height in range(state.height + 1, last + 1):
         block = _read_block(connection, height)
@@ -144,19 +144,19 @@ def replay(connection: sqlite3.Connection, genesis: Genesis, state: State, last:
 
 
 def _top_height(connection: sqlite3.Connection) -> int:
-    """Height of the highest block; 0 where there is none."""
+    """Height of the highest block; 0 if there is none."""
     (height,) = connection.execute("SELECT max(height) FROM finals").fetchone()
     return height or 0
 
 
 def _cut_back(connection: sqlite3.Connection, genesis: Genesis) -> str:
-    """Step back to the last block that can be gone on from; what was wrong and what was done, in a line."""
+    """Step back to the last block that the chain can continue from; return a line with the fault and its remedy."""
     top = _top_height(connection)
     head, refused = _last_final(connection, genesis, top)
     height = 0 if head is None else head.block.header.height
     above = height + 1 if refused is None else refused.height
     with transaction(connection):
-        # Without a head, blocks that nothing leads to may still turn out to lie below the one that is joined.
+        # Without a head, blocks that no state leads to may still turn out to lie below the block that is joined.
         if head is not None or refused is not None:
             connection.execute("DELETE FROM finals WHERE height >= ?", (above,))
         if head is not None:
@@ -177,15 +177,15 @@ class _NotFinal:
     """A block that is stored as final and is not."""
 
     height: int
-    """The block's."""
+    """Height of the block."""
     error: StoreCorrupt | Refused
-    """Why."""
+    """The reason why it is not final."""
 
 
 def _last_final(connection: sqlite3.Connection, genesis: Genesis, top: int) -> tuple[Step | None, _NotFinal | None]:
-    """The highest block up to ``top`` that a state leads to and its certificate makes final, and the one above it.
+    """The highest block up to ``top`` that a state leads to and its certificate makes final, and the fault above it.
 
-    That is None where it is missing or damaged, or where there is none.
+    The fault is None if the block above is missing or damaged, or if there is none.
     """
     refused: _NotFinal | None = None
     while top > 0:
@@ -204,7 +204,7 @@ def _last_final(connection: sqlite3.Connection, genesis: Genesis, top: int) -> t
 
 
 def _fault_of(connection: sqlite3.Connection, genesis: Genesis, step: Step) -> StoreCorrupt | Refused | None:
-    """Why a block that was replayed is not final."""
+    """Why a replayed block is not final; None if it is."""
     try:
         final = _read_final(connection, step.block.header.height)
         judge_stored(genesis, step.before, final.block, final.certificate, is_valid_signature)
@@ -214,16 +214,16 @@ def _fault_of(connection: sqlite3.Connection, genesis: Genesis, step: Step) -> S
 
 
 def _read_final(connection: sqlite3.Connection, height: int) -> Final:
-    """The block at ``height``, which is there, without its state. Raises StoreCorrupt."""
+    """The block at ``height``, which must be held, without its state. Raises StoreCorrupt."""
     final: Final = from_row(FINALS, connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone())
     return final
 
 
 def _mend_links(connection: sqlite3.Connection, head: int) -> list[str]:
-    """Look below the lowest linked block: a hole is fetched again, what does not belong there is dropped."""
+    """Look below the lowest linked block: a missing block is fetched again, a foreign one is dropped."""
     base = find_base(connection, head)
     if connection.execute("SELECT 1 FROM finals NOT INDEXED WHERE height = ?", (base - 1,)).fetchone() is not None:
-        # The block is there, but the index says that it is not or is another one: ask the rows themselves.
+        # The block is there, but the index lacks it or names another one: look at the rows themselves.
         connection.execute("REINDEX outline")
         base = find_base(connection, head)
         if connection.execute("DELETE FROM finals WHERE height = ?", (base - 1,)).rowcount > 0:
@@ -234,7 +234,7 @@ def _mend_links(connection: sqlite3.Connection, head: int) -> list[str]:
 
 
 def _starts(connection: sqlite3.Connection, genesis: Genesis, height: int) -> Iterator[State]:
-    """States from which the one before ``height`` may be reached: the nearest stored one first, the founding last."""
+    """States that may lead to the one before ``height``: the nearest stored one first, the founding one last."""
     query = "SELECT height FROM states WHERE height <= ? ORDER BY height DESC"
     for (place,) in connection.execute(query, (height,)).fetchall():
         if (state := stored_state(connection, genesis, place)) is not None:
@@ -248,10 +248,10 @@ def _stands_on(header: Header, state: State) -> bool:
 
 
 def _read_block(connection: sqlite3.Connection, height: int) -> Block | None:
-    """What a state depends on of the block at ``height``, if its row is as it was written.
+    """The parts of the block at ``height`` that a state depends on; None if its row is not as it was written.
 
-    The bytes are our own and unaltered, so that they are canonical and of the right kinds need not be asked again: it
-    takes twice the time of everything else.
+    We wrote these bytes and their checksum matches, so they are not validated again; that would take twice as long as
+    everything else.
     """
     row = connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
     if row is None:

@@ -1,8 +1,8 @@
-"""The full look at the chain of a node that does not run, and what is done about what is damaged there.
+"""The full check of the chain of a node that is not running, and the repair of damage that it finds.
 
-A damaged row is dropped: the node fetches again what it held. Where the database itself is broken, the whole folder of
-the chain is set aside, and the node joins by state, as if it had lost it. Of what it signed itself, its signing
-journal, which lies beside the key, keeps its own word.
+A damaged row is dropped: the node fetches its contents again. If the database itself is broken, the whole folder of the
+chain is set aside, and the node joins by state, as if it had lost the folder. The node's own signatures are recorded in
+its signing journal, which lies beside the key and is not touched.
 """
 
 import os
@@ -20,25 +20,25 @@ from fedchain.crypto.durable import sync_folder
 from fedchain.wording import counted
 
 FAULTS_MAX = 20
-"""Faults that are named; the others are counted."""
+"""Faults that are listed at most; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a repair found and did."""
+    """Findings and actions of a repair."""
 
     folder: Path
     """The chain's folder."""
     faults: tuple[str, ...]
-    """What was wrong; empty: nothing was, and nothing was changed."""
+    """The damage that was found; if it is empty, nothing was changed."""
     done: tuple[str, ...] = ()
-    """What was done about a chain with gaps."""
+    """The steps that closed or removed gaps in the chain."""
     set_aside_as: Path | None = None
-    """Where the folder lies now; None: it is where it was."""
+    """The folder's new path; None if it is where it was."""
 
 
 def repair(folder: Path) -> Repair:
-    """Check all of the chain in ``folder``, the chain's own; drop what is damaged, or set the folder aside.
+    """Check the whole chain in ``folder``, the chain's own; drop damaged records, or set the folder aside.
 
     Raises:
         NotFound: no chain there.
@@ -59,7 +59,7 @@ def repair(folder: Path) -> Repair:
 
 
 def describe_repair(repair: Repair) -> str:
-    """A repair for its operator, several lines."""
+    """Description of a repair for its operator, of several lines."""
     if not repair.faults:
         return f"{repair.folder}: nothing is damaged, nothing was changed"
     lines = [f"{repair.folder}: {counted(len(repair.faults), 'fault')} found"]
@@ -76,7 +76,7 @@ def describe_repair(repair: Repair) -> str:
 
 
 def _mend(folder: Path) -> tuple[list[str], list[str] | None]:
-    """Drop what is damaged: the faults, and what was done about gaps; None where the database itself is broken."""
+    """Drop damaged rows; return the faults, and the steps taken about gaps, None if the database itself is broken."""
     try:
         with disk_errors(folder), closing(connect(folder / DATABASE, read_only=False)) as connection:
             genesis = read_genesis(folder, connection, None)
@@ -92,7 +92,7 @@ def _mend(folder: Path) -> tuple[list[str], list[str] | None]:
 
 
 def _drop(folder: Path, connection: sqlite3.Connection, rows: list[DamagedRow]) -> None:
-    """Delete rows; before them their files, as everywhere: a row without its file counts as not held."""
+    """Delete rows, and before them their files, as everywhere: a row without its file counts as not held."""
     for row in rows:
         if row.content_hash is not None:
             content_path(folder, row.content_hash).unlink(missing_ok=True)
@@ -102,7 +102,7 @@ def _drop(folder: Path, connection: sqlite3.Connection, rows: list[DamagedRow]) 
 
 
 def _set_aside(folder: Path) -> Path:
-    """Give the folder another name beside itself, in one step; which."""
+    """Rename the folder in one step, to a free name beside it; return the new path."""
     place = Path(os.path.abspath(folder))  # "." has no name
     number = 1
     while (aside := place.with_name(f"{place.name}.damaged-{number}")).exists():

@@ -1,7 +1,7 @@
-"""Rows of the database: its tables, and how every row proves that it is what was written.
+"""Rows of the database: its tables, and the checksum by which every row proves that it is as it was written.
 
 A row's checksum covers its table's name and all of its columns. A block's hash would not do: it covers neither the
-miner's signature nor the certificate beside it, and a height or a round that was altered would be believed.
+miner's signature nor the certificate beside it, and an altered height or round would go unnoticed.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ SCHEMA = (
         height INTEGER PRIMARY KEY, hash BLOB NOT NULL, parent_hash BLOB NOT NULL, round INTEGER NOT NULL,
         posts INTEGER NOT NULL, payload_bytes INTEGER NOT NULL, crimes INTEGER NOT NULL,
         block BLOB NOT NULL, certificate BLOB NOT NULL, checksum BLOB NOT NULL)""",
-    # What is asked of the whole chain is answered from here, without touching a block.
+    # Questions about the whole chain are answered from this index, without reading a block.
     "CREATE INDEX outline ON finals (height, hash, parent_hash, round, posts, payload_bytes, crimes)",
     "CREATE TABLE states (height INTEGER PRIMARY KEY, data BLOB NOT NULL, checksum BLOB NOT NULL)",
     """CREATE TABLE candidates (
@@ -37,14 +37,14 @@ SCHEMA = (
     """CREATE TABLE posts (
         sequence INTEGER PRIMARY KEY, round INTEGER NOT NULL, phase INTEGER NOT NULL, sender BLOB NOT NULL,
         data BLOB NOT NULL, checksum BLOB NOT NULL, UNIQUE (round, phase, sender))""",
-    # Its hash is the row's checksum; data is NULL where the bytes are in a file.
+    # The hash serves as the row's checksum; data is NULL if the bytes are in a file.
     "CREATE TABLE contents (sequence INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, size INTEGER NOT NULL, data BLOB)",
 )
 """All of it fits on the first page, and an empty database always has its tables on the same pages."""
 
 
 Key = tuple[Any, ...]
-"""Names a row: its table, and the columns that are unique there."""
+"""Name of a row: its table, and the columns that are unique there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class Table:
     """A table whose rows are checked when they are read."""
 
     name: str
-    """As the schema has it."""
+    """Name of the table, as in the schema."""
     columns: tuple[tuple[str, type], ...]
     """Names and kinds, in the order of the checksum, which follows them."""
     key_size: int = 1
-    """The first so many columns name a row."""
+    """Number of leading columns that name a row."""
     is_numbered: bool = True
-    """Whether a column of its own, before these, says in which order rows were added."""
+    """Whether another column, before these, numbers the rows in the order in which they were added."""
 
     @property
     def select(self) -> str:
@@ -66,7 +66,7 @@ class Table:
         return f"SELECT {self.names} FROM {self.name}"
 
     def read(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The columns of a row, without the checksum. Raises StoreCorrupt if they are not what was written."""
+        """The columns of a row, without the checksum. Raises StoreCorrupt if they are not as they were written."""
         *values, checksum = row
         for (name, kind), value in zip(self.columns, values, strict=True):
             # SQLite types values, not columns: a flipped bit can turn bytes into a number.
@@ -86,17 +86,17 @@ class Table:
         connection.execute(statement, (*values, self._checksum(values)))
 
     def key(self, values: tuple[Any, ...]) -> Key:
-        """What names a row among those of all tables."""
+        """The key that names a row among those of all tables."""
         return self.name, *values[: self.key_size]
 
     def describe(self, row: tuple[Any, ...]) -> str:
-        """The row for people: its table and its first column."""
+        """Description of the row for people: its table and its first column."""
         (name, _), key = self.columns[0], row[0]
         return f"{self.name} row with {name} {key.hex() if isinstance(key, bytes) else key}"
 
     @property
     def names(self) -> str:
-        """Names of the columns, as a query lists them; the checksum's is the last."""
+        """Names of the columns, as a query lists them; the checksum comes last."""
         return ", ".join([*(name for name, _ in self.columns), "checksum"])
 
     def _checksum(self, values: list[Any] | tuple[Any, ...]) -> Hash:
@@ -125,7 +125,7 @@ VOTES = Table("votes", (("hash", bytes), ("height", int), ("attempt", int), ("ki
 POSTS = Table("posts", (("round", int), ("phase", int), ("sender", bytes), ("data", bytes)), key_size=3)
 
 RECORD_TABLES = (FINALS, CANDIDATES, VOTES, POSTS)
-"""Tables of which :func:`from_row` makes records."""
+"""Tables whose rows :func:`from_row` turns into records."""
 
 RowRecord = Final | Candidate | Vote | Post
 """A record that lives in a row of its own table; contents may live in a file."""
@@ -152,7 +152,7 @@ def from_row(table: Table, row: tuple[Any, ...]) -> Any:
 
 
 def _outline(record: RowRecord) -> tuple[Table, tuple[Any, ...]]:
-    """What stands in columns of its own; the encoded record follows it."""
+    """The table of a record, and the values that have columns of their own; the encoded record follows them."""
     match record:
         case Final(block):
             header, posts = block.header, block.transactions

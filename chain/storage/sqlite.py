@@ -1,12 +1,12 @@
 """The storage on disk: a folder whose database holds all records but large contents.
 
-What is in the folder::
+The folder contains::
 
     chain.sqlite                 SQLite in WAL mode, synchronous=FULL: a commit has reached the disk
     contents/ab/abcd…            contents too large for a row, under the hexadecimal of their SHA-256
     lock                         held by the one process that writes
 
-What is found to be damaged is logged once and counts as not held, so that it is fetched again and replaced.
+A damaged record or content is logged once and counts as not held, so that it is fetched again and replaced.
 """
 
 import logging
@@ -91,7 +91,7 @@ class Store:
         self._writer = reader if writer is None else writer
         self._lock = lock
         self._contents = Contents(folder, reader, self._writer)
-        self._base = 1  # a store opened for reading alone looks when it is asked: the writer goes on
+        self._base = 1  # a read-only store looks it up each time: the writer goes on
         self._damaged: set[Key] = set()  # rows that count as not held until they are written again
         if writer is not None:
             self._recover()
@@ -118,9 +118,10 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path, genesis: Genesis | None = None, *, read_only: bool = False) -> Self:
-        """Open the chain in ``folder``, and insist that it is ``genesis``'s where one is given.
+        """Open the chain in ``folder``; if ``genesis`` is given, it must be the chain that this document founded.
 
-        Who opens it to write gets a chain that can be gone on from: see :mod:`fedchain.chain.storage.recovery`.
+        A chain that is opened to write is first made one that can be continued: see
+        :mod:`fedchain.chain.storage.recovery`.
 
         Raises:
             NotFound: no chain there.
@@ -154,7 +155,7 @@ class Store:
             self._contents.write_files(contents)
             base, damaged = self._base, [key for key in tuple(self._damaged) if key[0] == FINALS.name]
             with transaction(self._writer):
-                for _, height in damaged:  # the next start sees the hole, and does not have to read the block for it
+                for _, height in damaged:  # then the next start sees the hole without reading the block
                     self._writer.execute("DELETE FROM finals WHERE height = ?", (height,))
                     base = max(base, height + 1)
                 self._contents.delete_damaged_rows(lost)
@@ -174,12 +175,12 @@ class Store:
             try:
                 with snapshot(self._reader):
                     return read_head(self._reader)
-            except StoreCorrupt as error:  # who only reads cannot mend it
+            except StoreCorrupt as error:  # a reader cannot mend it
                 place = self.folder / DATABASE
                 raise StoreCorrupt(f"{place}: {error}; start the node, or {repair_hint(self.folder)}") from None
 
     def height(self) -> int:
-        """Height of the head, whether it is damaged or not; 0 where there is none."""
+        """Height of the head, damaged or not; 0 if there is none."""
         with disk_errors(self.folder):
             return head_height(self._reader)
 
@@ -205,7 +206,7 @@ class Store:
         return (candidate.block for candidate in found)
 
     def own_candidates(self, first: int = 0, last: int = 2**63 - 1) -> Iterator[Block]:
-        """Blocks that this node mined between two heights, all by default, also those that did not become final."""
+        """Blocks that this node mined between two heights, by default all, final or not."""
         where = "WHERE is_own = 1 AND height BETWEEN ? AND ? ORDER BY sequence"
         found: Iterator[Candidate] = self._read(CANDIDATES, where, first, last)
         return (candidate.block for candidate in found)
@@ -246,16 +247,16 @@ class Store:
             (pages,) = self._reader.execute("PRAGMA page_count").fetchone()
             return int(pages) * PAGE_SIZE + self._contents.file_bytes()
 
-    # What people ask, beyond what a node needs.
+    # Questions that people ask; a node does not need the answers.
 
     def changes(self) -> int:
-        """A number that is another one once another process has written here; to ask for it reads no row."""
+        """A number that changes when another process has written here; it is found without reading a row."""
         with disk_errors(self.folder):
             (number,) = self._reader.execute("PRAGMA data_version").fetchone()
             return int(number)
 
     def owner(self) -> PublicKey | None:
-        """Whose node keeps its records here, by its own posts; None where it has none."""
+        """The member whose node keeps its records here, found by its own posts; None if it has none."""
         with disk_errors(self.folder):
             row = self._reader.execute("SELECT sender FROM posts ORDER BY sequence LIMIT 1").fetchone()
             return row[0] if row is not None and isinstance(row[0], bytes) else None
@@ -269,7 +270,7 @@ class Store:
     def hashes(
         self, first: int, last: int, between: tuple[bytes, bytes] = (b"", b"\xff" * 33)
     ) -> Iterator[tuple[Hash, int]]:
-        """Hashes and heights of the final blocks between two heights, or of those whose hash is ``between`` two."""
+        """Hashes and heights of the final blocks between two heights whose hash is ``between`` two; by default any."""
         return self._outline("hash, height", "height BETWEEN ? AND ? AND hash BETWEEN ? AND ?", first, last, *between)
 
     def heights_of_round(self, round_number: int) -> tuple[int, ...]:
@@ -279,11 +280,11 @@ class Store:
         return tuple(height for (height,) in self._outline("height", "round = ?", round_number))
 
     def heights_of_crimes(self) -> tuple[int, ...]:
-        """Heights of the final blocks that convict somebody."""
+        """Heights of the final blocks that convict a member."""
         return tuple(height for (height,) in self._outline("height", "crimes > ?", 0))
 
     def encoded(self, height: int) -> tuple[bytes, bytes] | None:
-        """The final block at ``height`` and its certificate as they are stored, for who needs little of them."""
+        """The final block at ``height`` and its certificate as stored bytes, for callers that need little of them."""
         with disk_errors(self.folder):
             row = self._reader.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
             try:
@@ -293,27 +294,27 @@ class Store:
                 return None
 
     def state_before(self, height: int) -> State | None:
-        """The state that the block at ``height`` stands on; None where no stored one leads there."""
+        """The state that the block at ``height`` stands on; None if no stored one leads there."""
         with disk_errors(self.folder):
             return state_before(self._reader, self.genesis, height)
 
     def stored_state(self, height: int) -> State | None:
-        """The same, if nothing has to be computed for it."""
+        """The same, but None if it was not kept and would have to be computed."""
         with disk_errors(self.folder):
             return stored_state(self._reader, self.genesis, height)
 
     def counts(self) -> tuple[int, int]:
-        """How many records, and how many contents, :meth:`damage` looks at."""
+        """Numbers of records and of contents that :meth:`damage` reads."""
         with disk_errors(self.folder):
             return count_rows(self._reader)
 
     def damage(self) -> Iterator[str]:
-        """Read all that is here, and name what is not as it was written."""
+        """Read everything in the folder, and describe each part that is not as it was written."""
         with disk_errors(self.folder):
             yield from find_damage(self.folder, self._reader, self.genesis)
 
     def close(self) -> None:
-        """Hand back the files and the lock; closing twice is harmless."""
+        """Release the files and the lock; closing twice is harmless."""
         self._reader.close()
         self._writer.close()
         if self._lock is not None:
@@ -329,13 +330,13 @@ class Store:
         self.close()
 
     def _recover(self) -> None:
-        """Step back to what can be gone on from, and tell of it."""
+        """Step back to a block that the chain can continue from, and log the steps."""
         for line in recover(self._writer, self.genesis):
             log.warning("%s: %s", self.folder, line)
         self._base = find_base(self._writer, head_height(self._writer))
 
     def _insert(self, record: Record, base: int) -> int:
-        """Write one record; the height from which on blocks are linked to the head, as far as this alone moves it."""
+        """Write one record; return the base as far as this record alone moves it."""
         match record:
             case Final():
                 return self._insert_final(record, base)
@@ -355,7 +356,7 @@ class Store:
         if height <= head:
             self._insert_row(record)
             return base
-        # Where there was no head, older blocks may lie here; those from this height on have not come again yet.
+        # If there was no head, older blocks may lie here; those from this height on are dropped and fetched again.
         self._writer.execute("DELETE FROM finals WHERE height >= ?", (height,))
         self._insert_row(record)
         STATES.insert(self._writer, (height, record.state), replace=True)
@@ -391,7 +392,7 @@ class Store:
             yield from self._reader.execute(query, parameters)
 
     def _forget_damage(self, records: Sequence[Record]) -> None:
-        """What was damaged was written again."""
+        """Forget the damage to records that were written again."""
         for record in records:
             if not isinstance(record, Content) and self._damaged:
                 table, values = to_row(record)

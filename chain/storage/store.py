@@ -1,4 +1,4 @@
-"""What a node keeps across restarts: final blocks, open candidates, its own statements, and content-addressed bytes.
+"""The records that a node keeps: final blocks, open candidates, its own statements, and content-addressed bytes.
 
 Everything else follows from these records. ``MemoryStore`` serves simulated peers and survives their simulated
 crashes; ``Store`` in ``sqlite.py`` is a folder on disk.
@@ -31,7 +31,7 @@ class Candidate:
 
     block: Block
     is_own: bool
-    """Whether this node mined it: what was said in its own name is kept, also when another block became final."""
+    """Whether this node mined it: its own statements are kept even when another block becomes final."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Final:
 
 
 Record = Final | Candidate | Vote | Post | Content
-"""What can be appended. Votes and posts are the node's own: after a crash the same bytes are sent again."""
+"""A record that can be appended. Votes and posts are the node's own: after a crash the same bytes are sent again."""
 
 
 class Storage(Protocol):
-    """Where a node persists. It does not judge validity: what is appended must have been validated.
+    """A node's persistent storage. It does not judge validity: records must be validated before they are appended.
 
     The heights from ``base`` to the head have a final block each. A node that joined late has a higher base, which
     goes down as older blocks are fetched.
@@ -66,14 +66,14 @@ class Storage(Protocol):
     def head(self) -> Final | None:
         """The highest final block, with the state before it; None at the start.
 
-        What is on a disk was judged as a block from the network is when it was opened (``judge_stored``).
+        A head on disk was judged like a block from the network when the storage was opened (``judge_stored``).
         """
 
     def base(self) -> int:
-        """Lowest height from which on every final block is here; 1 above the head's where there is none."""
+        """Lowest height from which on every final block is held; one above the head's height if none is."""
 
     def final(self, height: int) -> tuple[Block, Certificate] | None:
-        """The final block at ``height`` with its certificate; None where it is not held."""
+        """The final block at ``height`` with its certificate; None if it is not held."""
 
     def candidates(self) -> Iterator[Block]:
         """Candidates above the head."""
@@ -85,27 +85,27 @@ class Storage(Protocol):
         """Own posts of ``round_number`` and later."""
 
     def content(self, content_hash: Hash) -> bytes | None:
-        """Bytes by their hash, None where they are not held. What was damaged is not held any more."""
+        """Bytes by their hash; None if they are not held. Damaged bytes count as not held."""
 
     def holds_content(self, content_hash: Hash) -> bool:
-        """Whether a content is held, as far as can be said without reading it."""
+        """Whether a content is held, as far as can be known without reading it."""
 
     def content_part(self, content_hash: Hash, start: int, size: int) -> bytes | None:
-        """Up to ``size`` bytes of a content from ``start`` on; otherwise as :meth:`content`."""
+        """Up to ``size`` bytes of a content from ``start`` on; otherwise like :meth:`content`."""
 
     def retain(self, needed: Collection[Hash]) -> None:
         """Drop every content that is not ``needed``; the other records stay. Raises StoreError."""
 
     def size_bytes(self) -> int:
-        """About how many bytes all of it takes."""
+        """Approximate size of everything that is kept, in bytes."""
 
 
 class MemoryStore:
     """A storage without a disk. It survives a simulated crash because it outlives the node.
 
     Args:
-        pool: final blocks and certificates of all storages of a simulation, which then hold one copy of what is equal.
-        contents: where contents are kept; None: in memory, each with its own storage.
+        pool: final blocks and certificates of all storages of a simulation, which then share one copy of equal ones.
+        contents: the mapping that keeps contents; None: one in memory, for this storage alone.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class MemoryStore:
         if height in self._finals:
             return
         block = self._pool.setdefault(record.block.hash, record.block)
-        # A block of the same hash may carry another signature of its miner, and heights have many certificates.
+        # Blocks of the same hash may differ in the miner's signature, and a height has many possible certificates.
         block = block if block == record.block else record.block
         certificate = self._pool.setdefault(record.certificate.hash, record.certificate)
         if height > self._head:

@@ -1,23 +1,23 @@
 """fedchain: peers that learn together without a server.
 
-What ``import fedchain`` offers is imported when it is first used; docs/python.md shows each of it at work:
+The names that ``import fedchain`` offers are imported when they are first used; docs/python.md shows each at work:
 
 * ``simulate``, ``simulate_async``: run a federation on this machine; the result is a ``Run``
 * ``open_run``: open the folder of a finished run
 * ``open_chain``: look into a stored chain; the result is a ``Chain``
-* ``Scenario``: all that can be set of a simulation
-* ``Method``, ``Phase``, ``Client``, ``Round``: what a learning method of one's own is made of
+* ``Scenario``: all settings of a simulation
+* ``Method``, ``Phase``, ``Client``, ``Round``: the parts of a learning method of one's own
 * ``testing``: checks for a method or a task of one's own, and a federation in memory
 
 Map of the package, from the bottom up; each layer imports only what lies below it:
 
 * ``fedchain.crypto``: hashes, Ed25519 keys, addresses, threshold encryption
-* ``fedchain.chain``: transactions, blocks, votes, proof of work, validation, fork choice, store, explorer
+* ``fedchain.chain``: posts, blocks, votes, proof of work, validation, store, explorer
 * ``fedchain.learning``: methods, models, datasets, partitions, payload codec, metrics
-* ``fedchain.network``: messages and how they travel
+* ``fedchain.network``: messages and their transport
 * ``fedchain.node``: one peer, a pure state machine
 * ``fedchain.simulator``: many peers in virtual time
-* ``fedchain.runs``, ``fedchain.chains``, ``fedchain.testing``: what Python programs use
+* ``fedchain.runs``, ``fedchain.chains``, ``fedchain.testing``: the interface for Python programs
 """
 
 __version__ = "0.1.0"
@@ -37,7 +37,7 @@ _PLACES = {
     "simulate_async": "fedchain.runs",
     "testing": "",
 }
-"""Where each name is; a module of its own has no other place. ``__init__.pyi`` says the same to type checkers."""
+"""Module of each name; empty for a name that is itself a module. ``__init__.pyi`` says the same to type checkers."""
 
 __all__ = ["__version__", *_PLACES]  # noqa: PLE0604 - names, by the table above
 

@@ -1,6 +1,6 @@
-"""Work in a thread of its own that tells of rounds: whoever waits for it is told in its own thread, and can end it.
+"""Work in a thread of its own that reports rounds. The caller gets them in its own thread, and can end the work.
 
-It is waited for in two ways: by a thread that does nothing else meanwhile, and in an asyncio loop, which goes on.
+There are two ways to wait for it: in a thread that does nothing else meanwhile, and in an asyncio loop, which goes on.
 """
 
 import asyncio
@@ -13,33 +13,33 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 POLL_S = 0.5
-"""How often the work, while the caller looks at a round, looks whether it is to end."""
+"""How often the work checks whether it should end, while the caller handles a round."""
 
 JOIN_S = 0.02
-"""How often work that is ending is looked at by a loop."""
+"""How often a loop checks whether work that is ending has ended."""
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
 
 Work = Callable[[Callable[[Row], None], threading.Event], Result]
-"""work(told, stop) -> result: tells of each round, and ends with an error soon after ``stop`` is set."""
+"""work(told, stop) -> result: calls ``told`` with each round, and ends with an error soon after ``stop`` is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Told(Generic[Row]):
-    """A round that the caller is told of."""
+    """A round on its way to the caller."""
 
     row: Row
     is_taken: threading.Event = field(default_factory=threading.Event)
-    """Set when the caller has looked at it; the work waits for that."""
+    """Set when the caller has handled it; the work waits for that."""
 
 
 class _Working(Generic[Row, Result]):
     """Work that was started.
 
     Args:
-        work: what is done.
-        put: takes what is told to the caller's thread, from any; None when the work is over.
+        work: the function to run.
+        put: passes a round to the caller's thread, from any thread; None when the work is over.
     """
 
     def __init__(self, work: Work[Row, Result], put: Callable[[_Told[Row] | None], None]) -> None:
@@ -47,12 +47,12 @@ class _Working(Generic[Row, Result]):
         self._result: list[Result] = []  # when it is done
         self._error: BaseException | None = None
         self.stop = threading.Event()
-        """Set by the caller: the work is to end."""
+        """Set by the caller to end the work."""
         self.thread = threading.Thread(target=self._run, name="fedchain-simulation", daemon=True)
         self.thread.start()
 
     def result(self) -> Result:
-        """What came of it, when it is over; asked once, since it is not kept any longer."""
+        """The result when the work is over, or its error; call it once, since the result is not kept."""
         if self._error is not None:
             raise self._error
         return self._result.pop()
@@ -60,12 +60,12 @@ class _Working(Generic[Row, Result]):
     def _run(self) -> None:
         try:
             self._result.append(self._work(self._tell, self.stop))
-        except BaseException as error:  # whatever it is, it is the caller's
+        except BaseException as error:  # the caller raises it
             self._error = error
         self._put(None)
 
     def _tell(self, row: Row) -> None:
-        """Have the caller's thread look at a round."""
+        """Pass a round to the caller's thread, and wait until it is handled."""
         told = _Told(row)
         self._put(told)
         while not told.is_taken.wait(POLL_S) and not self.stop.is_set():
@@ -73,7 +73,7 @@ class _Working(Generic[Row, Result]):
 
 
 def wait(work: Work[Row, Result], on_row: Callable[[Row], object]) -> Result:
-    """Wait for the work, and end it if the waiting is interrupted; raises what it raises."""
+    """Run the work and wait for it, and end it if the wait is interrupted; raises the work's errors."""
     messages = SimpleQueue[_Told[Row] | None]()
     working = _Working(work, messages.put)
     try:
@@ -87,7 +87,7 @@ def wait(work: Work[Row, Result], on_row: Callable[[Row], object]) -> Result:
 
 
 async def wait_in_loop(work: Work[Row, Result], on_row: Callable[[Row], object]) -> Result:
-    """The same in an asyncio loop, which goes on meanwhile; cancelling ends the work. ``on_row`` may be awaited."""
+    """Like :func:`wait`, in an asyncio loop, which goes on; cancelling ends the work. ``on_row`` may be a coroutine."""
     loop = asyncio.get_running_loop()
     messages: asyncio.Queue[_Told[Row] | None] = asyncio.Queue()
 

@@ -1,10 +1,10 @@
-"""``python -m fedchain.bytecode [MODULE …]``: compile what the commands import, once, where the program is installed.
+"""``python -m fedchain.bytecode [MODULE …]``: compile the commands' imports, once, when the program is installed.
 
 Python keeps the compiled form of a file beside it when it first imports it, unless ``PYTHONDONTWRITEBYTECODE`` is set,
 as it is in most container images and on build machines, or the user may not write there. Without compiled files every
-process compiles torch anew, which is most of what a short command costs. Of the fifteen thousand files of an
-environment the commands import a fifth: those are compiled, by being imported here. A short federation makes other
-libraries import their late parts, such as those that draw a chart.
+process compiles torch anew, which is most of the cost of a short command. The commands import a fifth of the fifteen
+thousand files of an environment; these are compiled by being imported here. A short federation makes other libraries
+import their late parts, such as those that draw a chart.
 """
 
 import importlib
@@ -20,7 +20,7 @@ import fedchain
 
 
 def main() -> None:
-    """Import the named modules and all of this program, and use it; Python writes what it compiles on the way."""
+    """Import the named modules and all of this program, and use it; Python writes the compiled files on the way."""
     if sys.dont_write_bytecode:  # this process would not write, and has imported some files already
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         os.execve(sys.executable, [sys.executable, "-m", "fedchain.bytecode", *sys.argv[1:]], environment)
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def run_briefly() -> None:
-    """Run a federation of two peers whose run, and what libraries keep for this user, go away with their folder."""
+    """Run a federation of two peers in a temporary folder, which also takes files that libraries keep for a user."""
     from fedchain.cli.main import app
 
     with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):

@@ -1,4 +1,4 @@
-"""A stored chain, looked into from Python: what ``fedchain explorer`` shows, as values."""
+"""A stored chain, read from Python: the answers of ``fedchain explorer``, as values."""
 
 import os
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Chain:
     Args:
         folder: a run's or node's folder, or the folder of the chain in it.
         methods: files of the chain's learning method that Python does not find by itself, each ``FILE.py:Class``.
-            They are run: trust them.
+            Their code is run, so name only files that you trust.
 
     Raises:
         ChainError: there is no chain, or it cannot be read; or a file of ``methods`` cannot be used.
@@ -84,11 +84,11 @@ class Chain:
         return self._explorer.transaction(name)
 
     def peer(self, name: str) -> PeerView:
-        """What a member did, by its address or the end of it. Raises NotFound."""
+        """A member and its part in the chain, by its address or the end of it. Raises NotFound."""
         return self._explorer.peer(name)
 
     def round(self, number: int) -> RoundView:
-        """What happened in a round. Raises NotFound."""
+        """A round: its blocks and posts. Raises NotFound."""
         return self._explorer.round(number)
 
     def proof(self, name: str) -> TransactionProof:
@@ -96,19 +96,19 @@ class Chain:
         return self._explorer.proof(name)
 
     def knowledge(self, round_number: int | None = None) -> KnowledgeView:
-        """What a round left behind: its hash, size and class prototypes. Default: the newest that is closed.
+        """The knowledge that a round left behind: hash, size and class prototypes. Default: the newest closed round.
 
         Raises NotFound if no such round is closed.
         """
         return self._explorer.knowledge(self.rules, round_number)
 
     def tensors(self, round_number: int | None = None) -> Tensors:
-        """The same knowledge itself, as numpy arrays by name. Raises NotFound, too, where it is not kept."""
+        """The knowledge itself, as numpy arrays by name. Raises NotFound also if it is not kept."""
         _, data = self._explorer.left_behind(round_number)
         return self.rules.read_knowledge(data) or {}
 
     def verify(self) -> ChainAudit:
-        """Judge every block again, from the first to the head, and recompute what it left behind."""
+        """Judge every block again, from the first to the head, and recompute the knowledge that it left behind."""
         return self._explorer.verify(self.rules)
 
     @property

@@ -1,7 +1,8 @@
 """Simulations from Python: in a script, in a notebook, in a thread, and awaited.
 
-A simulation has an event loop of its own, in virtual time, so it runs in a thread of its own: whoever calls may have a
-loop running already. The caller waits, is told of every round in its own thread, and an interrupt of it ends the run.
+A simulation has an event loop of its own, in virtual time, so it runs in a thread of its own: the caller may have a
+loop running already. The caller waits, and its callback is called for every round in the caller's own thread. An
+interrupt of the caller ends the run.
 """
 
 import contextlib
@@ -61,12 +62,12 @@ if TYPE_CHECKING:
     import pandas
 
 OnRound = Callable[["RoundRecord"], object]
-"""Told of each round when it is closed; the run goes on when it returns, and ends with what it raises. What it returns
-is awaited by `simulate_async` if it can be."""
+"""Called with each round when it is closed. The run goes on when it returns, and ends with any error that it raises.
+`simulate_async` awaits its result if that is awaitable."""
 
 
 class RoundRecord(RoundMetrics):
-    """What was measured of one round: :class:`RoundMetrics` that nobody changes any more.
+    """The measurements of one round: :class:`RoundMetrics` that cannot be changed any more.
 
     Accuracies are fractions, losses in nats, times in virtual seconds; None: not measured.
     """
@@ -95,19 +96,19 @@ class Run:
         owner: "tempfile.TemporaryDirectory[str] | None",
     ) -> None:
         self.scenario = scenario
-        """What was run."""
+        """The scenario that was run."""
         self.folder = folder
-        """The run's folder: the chain, and the final models; a temporary one goes when the run is forgotten."""
+        """The run's folder: the chain, and the final models. A temporary one is deleted with this object."""
         self.rounds: Sequence[RoundRecord] = tuple(map(RoundRecord, rows))
-        """What was measured, round by round."""
+        """Measurements, round by round."""
         self.tip: str = result["tip"]
         """Hash of the last block, in hexadecimal."""
         self.knowledge_root: str = result["knowledge_root"]
         """Hash of the final knowledge, in hexadecimal."""
         self.trace_hash: str = result["trace_hash"]
-        """Hash over all that happened, in order: the same scenario has the same, on any machine."""
+        """Hash over all events in order: equal for the same scenario on any machine."""
         self.violations: Sequence[str] = tuple(result["violations"])
-        """What did not hold of what the protocol promises; empty when all is well."""
+        """Guarantees of the protocol that did not hold; empty when all is well."""
         self._config, self._task, self._owner = config, task, owner
 
     def __repr__(self) -> str:
@@ -119,24 +120,24 @@ class Run:
         return f"<Run of {what}, seed {scenario.seed}{measured}>"
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """The rounds as a table with one row each, indexed by round. Raises ImportError where pandas is missing."""
+        """The rounds as a table with one row each, indexed by round. Raises ImportError if pandas is missing."""
         try:
             import pandas
         except ImportError:
             raise ImportError("to_pandas needs pandas: pip install 'fedchain[pandas]'") from None
         table = pandas.DataFrame([asdict(row) for row in self.rounds]).set_index("round")
-        # What was not measured is None, of which pandas would make columns that nothing can be calculated with.
+        # A value that was not measured is None; with it pandas would make columns that cannot be calculated with.
         optional = [item.name for item in fields(RoundMetrics) if NoneType in get_args(item.type)]
         return table.astype(dict.fromkeys(optional, float))
 
     @cached_property
     def chain(self) -> Chain:
-        """The chain of the first peer, as the explorer sees it."""
+        """The chain of the first peer, for the explorer's questions."""
         return Chain(self.folder)
 
     @cached_property
     def knowledge(self) -> Tensors:
-        """What the federation knows in the end, as numpy arrays by name; {} if it knows nothing."""
+        """The federation's final knowledge, as numpy arrays by name; {} if there is none."""
         return self.chain.tensors()
 
     def state(self, member: int | None = None) -> ModelState:
@@ -151,7 +152,7 @@ class Run:
         return read_model(path.read_bytes())
 
     def model(self, member: int | None = None) -> nn.Module:
-        """A torch module as a member has it at the end, in evaluation mode; of own data, one that the task builds.
+        """A member's torch module at the end, in evaluation mode; for own data, the task builds the module.
 
         Args:
             member: from 0; None: the model that all members share, for methods that exchange parameters.
@@ -170,14 +171,14 @@ class Run:
 
 
 def open_run(folder: str | os.PathLike[str], *, task: TaskFunction | None = None) -> Run:
-    """A finished run, from its folder: what :func:`simulate` returned.
+    """Read a finished run from its folder, as :func:`simulate` returned it.
 
     Args:
-        folder: the run's, of ``simulate(out=…)`` or of ``fedchain simulate``.
-        task: the function for own data, where the scenario in the folder cannot name it.
+        folder: the run's folder, made by ``simulate(out=…)`` or by ``fedchain simulate``.
+        task: the function for own data, if the scenario in the folder cannot name it.
 
     Raises:
-        ScenarioError: it holds no finished run, or one that cannot be read.
+        ScenarioError: the folder holds no finished run, or one that cannot be read.
         ChainError: its chain cannot be read.
     """
     use_current_folder()
@@ -206,21 +207,21 @@ def simulate(
     """Run a federation on this machine, in virtual time, and wait for its end.
 
     It runs in a thread of its own, with training processes, so it works in a notebook and in any thread. Ctrl-C, or
-    "interrupt kernel", ends all of them, and so does what ``on_round`` raises.
+    "interrupt kernel", ends all of them, and so does an error that ``on_round`` raises.
 
     Args:
         method: name of a learning method, ``"FILE.py:Class"``, or a class or an instance of one. Default: ``"dfpl"``.
         task: for own data, a function that returns (model, train set, test set), or ``"FILE.py:function"``.
-        scenario: what the other arguments change; a scenario file, or one that was built. Default: the defaults.
+        scenario: a scenario, or its file, whose fields the other arguments override. Default: the defaults.
         peers: members with data. Default: 20.
         rounds: default 10.
         seed: root of all randomness. Default: 0.
-        on_round: called in this thread with each round's record when it is closed; a run that goes on tells all again.
-        out: run folder to create, with pictures and all. Default: a temporary one, which goes with the run.
+        on_round: called in this thread with each round's record when it is closed; a resumed run repeats earlier ones.
+        out: run folder to create, with all its files and pictures. Default: a temporary one, deleted with the run.
         keep_models: whether every member's final model is kept, for :meth:`Run.model`.
         track: trackers beside ``out``: ``"tensorboard"`` or ``"mlflow"``, ``"tensorboard=FOLDER"`` or ``"mlflow=URI"``.
-        resume: whether the run in ``out`` goes on if it was interrupted, and is opened if it was finished; if there is
-            none, it begins.
+        resume: whether an interrupted run in ``out`` goes on, and a finished one is opened; if there is none, a new one
+            begins.
         settings: any other field of ``Scenario``, such as ``hyperparameters={"local_steps": 5}``.
 
     Raises:
@@ -252,7 +253,7 @@ async def simulate_async(
     resume: bool = False,
     **settings: Any,
 ) -> Run:
-    """As :func:`simulate`, for code that runs in an asyncio loop, which goes on meanwhile; cancelling ends the run.
+    """Like :func:`simulate`, for code in an asyncio loop, which goes on meanwhile; cancelling ends the run.
 
     ``on_round`` is called in the loop's thread. It may be a coroutine function: the run goes on when it has returned.
     """
@@ -265,7 +266,7 @@ async def simulate_async(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """What is to be run."""
+    """A run that was asked for."""
 
     scenario: Scenario
     function: TaskFunction | None
@@ -290,7 +291,7 @@ class _Order:
         track: Sequence[str],
         **others: Any,
     ) -> "_Order":
-        """Put together what was asked for, and check it."""
+        """Combine the arguments of a call, and check them."""
         use_current_folder()
         values = {name: value for name, value in given.items() if value is not None}
         function = None
@@ -317,7 +318,7 @@ class _Order:
         return order
 
     def _validate_folder(self) -> None:
-        """Raise ScenarioError, before anything is loaded, for a folder that is missing or holds something else."""
+        """Raise ScenarioError, before anything is loaded, if the folder is missing or holds something else."""
         for wanted in self.track:
             validate_tracker(wanted)
         if self.out is None:
@@ -331,14 +332,14 @@ class _Order:
             require_new(self.out)
 
     def load(self) -> Learner | None:
-        """Read the data and import what is needed, while no other run forks its processes; None: nothing is needed."""
+        """Read the data and import modules, while no other run forks its processes; None if the run is finished."""
         if self.is_finished:
             return None
         with STARTING:
             return load_learner(self.scenario, self.function)
 
     def run(self, learner: Learner | None, told: Callable[["RoundRecord"], None], stop: threading.Event) -> Run:
-        """Simulate, or open what was simulated."""
+        """Simulate, or open the finished run."""
         if learner is None:
             assert self.out is not None, "only what is in a folder is finished"
             finished = open_run(self.out, task=self.function)
@@ -376,7 +377,7 @@ def _values_of(scenario: Scenario | str | os.PathLike[str] | None) -> dict[str, 
 
 
 def _validate_names(values: Mapping[str, Any]) -> None:
-    """Raise ScenarioError for a hyper-parameter among the fields of a scenario, which is easily said so."""
+    """Raise ScenarioError for a hyper-parameter given as a field of the scenario, an easy mistake."""
     known = {item.name for item in fields(Scenario)}
     name = values.get("method", Scenario().method)
     for key in {*values} - known if isinstance(name, str) else ():
@@ -391,12 +392,12 @@ def _listener(on_round: OnRound | None) -> OnRound:
 
 
 def _nothing(row: RoundRecord) -> None:
-    """Nobody wants to be told."""
+    """Ignore a round, if no listener is given."""
 
 
 @contextlib.contextmanager
 def _threads_kept() -> Iterator[None]:
-    """Leave the caller as many threads for torch as it had: training processes are forked from a process with one."""
+    """Restore the caller's number of torch threads: training processes are forked from a process with one."""
     threads = torch.get_num_threads()
     try:
         yield

@@ -1,4 +1,4 @@
-"""How tables meet a terminal: nothing is markup, what is too wide goes on below, and a closed pipe is for others."""
+"""Tables on a terminal: nothing is markup, tables that are too wide go on below, and a closed pipe is an error."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,13 +22,13 @@ class Console(RichConsole):
         super().__init__(highlight=False, markup=False, emoji=False, quiet=quiet)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to whoever runs the command: rich would exit with 1, which commands use for answers."""
+        """Leave it to the caller of the command: rich would exit with 1, which commands use for answers."""
         raise BrokenPipeError
 
 
 @contextmanager
 def step(console: RichConsole, text: str) -> Iterator[None]:
-    """Say what is done inside: beside something that moves on a terminal, in a line elsewhere."""
+    """Show ``text`` while the code inside runs: with a spinner on a terminal, as a line elsewhere."""
     if not console.is_terminal:
         console.print(text, soft_wrap=True)
         yield
@@ -40,11 +40,11 @@ def step(console: RichConsole, text: str) -> Iterator[None]:
 class Facts:
     """Labels and texts, a line each; words that do not fit beside their labels go on below.
 
-    What has no blanks, such as a hash, is never broken, so that it can be copied: it has a line of its own.
+    A text without blanks, such as a hash, is never broken, so that it can be copied: it gets a line of its own.
     """
 
     def __init__(self, texts: Mapping[str, str], styles: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Show each of ``texts`` beside its label; those that have one of ``styles`` in it."""
+        """Show each of ``texts`` beside its label, in the label's style if ``styles`` has one."""
         self._texts = texts
         self._styles = styles
 
@@ -64,13 +64,13 @@ class Facts:
 class Fitted:
     """A table that loses nothing on a narrow terminal: columns that do not fit go on below, beside the first ones.
 
-    Where rich makes a table fit, numbers are cut, or broken in the middle.
+    If rich made the table fit, it would cut numbers, or break them in the middle.
     """
 
     def __init__(self, table: Table, keys: int = 1, gap: int = GAP) -> None:
         """Fit ``table``, whose first ``keys`` columns say which row it is; they are repeated in each part.
 
-        Of the table's own looks its title, caption, headings, cells and styles are kept; ``gap`` blanks part columns.
+        The table keeps its title, caption, headings, cells and styles; ``gap`` blanks separate its columns.
         """
         self._table = table
         self._keys = keys
@@ -92,7 +92,7 @@ class Fitted:
             yield Text(str(self._table.caption), style="dim")
 
     def _groups(self, width: int) -> Iterator[list[int]]:
-        """Columns of each part: those that say which row it is, and as many others as fit, but at least one."""
+        """Columns of each part: those that name the row, and as many others as fit, but at least one."""
         widths = [_width(column) + self._gap for column in self._table.columns]
         first = [*range(min(self._keys, len(widths)))]
         group = first
@@ -108,7 +108,7 @@ class Fitted:
         part = Table(box=None, pad_edge=False, padding=(0, self._gap, 0, 0), header_style=whole.header_style)
         columns = [whole.columns[place] for place in places]
         for column in columns:
-            # A text that is wider than the terminal is the last of its part: it alone is broken, at blanks.
+            # A text that is wider than the terminal is the last column of its part, and the only one broken, at blanks.
             is_text = column is columns[-1] and column.justify == "left"
             part.add_column(column.header, justify=column.justify, style=column.style, no_wrap=not is_text)
         for row, cells in zip(whole.rows, zip(*(column.cells for column in columns), strict=True), strict=True):
@@ -117,7 +117,7 @@ class Fitted:
 
 
 def _words(text: str, width: int) -> list[str]:
-    """The lines of a text, broken at blanks where they are longer than ``width``; no word is broken."""
+    """The lines of a text, broken at blanks if they are longer than ``width``; no word is broken."""
     parts = text.splitlines() or [""]
     width = max(1, width)
     return [
@@ -131,7 +131,7 @@ def _line(label: str, text: str, indent: int, style: str = "") -> Text:
 
 
 def _width(column: Column, *, by_words: bool = False) -> int:
-    """Room that a column takes as it is, or at least, so that no word in it is broken."""
+    """Width of a column as it is or, ``by_words``, the least width that breaks no word in it."""
     texts = map(str, (column.header, *column.cells))
     lines = (part for text in texts for part in (text.split() if by_words else text.splitlines()))
     return max(map(cell_len, lines), default=0)

@@ -10,11 +10,11 @@ def counted(count: int, what: str) -> str:
 
 
 def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
-    """A text that others had a say in, without letters that would move what stands around it."""
+    """A text from others, with unprintable characters replaced: they could disturb the text around it."""
     return "".join(letter if letter.isprintable() else instead for letter in text)
 
 
 def nearest_name(word: str, names: Sequence[str]) -> str | None:
-    """The one name that begins with ``word``, or else the name that looks most like it; None if none does."""
+    """The only name that begins with ``word``, or else the name that looks most like it; None if none does."""
     longer = [name for name in names if word and name.startswith(word)]
     return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(word, names, n=1, cutoff=0.5)), None)

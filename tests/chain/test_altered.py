@@ -72,7 +72,7 @@ def test_all_that_is_wrong_is_counted_where_the_head_is_damaged_too(whole: Path,
     result = explore("verify", tmp_path)
     assert result.exit_code == 1
     assert "3 blocks: 2 invalid, 1 unchecked" in result.stdout or "3 blocks: 2 invalid, 1 recomputed" in result.stdout
-    for line in ("the head cannot be gone on from", "finals row with height 1", "votes row with hash"):
+    for line in ("the chain cannot continue from its head", "finals row with height 1", "votes row with hash"):
         assert line in " ".join(result.stdout.split())
 
 

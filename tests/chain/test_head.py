@@ -206,7 +206,7 @@ def test_repair_and_the_full_look_name_a_head_that_is_not_final(tmp_path: Path, 
     write(tmp_path, chain, {BLOCKS: FORGED["prevotes"](chain, records[-1].block)})
     with Store.open(tmp_path, read_only=True) as store:
         (damage,) = store.damage()
-    assert damage.startswith("the head cannot be gone on from: certificate")
+    assert damage.startswith("the chain cannot continue from its head: certificate")
     assert repair(tmp_path).faults == (damage,)
     assert not repair(tmp_path).faults
     with Store.open(tmp_path) as store:

@@ -313,7 +313,7 @@ def test_verify_says_which_blocks_no_state_leads_to(tmp_path: Path, chain: Chain
         store.append([replace(records[1], state=b"")])
     result = explore("verify", tmp_path)
     assert (result.exit_code, "2 blocks: 1 recomputed, 1 unchecked" in result.stdout) == (0, True)
-    assert "unchecked: at height 2 the state is not held that says who may vote" in result.stdout
+    assert "unchecked: at height 2 the state that says who may vote is not held" in result.stdout
 
 
 def test_verify_names_what_is_damaged_and_exits_with_1(run_folder: Path) -> None:

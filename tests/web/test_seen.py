@@ -160,8 +160,8 @@ def test_of_a_simulation_it_is_said_whose_lost_blocks_are_shown(net: tuple[Path,
     member = client(folder).get("/net/member/0").text
     assert "A simulation keeps the mean accuracy of all members alone" in member
     assert "<dt>accuracy</dt>" not in member
-    assert "Of blocks that lost, those that came to the first peer" in client(folder).get("/net/blocks").text
-    assert "a simulation tells what came to its first peer" in client(folder).get("/net/block/3").text
+    assert "Losing blocks are shown only if they came to the first peer" in client(folder).get("/net/blocks").text
+    assert "a simulation records the blocks that came to its first peer" in client(folder).get("/net/block/3").text
 
 
 def test_lines_are_found_as_they_come_and_by_height(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The command line: one file a command. It parses, calls and prints; what it calls lies below it."""
+"""The command line: one file a command. It parses, calls and prints; the functions that it calls lie below it."""

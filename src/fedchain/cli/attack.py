@@ -1,4 +1,4 @@
-"""``fedchain attack``: what others could read in what members post. Nothing heavy is imported before it runs."""
+"""``fedchain attack``: what others could read in members' posts. Nothing heavy is imported before it runs."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,11 +51,11 @@ def inversion(
     ] = False,
     images: Annotated[
         int,
-        typer.Option(min=1, max=1000, help="Clients that are attacked; of fededs, images of one client."),
+        typer.Option(min=1, max=1000, help="Clients that are attacked; for fededs, images of one client."),
     ] = 4,
     known_pairs: Annotated[
         int,
-        typer.Option(min=0, help="Of fededs: images of the victim that the attacker has beside its own."),
+        typer.Option(min=0, help="For fededs: images of the victim that the attacker has beside its own."),
     ] = 0,
     batch_size: Annotated[int, typer.Option(min=1, max=64, help="Examples of the local step.")] = 1,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of training before the post.")] = 0,
@@ -63,17 +63,17 @@ def inversion(
         float, typer.Option(min=0.0, help="Multiplier of the noise on prototypes: deviation over sensitivity.")
     ] = 1.0,
     iterations: Annotated[int, typer.Option(min=1, help="Steps of the search for images.")] = 300,
-    passes: Annotated[int, typer.Option(min=1, help="Of fededs: passes of the decoder's training.")] = 20,
+    passes: Annotated[int, typer.Option(min=1, help="For fededs: passes of the decoder's training.")] = 20,
     learning_rate: Annotated[float, typer.Option(min=1e-6, help="First step of the search, normalised pixels.")] = 0.1,
     total_variation: Annotated[float, typer.Option(min=0.0, help="Weight of the total variation.")] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, help="Root of all randomness.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for table and picture; default: runs/inversion.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Look for a client's images in what it posts: gradient inversion, inversion of prototypes, decoding.
+    """Look for a client's images in its posts: gradient inversion, inversion of prototypes, decoding.
 
-    Clients post by the methods' own code, after one local step; FedEDS's encrypted images are those of its setup. What
-    is found is compared with the originals, and with the mean image of the class, which needs no attack.
+    Clients post by the methods' own code, after one local step; FedEDS's encrypted images are those of its setup. The
+    images found are compared with the originals, and with the mean image of the class, which needs no attack.
     """
     with clear_errors(ScenarioError):
         if (store is None) != (sender == ""):

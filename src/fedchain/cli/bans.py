@@ -1,6 +1,6 @@
-"""``fedchain node bans`` and ``fedchain node unban``: who may not connect to a node, and letting somebody in again.
+"""``fedchain node bans`` and ``fedchain node unban``: list the peers that may not connect to a node, and lift a ban.
 
-A running node is asked, for it would not notice that its list was edited; without one the list itself is read.
+A running node is asked, since it would not notice that its list was edited; otherwise the list itself is read.
 """
 
 from pathlib import Path
@@ -53,7 +53,7 @@ def unban(folder: Folder, address: Annotated[str, typer.Argument(help="Address o
 
 
 def _bans_of(folder: Path) -> list[dict[str, Any]]:
-    """The bans that hold now, as the running node or else the list tells them."""
+    """The bans in force now, from the running node or else from the list."""
     import time
 
     from fedchain.network.bans import read_bans

@@ -1,4 +1,4 @@
-"""``fedchain node check``: whether a node could start and take part, looked at before it does."""
+"""``fedchain node check``: check whether a node could start and take part, before it starts."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What all commands share: options under headings, and errors in one line."""
+"""Tools that all commands share: options under headings, and errors in one line."""
 
 import inspect
 import logging
@@ -50,7 +50,7 @@ class GroupedCommand(TyperCommand):
 def with_parameters(
     command: Callable[..., None], wrapped: Callable[..., None], name: str, added: Iterable[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Have ``wrapped`` stand for ``command``, with other parameters in place of the one called ``name``."""
+    """Let ``wrapped`` stand for ``command``, with other parameters in place of the one called ``name``."""
     own = inspect.signature(command).parameters.values()
     places = ([item] if item.name != name else added for item in own)
     wrapped.__signature__ = inspect.Signature([*chain.from_iterable(places)])  # type: ignore[attr-defined]
@@ -60,20 +60,20 @@ def with_parameters(
 
 @contextmanager
 def clear_errors(*kinds: type[Exception], code_of_damage: int = EXIT_BAD_INPUT) -> Iterator["Complaints"]:
-    """Turn what the user can mend into one line and exit code 2.
+    """Turn errors that the user can mend into one line and exit code 2.
 
     Args:
         kinds: errors of a layer above this one; those of the layers below are known.
-        code_of_damage: exit code where a stored chain is damaged.
+        code_of_damage: exit code for a damaged stored chain.
 
     Yields:
-        Where that line goes, which the command may change.
+        The object that prints that line; the command may have it logged instead.
     """
     complaints = Complaints()
     try:
         yield complaints
     except BrokenPipeError:
-        raise  # who reads the output has seen enough: that is for whoever runs all commands
+        raise  # the reader of the output has seen enough: the command table handles that
     except OSError as error:
         complaints.say(f"{error.filename or 'input or output'}: {error.strerror or error}")
         raise typer.Exit(EXIT_BAD_INPUT) from None
@@ -81,7 +81,7 @@ def clear_errors(*kinds: type[Exception], code_of_damage: int = EXIT_BAD_INPUT) 
         complaints.say("interrupted")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except Exception as error:
-        # Only now: most commands need but one of these layers.
+        # Imported only now: most commands need only one of these layers.
         from fedchain.chain.exceptions import ChainError, StoreCorrupt
         from fedchain.crypto.exceptions import CryptoError
         from fedchain.learning.exceptions import LearningError
@@ -100,7 +100,7 @@ class Complaints:
     """Says why a command ends."""
 
     are_logged: bool = False
-    """Whether that is a line of the log, for whoever reads nothing else, and not of standard error alone."""
+    """Whether the line goes to the log, for programs that read nothing else, and not to standard error alone."""
 
     def say(self, text: str) -> None:
         """Say it in one line."""

@@ -16,7 +16,7 @@ from fedchain.files.tables import read_toml
 from fedchain.simulator.scenario import ScenarioError
 
 EXPERIMENT_FILE = "experiment.toml"
-"""What was compared, in the folder of the results: `fedchain reproduce` takes it."""
+"""Name of the experiment's file in the folder of the results: `fedchain reproduce` takes it."""
 
 _SEEDS, _JOBS = 3, 2
 
@@ -44,7 +44,7 @@ def compare_command() -> Callable[..., None]:
             )
 
     parameters = [
-        optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="What all runs share.")),
+        optional("scenario_file", Path, typer.Argument(metavar="SCENARIO.toml", help="Scenario that all runs share.")),
         optional(
             "methods",
             str,
@@ -72,7 +72,7 @@ def compare_command() -> Callable[..., None]:
         optional(
             "metric",
             list[str],
-            typer.Option("--metric", help="What the table has of the last round; repeat it [default: taa]."),
+            typer.Option("--metric", help="Metric of the last round that the table shows; repeat it [default: taa]."),
         ),
         optional("jobs", int, typer.Option("--jobs", min=1, help=f"Simulations at a time [default: {_JOBS}].")),
         optional("out", Path, typer.Option("--out", help="Folder for results and tables; default: runs/compare.")),
@@ -87,8 +87,8 @@ def compare_command() -> Callable[..., None]:
     compare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     compare.__doc__ = """Run methods on the same data and seeds, and print what each reached: mean ± deviation.
 
-    The folder gets the table, pictures, rounds.csv with all that was measured, and a file for fedchain reproduce. What
-    is finished is kept: the same command goes on where it was interrupted, and a longer one adds to it.
+    The folder gets the table, pictures, rounds.csv with all measurements, and a file for fedchain reproduce. Finished
+    runs are kept: the same command goes on where it was interrupted, and a longer one adds to it.
     """
     return compare
 
@@ -105,7 +105,7 @@ def _compare(
     *,
     download: bool,
 ) -> None:
-    """Build the experiment, and run what is missing of it."""
+    """Build the experiment, and run those of its runs that are missing."""
     from fedchain.learning.registry import use_current_folder
     from fedchain.node.founding.task import read_settings
     from fedchain.simulator.reproduction.compare import build_comparison, write_experiment

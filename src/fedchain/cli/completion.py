@@ -1,6 +1,6 @@
-"""What the shell offers for the values of options: names of methods, data sets, models, partitions and experiments.
+"""Completion of the values of options: names of methods, data sets, models, partitions and experiments.
 
-What finds the names is imported when somebody asks for them.
+The modules that know the names are imported only when the shell asks for them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -8,21 +8,21 @@ from typing import Any
 
 
 def methods() -> Iterable[str]:
-    """All that are registered, here and by other packages."""
+    """All methods that are registered, here and by other packages."""
     from fedchain.learning.registry import METHODS, installed_methods
 
     return {*METHODS, *installed_methods()}
 
 
 def datasets() -> Iterable[str]:
-    """All that can be read."""
+    """All data sets that can be read."""
     from fedchain.learning.datasets.catalogue import DATASETS
 
     return DATASETS
 
 
 def models() -> Iterable[str]:
-    """Those of any data set."""
+    """The models of all data sets."""
     from fedchain.learning.datasets.catalogue import DATASETS
 
     return {name for dataset in DATASETS.values() for name in dataset.models}
@@ -36,7 +36,7 @@ def partitions() -> Iterable[str]:
 
 
 def experiments() -> Iterable[str]:
-    """Those that come with the program."""
+    """The experiments that come with the program."""
     from fedchain.simulator.reproduction.library import experiment_files
 
     return experiment_files()
@@ -49,23 +49,23 @@ OPTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "model": models,
     "partition": partitions,
 }
-"""By the name of the parameter, whatever the command."""
+"""Functions that know the names, by the name of the parameter, for all commands."""
 
 ARGUMENTS: Mapping[tuple[str, str], Callable[[], Iterable[str]]] = {
     ("methods", "name"): methods,
     ("reproduce", "name"): experiments,
 }
-"""By command and parameter."""
+"""Functions that know the names, by command and parameter."""
 
 
 def offer_names(command: Any) -> None:
-    """Have a command, and those below it, offer names for the values of its parameters."""
+    """Let a command, and those below it, offer names for the values of its parameters."""
     for below in getattr(command, "commands", {}).values():
         offer_names(below)
     for parameter in command.params:
         known = ARGUMENTS.get((command.name, parameter.name)) or OPTIONS.get(parameter.name)
         if known is not None and parameter.metavar != "FILE.py:Class":  # these take files alone
-            # What `autocompletion=` of an option sets; these options are made in a dozen places.
+            # The attribute that `autocompletion=` of an option sets; these options are made in a dozen places.
             parameter._custom_shell_complete = _offer(known)
 
 

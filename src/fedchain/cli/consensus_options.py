@@ -1,4 +1,4 @@
-"""Options of ``fedchain genesis new`` for everything that members agree on beside the task, in the units of people."""
+"""Options of ``fedchain genesis new`` for everything that members agree on beside the task, in units for people."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -12,26 +12,26 @@ from fedchain.cli.command import with_parameters
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One option: how it is called, what it is by default, and which field of the document it becomes."""
+    """One option: its name, its default, and the field of the document that it becomes."""
 
     name: str
-    """As a parameter; the option has dashes."""
+    """Name of the parameter; the option has dashes."""
     field: str
-    """Of :class:`fedchain.chain.genesis.Genesis`."""
+    """Field of :class:`fedchain.chain.genesis.Genesis`."""
     default: Any
-    """In the option's unit."""
+    """Default, in the option's unit."""
     panel: str
     """Heading under which help shows it."""
     text: str
-    """What help says."""
+    """Help text."""
     per_unit: int = 1
-    """What the option's unit is in the field's: 1,000 for seconds, 2^20 for mebibytes."""
+    """The option's unit in units of the field: 1,000 for seconds, 2^20 for mebibytes."""
 
 
 ATTEMPTS_MAX = 2**40
-"""Hashes behind the first block: no federation searches longer for it."""
+"""Most hashes behind the first block; no federation should search longer for it."""
 
-FAULT_MODEL_HELP = "What members may do wrong: byzantine (fewer than a third, anything) or crash (fewer than half)."
+FAULT_MODEL_HELP = "Faults that are tolerated: byzantine (fewer than a third, anything) or crash (fewer than half)."
 
 ROUND_INTERVAL_HELP = "Seconds from the end of a round to the beginning of the next one, at least."
 
@@ -75,7 +75,7 @@ SETTINGS = (
         "omission_slack_ms",
         2.0,
         "Consensus",
-        "Seconds for which a post must have been held before a block that leaves it out gets no vote.",
+        "A peer does not vote for a block that leaves out a post which it has held for so many seconds.",
         1_000,
     ),
     Setting(
@@ -142,8 +142,8 @@ def consensus_fields(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The document's fields for these options.
 
     Raises:
-        NodeConfigError: a value is not one of those that are known, or below what its unit can say.
-        ConfigurationError: a duration is none.
+        NodeConfigError: a value is unknown, out of range, or contradicts another one.
+        ConfigurationError: a duration is invalid.
     """
     from fedchain.chain.difficulty import bits_from_attempts
     from fedchain.chain.genesis import FaultModel

@@ -1,4 +1,4 @@
-"""``fedchain data``: what data sets there are, whether their files are there, and fetching them."""
+"""``fedchain data``: list the data sets, say whether their files are there, and fetch them."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +37,7 @@ def data(
 
 
 def download_files(name: str, data_dir: str) -> None:
-    """Fetch the missing files of a data set of the catalogue, and say so on standard error."""
+    """Fetch the missing files of a data set of the catalogue, and report it on standard error."""
     from fedchain.learning.datasets.catalogue import DATASETS
     from fedchain.learning.datasets.download import download_dataset
 
@@ -45,7 +45,7 @@ def download_files(name: str, data_dir: str) -> None:
 
 
 def _show_files(info: "DatasetInfo", data_dir: str) -> None:
-    """Say what is published where, and what is there."""
+    """Print where the files are published, and which of them are there."""
     from fedchain.learning.datasets.files import Files, data_folder
 
     typer.echo(f"models           {', '.join(info.models)}")

@@ -1,4 +1,4 @@
-"""Where the ``fedchain`` command begins: Ctrl-C ends it at once, also while it is still being imported."""
+"""Entry point of the ``fedchain`` command: Ctrl-C ends it at once, even while modules are still being imported."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from fedchain.cli.exit_codes import EXIT_INTERRUPTED
 
 
 def end_when_interrupted() -> None:
-    """Have Ctrl-C end this process with one line, until the command says otherwise.
+    """Let Ctrl-C end this process with one line, until the command sets its own handler.
 
     A process that ignores Ctrl-C keeps ignoring it.
     """

@@ -1,7 +1,7 @@
-"""What a command's exit code says."""
+"""Exit codes of the commands."""
 
 EXIT_DIFFERENT = 1
-"""The command ran, and what it looked for does not hold, or it could not go on."""
+"""The command ran, but its check failed, or it could not go on."""
 
 EXIT_BAD_INPUT = 2
 """The command could not run; standard error says why in one line."""

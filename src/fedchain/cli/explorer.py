@@ -26,10 +26,10 @@ RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
 
 RulesWith = Callable[[Sequence[str]], RulesOf]
-"""The same, for methods of which some are in files that are named."""
+"""Builds a ``RulesOf`` that also knows the methods in the named files."""
 
 PORT = 8420
-"""Where ``serve`` listens unless it is told otherwise."""
+"""Port on which ``serve`` listens by default."""
 
 Folder = Annotated[Path, typer.Argument(help="A run's folder, or the folder of the chain in it.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -48,15 +48,15 @@ class Question:
     """A command that asks one thing of a chain."""
 
     ask: Callable[..., Any]
-    """Of an explorer, and about ``about`` if it has that."""
+    """Function that asks an explorer, with the further argument if there is one."""
     help: str
     about: Any = None
-    """Kind of the further argument or option; None: there is none."""
+    """Kind of the further argument or option; None if there is none."""
     default: Any = inspect.Parameter.empty
 
 
 def read_rules(methods: Sequence[str]) -> RulesOf:
-    """What reads knowledge, once it is known whose; files that are named are imported at once, to tell a wrong name."""
+    """Build the rules that read knowledge, once the chain is known; named files are imported at once, to check them."""
 
     def rules_of(genesis: Genesis) -> KnowledgeRules:
         from fedchain.node.founding.task import rules_with
@@ -71,7 +71,7 @@ def read_rules(methods: Sequence[str]) -> RulesOf:
 
 
 def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
-    """The commands. Each imports what it alone needs: a learning method, a web server, or templates."""
+    """The commands. Each imports only the modules that it needs: a learning method, a web server, or templates."""
     app = typer.Typer(help="Inspect a chain: a run folder's or a node's.", no_args_is_help=True)
     for name, question in QUESTIONS.items():
         app.command(name)(_command(question))
@@ -85,7 +85,7 @@ def explorer_app(rules_with: RulesWith = read_rules) -> typer.Typer:
         method: Methods = None,
         as_json: AsJson = False,
     ) -> None:
-        """What a round left behind: norm, holders and cosines of the class prototypes."""
+        """Show the knowledge that a round left behind: norm, holders and cosines of the class prototypes."""
         with _open(folder) as explorer:
             _show(
                 explorer.knowledge(rules_with(method or ())(explorer.genesis), round_number), as_json, explorer.genesis
@@ -182,7 +182,7 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
         "members": Question(Explorer.members, "All members: their numbers, their addresses, and what they did."),
         "peer": Question(
             Explorer.peer,
-            "What one member did.",
+            "One member: its posts, blocks and votes.",
             _named("NUMBER|ADDRESS", "Number of a member, its address, or the end of that."),
         ),
         "round": Question(
@@ -192,7 +192,7 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
         ),
         "proof": Question(
             Explorer.proof,
-            "Prove that a block counts a post, to somebody who holds nothing but headers.",
+            "Prove that a block counts a post, to a reader that holds nothing but headers.",
             _named("TX", "Beginning of the hash of a post."),
         ),
     }
@@ -224,7 +224,7 @@ def _open(folder: Path) -> Iterator[Explorer]:
 
 @contextmanager
 def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
-    """The same for a command that asks the records themselves, which may be damaged."""
+    """The store in a folder, for a command that reads the records themselves, which may be damaged."""
     with clear_errors(code_of_damage=code_of_damage):
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
@@ -235,7 +235,7 @@ def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
 
 
 def _chains_in(folder: Path) -> list[Path]:
-    """The folders in a test network's folder that hold a chain each; none where ``folder`` itself holds one."""
+    """The folders in a test network's folder that hold a chain each; none if ``folder`` itself holds one."""
     if (chain_folder(folder) / DATABASE).exists():
         return []
     found = [path for path in folder.iterdir() if path.is_dir() and (chain_folder(path) / DATABASE).exists()]
@@ -249,7 +249,7 @@ def _export(explorer: Explorer, rules: KnowledgeRules, out: Path) -> tuple[Path,
             raise StoreError(f"{path} exists already; nothing is overwritten")
     knowledge = explorer.safetensors(rules)
     out.mkdir(parents=True, exist_ok=True)
-    # A chain may not fit into memory: it is written block by block, under another name until it is whole.
+    # A chain may not fit into memory: it is written block by block, under another name until it is complete.
     unfinished, numbers = out / "chain.jsonl.unfinished", numbers_of(explorer.genesis)
     try:
         with unfinished.open("w", encoding="utf-8") as file:
@@ -271,11 +271,11 @@ def _show(answer: Any, as_json: bool, genesis: Genesis) -> None:
         for label, text in describe_genesis(answer):
             typer.echo(f"{label:28}{text}")
         return
-    # Only those who read tables wait for rich.
+    # Imported only for tables: rich takes time to load.
     from fedchain.cli.explorer_tables import render
     from fedchain.terminal import Console
 
-    # What is printed came from others: none of it is markup.
+    # The texts came from other peers: none of them is markup.
     console = Console()
     for part in render(answer, genesis):
         console.print(part, crop=False)

@@ -23,13 +23,13 @@ MATRIX_SIZE_MAX = 12
 """Classes whose cosines fit beside each other on a screen."""
 
 _TOLD = ("contents", "records")
-"""Fields of which a sentence tells."""
+"""Fields that a sentence reports."""
 
 _INLINE = ("summary", "post")
-"""Fields that are shown as if their own fields stood in their place."""
+"""Fields that are replaced by their own fields."""
 
 _ONLY_TABLES = ("prototypes", "parts")
-"""Fields of which nothing is shown where they are empty."""
+"""Fields that are not shown if they are empty."""
 
 _MEMBERS = ("aggregator", "member", "miner", "reader", "sender")
 """Fields that hold an address; the member's number is shown with it."""
@@ -58,7 +58,7 @@ _STYLES = {"invalid": "red"}
 def render(answer: Any, genesis: Genesis) -> Iterator[RenderableType]:
     """An answer as a line for each field, then a table for each field that holds several; or a tuple of answers.
 
-    ``genesis`` founded their chain. Print it with ``crop=False``.
+    ``genesis`` is the founding document of their chain. Print the parts with ``crop=False``.
     """
     show = _Format(genesis.created_ms, numbers_of(genesis))
     if isinstance(answer, tuple):
@@ -76,7 +76,7 @@ def render(answer: Any, genesis: Genesis) -> Iterator[RenderableType]:
         elif is_dataclass(value) and item.name not in _INLINE:
             yield _title(_label(item.name))
             rows = _rows(value, show)
-            # A block's header repeats what its summary says.
+            # A block's header repeats fields of its summary.
             yield Facts({k: v for k, v in rows.items() if k not in shown} if isinstance(answer, BlockView) else rows)
         elif _is_table(value):
             yield _title(_label(item.name))
@@ -89,7 +89,7 @@ def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[Rendera
     if len(counts) > 1:
         blocks += f": {', '.join(f'{count} {verdict}' for verdict, count in sorted(counts.items()))}"
     yield _title(f"{blocks}, all {next(iter(counts))}" if len(counts) == 1 else blocks if checks else "no blocks")
-    # Thousands of good blocks would hide the bad one, and so would those whose payloads nobody keeps.
+    # Thousands of good blocks would hide a bad one, and so would blocks whose payloads nobody keeps.
     unchecked = [check for check in checks if check.verdict == "unchecked"]
     if lacking := [check.height for check in unchecked if check.missing]:
         yield f"unchecked: at {_ranges(lacking)} contents are missing; every rule but the aggregate holds"
@@ -97,7 +97,7 @@ def _verdicts(checks: Sequence[BlockCheck], show: "_Format") -> Iterator[Rendera
         heights, reason = _ranges([check.height for check in failed]), failed[0].error
         yield f"unchecked: at {heights} the method's own code fails; every rule but the aggregate holds: {reason}"
     if unknown := [check.height for check in unchecked if not check.missing and not check.error]:
-        yield f"unchecked: at {_ranges(unknown)} the state is not held that says who may vote"
+        yield f"unchecked: at {_ranges(unknown)} the state that says who may vote is not held"
     if invalid := [check for check in checks if check.verdict == "invalid"]:
         yield _table(invalid, show)
 
@@ -158,7 +158,7 @@ def _label(name: str) -> str:
 
 
 def _ranges(heights: Sequence[int]) -> str:
-    """Ascending heights, where a row of them is named by its ends."""
+    """Text for ascending heights; consecutive ones are named by their first and last."""
     known = {*heights}
     starts = [height for height in heights if height - 1 not in known]
     ends = [height for height in heights if height + 1 not in known]
@@ -169,7 +169,7 @@ def _ranges(heights: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """How people read a field; its name says the unit."""
+    """Formats a field for people; its name tells the unit."""
 
     created_ms: int
     """Founding of the chain, in milliseconds since the Unix epoch."""
@@ -177,7 +177,7 @@ class _Format:
     """Number of each member, by its address."""
 
     def __call__(self, name: str, value: Any, *, short: bool = False) -> str:
-        """The text for ``value`` of the field ``name``; ``short`` in a table."""
+        """The text for ``value`` of the field ``name``; ``short`` if it is for a table."""
         if value is None:
             return "–"
         if isinstance(value, bool):
@@ -209,7 +209,7 @@ class _Format:
         return printable(str(value))
 
     def _member(self, value: str, short: bool) -> str:
-        """The number of a member, and its address, which ends otherwise than all others."""
+        """The number of a member, and its address or the end of it, which differs from all others."""
         number = str(self.numbers.get(value, "?"))
         if not short:
             return f"{value} (peer {number})"

@@ -1,4 +1,4 @@
-"""``fedchain runs`` and ``fedchain node list``: what lies in folders here. Nothing heavy is imported."""
+"""``fedchain runs`` and ``fedchain node list``: the runs and nodes in a folder. Nothing heavy is imported."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -74,7 +74,7 @@ def _print(
     names: Iterable[str],
     cells: Callable[[Any], tuple[str, ...]],
 ) -> None:
-    """Rows as a table, or as a list of objects; one line where there are none."""
+    """Print rows as a table, or as a list of objects; one line if there are none."""
     import json
     from dataclasses import asdict
 
@@ -86,7 +86,7 @@ def _print(
         return
     lines = [tuple(names), *(cells(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:  # the last column, a path, is as long as it is: it may be copied
+    for line in lines:  # the last column, a path, is never cut, so that it can be copied
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 

@@ -27,7 +27,7 @@ def new_genesis(
     *,
     member: Annotated[list[str], typer.Option(help=MEMBER_HELP, rich_help_panel="Federation")],
     name: Annotated[
-        str, typer.Option(help="What people call the federation.", rich_help_panel="Federation")
+        str, typer.Option(help="Name of the federation, for people.", rich_help_panel="Federation")
     ] = "federation",
     aggregator: Annotated[str, typer.Option(help=AGGREGATOR_HELP, rich_help_panel="Federation")] = AUTO,
     centralized: Annotated[
@@ -108,7 +108,7 @@ def show_genesis(
     path: Annotated[Path, typer.Argument(help="Genesis document.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print every field as JSON.")] = False,
 ) -> None:
-    """Show a genesis document: who, what is learned, and by which rules."""
+    """Show a genesis document: the members, the learning task, and the rules."""
     with clear_errors():
         import json
 

@@ -1,4 +1,4 @@
-"""``fedchain keys``: key files, and what a key has signed. Nothing heavy is imported before a command runs."""
+"""``fedchain keys``: key files and signing journals. Nothing heavy is imported before a command runs."""
 
 import logging
 import os
@@ -18,10 +18,10 @@ log = logging.getLogger("fedchain.keys")
 PASSPHRASE_VARIABLE = "FEDCHAIN_PASSPHRASE"
 
 PASSPHRASE_FILE_VARIABLE = "FEDCHAIN_PASSPHRASE_FILE"
-"""Names a file that holds it; looked at where the passphrase itself is not in the environment."""
+"""Names a file that holds the passphrase; used if the passphrase itself is not in the environment."""
 
 NEW_PASSPHRASE_VARIABLE = "FEDCHAIN_NEW_PASSPHRASE"
-"""What ``protect`` encrypts with; without it, with the old passphrase or one that is asked for."""
+"""Holds the passphrase with which ``protect`` encrypts; without it, that is the old one or one that is asked for."""
 
 
 keys_app = typer.Typer(help="Make and show key files.", no_args_is_help=True)
@@ -59,7 +59,7 @@ def show_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
 
 @keys_app.command("protect")
 def protect_key(path: Annotated[Path, typer.Argument(help="Key file.")]) -> None:
-    """Encrypt a key file anew: one that is plain, that an older version wrote, or whose passphrase is to change.
+    """Encrypt a key file anew: a plain one, one of an older version, or one whose passphrase is to change.
 
     The new passphrase is FEDCHAIN_NEW_PASSPHRASE, or is asked for; without a terminal the old one stays.
     """
@@ -106,9 +106,9 @@ def export_signing_journal(
     path: Annotated[Path, typer.Argument(help="Key file.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
 ) -> None:
-    """Print what a key has signed, to be imported where the key goes; the node must not run here afterwards.
+    """Print a key's signing journal, to import it on the key's next machine; the node must not run here afterwards.
 
-    Private randomness and privacy ledger go along, where there are any: sealed, so that the key alone opens them.
+    Private randomness and privacy ledger, if there are any, are included, sealed so that only the key opens them.
     """
     with clear_errors():
         from fedchain.node.custody.journal_file import journal_path
@@ -123,10 +123,10 @@ def export_signing_journal(
 @keys_app.command("import-journal")
 def import_signing_journal(
     path: Annotated[Path, typer.Argument(help="Key file.")],
-    exported: Annotated[Path, typer.Argument(help="What `fedchain keys export-journal` printed elsewhere.")],
+    exported: Annotated[Path, typer.Argument(help="Output of `fedchain keys export-journal` on the other machine.")],
     genesis: Annotated[Path, typer.Option(help="Genesis document.")],
 ) -> None:
-    """Take over what a key has signed on another machine, before its node starts here, and what is private with it."""
+    """Import a key's signing journal and private files from another machine, before its node starts here."""
     with clear_errors():
         from fedchain.node.core.voting.journal import is_behind
         from fedchain.node.custody.journal_file import JournalError, journal_path
@@ -147,8 +147,8 @@ def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
     """Read a key file; the passphrase comes from the environment or, on a terminal, from the operator.
 
     Args:
-        path: of the file.
-        hint: log how a file that is encrypted as older versions did it becomes safer.
+        path: the key file.
+        hint: whether to log how a file that an older version encrypted can be made safer.
 
     Raises:
         KeyFileError: it cannot be read, or the passphrase is wrong or absent.
@@ -157,10 +157,10 @@ def load_key(path: Path, *, hint: bool = True) -> "PrivateKey":
 
 
 def unlock_key(path: Path, *, hint: bool = True, passphrase_file: str = "") -> "tuple[PrivateKey, str | None]":
-    """Do the same as :func:`load_key`, and return the passphrase, too: what lies beside the key has the same.
+    """Like :func:`load_key`, but return the passphrase, too: the files beside the key are encrypted with the same.
 
-    Where a file is named, the passphrase is in it; otherwise a credential of systemd's is looked for before the
-    operator is asked. Raises NodeConfigError, too: the file cannot be used.
+    If ``passphrase_file`` is given, the passphrase is read from it; otherwise from the environment, from a credential
+    of systemd's, or from the operator. Raises NodeConfigError, too, if the file cannot be used.
     """
     from fedchain.crypto.key_file import is_encrypted, weakness
     from fedchain.crypto.keys import PrivateKey
@@ -186,7 +186,7 @@ def _find_passphrase(passphrase_file: str) -> str | None:
 
 
 def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:
-    """Ask on the terminal, without showing what is typed."""
+    """Ask on the terminal, without echo."""
     passphrase: str = typer.prompt(text, hide_input=True, confirmation_prompt=twice, err=True)
     return passphrase
 

@@ -14,10 +14,10 @@ from fedchain.learning.config import OWN, LearningConfig
 OTHERWISE = frozenset(
     {"clients", "data_dir", "dataset", "hyperparameters", "material", "method", "more_shapes", "seed", "shapes", "task"}
 )
-"""Fields that commands ask for by words of their own, that each member has for itself, or that follow from others."""
+"""Fields that have an option of another form, that each member sets for itself, or that follow from other fields."""
 
 LEARNING_OPTIONS = tuple(item.name for item in fields(LearningConfig) if item.name not in OTHERWISE)
-"""What members agree on beside these."""
+"""The other fields, on which members agree; each has an option of its name."""
 
 
 def _words(
@@ -32,7 +32,7 @@ def _words(
     dataset: Annotated[str, typer.Option(help="Data set [default: digits].", rich_help_panel="Data")] = "",
     task: Annotated[str, typer.Option(help=TASK_HELP, rich_help_panel="Data")] = "",
 ) -> dict[str, Any]:
-    """The fields that are asked for by words of their own."""
+    """The fields that have options of another form."""
     from fedchain.node.founding.task import read_settings
 
     return {
@@ -45,9 +45,9 @@ def _words(
 
 
 def with_learning_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options, where it has the parameter ``learning``.
+    """Give a command these options, in place of its parameter ``learning``.
 
-    It gets a function there: this makes the task's fields of what was given, by name, and raises ConfigurationError.
+    The command gets a function there, which returns the task's fields by name. It raises ConfigurationError.
     """
     asked = inspect.signature(_words).parameters
 

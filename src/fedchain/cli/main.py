@@ -1,4 +1,4 @@
-"""The command table. A command's own module is imported when that command is asked for, and no other's."""
+"""The command table. The module of a command is imported only when that command is called."""
 
 import importlib
 import os
@@ -24,10 +24,10 @@ class Command(NamedTuple):
     """``module:object``: a function, or a table of commands."""
 
     summary: str
-    """What ``fedchain --help`` says of it, so that it need not be imported for that."""
+    """Summary in ``fedchain --help``, kept here so that the command need not be imported for it."""
 
     def load(self) -> Any:
-        """Import the command's module; returns the function or the table."""
+        """Import the command's module; return the function or the table."""
         module, name = self.place.split(":")
         return getattr(importlib.import_module(f"fedchain.cli.{module}"), name)
 
@@ -52,13 +52,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
 """The commands by their names, in the order in which help lists them."""
 
 READERS = frozenset({"explorer", "runs"})
-"""Commands that read what strangers may have written: they import no module because it lies in the current folder."""
+"""Commands that read files which strangers may have written: they import no module from the current folder."""
 
 _PLAIN: Mapping[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 
 
 class CommandTable(TyperGroup):
-    """The commands by name; each is built when it is asked for."""
+    """The commands by name; each is built when it is called."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -86,7 +86,7 @@ class CommandTable(TyperGroup):
 
             table.command(cmd_name, cls=GroupedCommand)(command)
         built = typer.main.get_group(table).commands[cmd_name]
-        if ctx.resilient_parsing:  # nothing is run: the shell asks how a word goes on
+        if ctx.resilient_parsing:  # nothing is run: the shell asks for completions
             from fedchain.cli.completion import offer_names
 
             offer_names(built)
@@ -103,18 +103,18 @@ class CommandTable(TyperGroup):
             return super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; who reads its output may close it."""
+        """Run the command; the reader of its output may close it."""
         try:
             value = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The interpreter flushes what is left when it ends, and would complain.
+            # The interpreter would flush the rest at its end, and report an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_CLOSED_PIPE) from None
         return value
 
     def main(self, *arguments: Any, **given: Any) -> Any:
-        """Run a command line, and exit; one that is wrong is answered with one line and exit code 2."""
+        """Run a command line, and exit; a wrong one is answered with one line and exit code 2."""
         if not given.get("standalone_mode", True):
             return super().main(*arguments, **given)
         try:

@@ -1,4 +1,4 @@
-"""``fedchain methods``: what learning methods there are, read from their own classes."""
+"""``fedchain methods``: list the learning methods, as their own classes describe them."""
 
 import json
 from collections.abc import Sequence

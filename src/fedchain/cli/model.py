@@ -1,4 +1,4 @@
-"""``fedchain model``: trained models as files for plain PyTorch, measured again, and each on everybody's data.
+"""``fedchain model``: trained models as files for plain PyTorch, measured again, and measured on all members' data.
 
 Nothing heavy is imported before a command runs.
 """
@@ -52,7 +52,7 @@ def export(
 ) -> None:
     """Write a model as a safetensors file, which load_state_dict of the module itself takes as it is.
 
-    safetensors.torch.load_file(FILE) gives the state. Where the model is from stands in the file's header.
+    safetensors.torch.load_file(FILE) gives the state. The file's header says where the model is from.
     """
     with clear_errors(ScenarioError):
         from fedchain.simulator.trained.folders import open_models
@@ -128,7 +128,7 @@ def cross_site(
 ) -> None:
     """Measure every member's model, and the common one, on every member's own test set.
 
-    Rows are models, columns test sets; what a row has beside its own column is how well it does elsewhere.
+    Rows are models, columns test sets; outside its own column, a row shows how well the model does elsewhere.
     """
     with clear_errors(ScenarioError):
         from fedchain.chain.exceptions import NotFound
@@ -141,7 +141,7 @@ def cross_site(
         try:
             chosen.append(models.aggregate())
         except (ConfigurationError, NotFound):
-            if not chosen:  # then it says why there is nothing at all
+            if not chosen:  # there is no model at all: raise the error that says why
                 _validate_any(models)
                 models.member(0)
         matrix = measure_cross_site(models.learner(), chosen, models.sites)
@@ -158,11 +158,11 @@ def cross_site(
 
 
 def choose(models: "ModelFolder", member: str, round_number: int | None, *, aggregate: bool) -> "TrainedModel":
-    """The model that was asked for; where neither is said and one local model is here, that one.
+    """The model that was asked for; if neither is named and there is one local model, that one.
 
     Raises:
-        ScenarioError: it is not said whose, or there is none at all.
-        ConfigurationError, NotFound: it is not here.
+        ScenarioError: none or two are named, or the run holds no model at all.
+        ConfigurationError, NotFound: the named model is not here.
     """
     from fedchain.learning.exceptions import ConfigurationError
 
@@ -183,7 +183,7 @@ def choose(models: "ModelFolder", member: str, round_number: int | None, *, aggr
 
 
 def _validate_any(models: "ModelFolder") -> None:
-    """Raise ScenarioError for a run that holds no model at all, where each kind's own error sends to the other."""
+    """Raise ScenarioError for a run that holds no model at all: the error of each kind would point to the other."""
     from fedchain.chain.exceptions import NotFound
     from fedchain.learning.exceptions import ConfigurationError
     from fedchain.simulator.trained.folders import RunFolderModels
@@ -200,7 +200,7 @@ def _validate_any(models: "ModelFolder") -> None:
 
 
 def describe(model: "TrainedModel") -> str:
-    """What a model is, in one line."""
+    """Description of a model, in one line."""
     origin = model.origin
     whose = "the aggregate" if origin.member is None else f"member {origin.member}'s model"
     after = "" if origin.round is None else f" after round {origin.round}"

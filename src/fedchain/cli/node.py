@@ -1,4 +1,4 @@
-"""``fedchain node``: running peers on a real network. Nothing heavy is imported before a command runs."""
+"""``fedchain node``: run peers on a real network. Nothing heavy is imported before a command runs."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ def start(
         complaints.are_logged = settings.log_format == "json"
         check_start(settings)
         private_key, passphrase = unlock_key(Path(settings.key), passphrase_file=settings.passphrase_file)
-        from fedchain.node.shell.run import run_node  # slow to import: what can be wrong was looked at before
+        from fedchain.node.shell.run import run_node  # slow to import: errors were checked for before
 
         watch = show_service if sys.stdout is not None and sys.stdout.isatty() else None  # it may be closed
         run_node(settings, private_key, watch, passphrase=passphrase)
@@ -142,7 +142,7 @@ def repair_chain(
 ) -> None:
     """Check all that a node has stored, and drop what is damaged; a chain that does not open is set aside.
 
-    What is missing then is fetched from the other members when the node starts.
+    The missing parts are fetched from the other members when the node starts.
     """
     with clear_errors():
         from fedchain.chain.storage.database import chain_folder

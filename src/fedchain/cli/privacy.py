@@ -1,6 +1,6 @@
-"""``fedchain node privacy``: what a member has let out with noise on it, round by round, and what it has cost.
+"""``fedchain node privacy``: a member's noisy releases, round by round, and their privacy cost.
 
-The cost is an epsilon, and stated where the noise covers all that was posted. Elsewhere there is none."""
+The cost is an epsilon. It is stated only if the noise covers everything that was posted."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,12 +41,12 @@ def privacy(
 
 
 def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
-    """Return a ledger as plain values; `epsilon` of a release is the total up to and with it, None where there is none.
+    """Return a ledger as plain values; `epsilon` of a release is the total up to and with it, None if there is none.
 
     Raises:
         NodeConfigError: there is no ledger, the key is no member's, or the method adds no noise.
         LedgerDamaged: it cannot be read.
-        KeyFileError: there is no journal to say whose the ledger is, and the key file cannot be read.
+        KeyFileError: there is no journal that names the ledger's owner, and the key file cannot be read.
     """
     from fedchain.crypto.address import address
     from fedchain.learning.families.local_sgd import LocalSgdMethod
@@ -97,7 +97,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
 
 
 def owner_of(key: Path, chain_id: Hash) -> PublicKey:
-    """Say whose a key file is. Where a node has used it, the journal beside it says so without the passphrase."""
+    """The owner of a key file. If a node has used the key, the journal beside it names the owner without passphrase."""
     from fedchain.cli.keys import load_key
     from fedchain.node.custody.journal_file import journal_path, read_identity
 

@@ -21,7 +21,7 @@ TRACK_HELP = "Write rounds for tensorboard or mlflow, by default in the run fold
 
 RESUME_HELP = "Go on with an interrupted run: the one in the folder that --out names, or the newest of the name."
 
-DRAW_HELP = "Show what is there of an interrupted run, its table and its pictures, and do not go on."
+DRAW_HELP = "Show the rounds of an interrupted run, as its table and its pictures, and do not go on."
 
 RECORD_HELP = """Keep what is computed in the run's folder until the run is finished, so that it can go on if it is
 interrupted: all posts, and the newest state of each peer. Without: nothing is kept.  [default: record]"""
@@ -96,7 +96,7 @@ def simulate_command() -> Callable[..., None]:
 
 
 def under_headings(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The parameters in the order of ``PANELS``, each under its heading; those that have none come first."""
+    """The parameters in the order of ``PANELS``, each under its heading; those without a heading come first."""
     places = {name: (place, panel) for place, panel in enumerate(PANELS) for name in PANELS[panel].split()}
     for parameter in parameters:
         if parameter.name in places:
@@ -129,7 +129,7 @@ def run_command(
     is_resumed: bool = False,
     keeps_record: bool = True,
 ) -> None:
-    """Run one scenario, show it, and write its run folder; exits with 1 if the checker found something."""
+    """Run one scenario, show it, and write its run folder; exits with 1 if the checker found a violation."""
     with clear_errors(ScenarioError):
         overrides = dict(values)
         if settings or encryption:
@@ -161,7 +161,7 @@ def run_command(
 
 
 def draw_interrupted(scenario_file: Path | None, values: Mapping[str, Any], out: Path | None) -> None:
-    """Show what is there of an interrupted run."""
+    """Show the finished part of an interrupted run."""
     with clear_errors(ScenarioError):
         from fedchain.simulator.console import draw_scenario
         from fedchain.simulator.resuming.resume import interrupted_run
@@ -183,7 +183,7 @@ def reproduce(
 ) -> None:
     """Run an experiment of a paper and print its table beside the paper's numbers.
 
-    What is finished is kept: an interrupted experiment goes on where it was.
+    Finished runs are kept: an interrupted experiment goes on where it was.
     """
     from fedchain.simulator.reproduction.library import find_experiment, list_experiments
 
@@ -232,7 +232,7 @@ def plan(
 
     DFPL's resource model: E = floor((t_sum / R − beta) / alpha). Alpha and beta are measured on this machine unless
     they are given. The bounds of DFPL's corollaries are evaluated with constants estimated on the scenario's data.
-    Which R ends with the lowest loss is found by fedchain reproduce FILE.toml.
+    fedchain reproduce FILE.toml finds the R that ends with the lowest loss.
     """
     with clear_errors(ScenarioError):
         overrides: dict[str, Any] = {"data_dir": data_dir} if data_dir else {}

@@ -22,7 +22,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Resources": ("recent_mib",),
     }
 )
-"""Settings by the heading under which help shows them."""
+"""Settings by their heading in the help."""
 
 
 def with_node_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -51,7 +51,7 @@ _GIVEN = frozenset({"file", "overrides"})
 
 
 def _option(item: Any, text: str, group: str) -> inspect.Parameter:
-    """A setting as a parameter; None: it was not given."""
+    """A setting as a parameter; its value is None if it was not given."""
     words = " ".join(text.split())
     kind: Any = item.type
     if kind not in (str, bool, int, float):

@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in one line that reads as all of this program's errors do."""
+"""Errors of a command line, in one line like all of this program's errors."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ import typer
 
 
 def usage_line(error: typer.TyperException, commands: Container[str]) -> str:
-    """What is wrong with a command line, in one line; the help of a command that needs more words is shown whole."""
+    """The error of a command line, in one line; a command that was called without words is answered with its help."""
     message = error.format_message()
     if message.startswith("Usage: "):
         return message
@@ -34,4 +34,4 @@ _WORDS = tuple(
         (r"^Got unexpected extra argument\(?s?\)? \((.*)\)", r"nothing is known of \1"),
     )
 )
-"""What the library's messages become, so that they read as all others do."""
+"""Patterns of the library's messages, and the words that replace them, so that they read like all others."""

@@ -1,1 +1,1 @@
-"""Files that all parts read: names of files and folders, TOML tables, help texts from docstrings of fields."""
+"""Files that all parts use: names of files and folders, TOML tables, help texts from docstrings of fields."""

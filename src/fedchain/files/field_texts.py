@@ -1,4 +1,4 @@
-"""Help texts: the docstring under each field of a settings class, which is what the command line says of it."""
+"""Help texts: the docstring under each field of a settings class, which the command line shows."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""What the files of a simulated run, of a test network and of a node are called, and where they lie."""
+"""Names and places of the files of a simulated run, of a test network and of a node."""
 
 import json
 from collections.abc import Iterator
@@ -7,54 +7,54 @@ from pathlib import Path
 from typing import Any
 
 RUNS_FOLDER = Path("runs")
-"""Of the current folder: where runs go that are told no other place."""
+"""In the current folder: the runs that name no other place."""
 
 CHAIN_FOLDER = "chain"
-"""Of a node, or of a run, which keeps its first peer's: the store."""
+"""In the folder of a node, or of a run, which keeps its first peer's: the store."""
 
 TRAINING_FILE = "training.msgpack"
-"""Of a node: its model as the last contribution left it."""
+"""In a node's folder: its model as the last contribution left it."""
 
 TIMELINE_FILE = "timeline.jsonl"
-"""Of a node: what it saw of each block before it was final."""
+"""In a node's folder: the events that it saw of each block before it was final."""
 
 SOCKET = "status.sock"
-"""Of a node that runs: where it answers."""
+"""In the folder of a running node: the socket on which it answers."""
 
 KEY_FILE, LOG_FILE = "key.pem", "node.log"
-"""Of a node in a test network: its key, and what it printed."""
+"""In the folder of a test network's node: its key, and its output."""
 
 GENESIS_FILE = "genesis.fedchain"
-"""Of a test network, beside its nodes' folders."""
+"""In a test network's folder, beside its nodes' folders: the genesis document."""
 
 SCENARIO_FILE, METRICS_FILE, RESULT_FILE = "scenario.toml", "metrics.jsonl", "result.json"
-"""Of a run: what is run; one JSON object for each round; what came of it, once it is finished."""
+"""In a run's folder: its scenario; one JSON object for each round; its result, once it is finished."""
 
 RECORD_FOLDER, MODELS_FOLDER = "record", "models"
-"""Of a run: what was computed, until it is finished; the members' final models, if it was asked to keep them."""
+"""In a run's folder: the record of computed answers, until it is finished; the final models, if they are kept."""
 
 _NODE = "node-"
 
 
 def node_folder(network: Path, number: int) -> Path:
-    """Where a node of a test network keeps what is its own."""
+    """Folder of a node of a test network."""
     return network / f"{_NODE}{number}"
 
 
 def node_folders(network: Path) -> list[Path]:
-    """The nodes' folders of a test network, in the order of their numbers; [] if it is none."""
+    """The nodes' folders of a test network, in the order of their numbers; [] if ``network`` is no test network."""
     numbers = [path.name.removeprefix(_NODE) for path in network.glob(f"{_NODE}*") if (path / CHAIN_FOLDER).is_dir()]
     return [node_folder(network, number) for number in sorted(int(text) for text in numbers if text.isdecimal())]
 
 
 def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
-    """What a run measured, a table for each round that was closed; lines that are none are passed over.
+    """The measurements of a run, a table for each closed round; lines that are not JSON objects are skipped.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         size_max: bytes of the file that are read; -1: all.
 
-    Raises OSError if the file cannot be read. A run that closed no round has none, and no rows.
+    Raises OSError if the file cannot be read. A run that closed no round has no file, and no rows.
     """
     with suppress(FileNotFoundError), (folder / METRICS_FILE).open("rb") as file:
         for line in file.read(size_max).splitlines():

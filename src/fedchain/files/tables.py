@@ -1,4 +1,4 @@
-"""Tables of TOML files, made into dataclasses. Whatever is wrong in them is told in one line, with its place."""
+"""Tables of TOML files, made into dataclasses. Errors in them are reported in one line, with their place."""
 
 import re
 import tomllib
@@ -12,11 +12,11 @@ from fedchain.wording import nearest_name
 Table = TypeVar("Table")
 
 INTEGER_BITS = 64
-"""What an integer may have; TOML promises no more."""
+"""Most bits of an integer; TOML guarantees no more."""
 
 
 def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:
-    """Read a TOML file; raises what ``refuse`` makes of one clear line."""
+    """Read a TOML file; raises the error that ``refuse`` makes of one clear line."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -26,18 +26,18 @@ def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:
 
 
 def build(kind: type[Table], table: Any, name: str, refuse: Callable[[str], Exception]) -> Table:
-    """Build a dataclass from a table; what has a default may be absent, an integer may stand for a float.
+    """Build a dataclass from a table; a field with a default may be absent, an integer may stand for a float.
 
     Args:
         kind: the dataclass; its fields may be numbers, texts, truth values, arrays, tables and other such dataclasses.
         table: its values by name.
-        name: what the table is called in messages.
+        name: the table's name in messages.
         refuse: makes the error of one line.
 
     Raises:
-        Exception: what ``refuse`` makes, for a key that is unknown or missing, or a value of the wrong type.
+        Exception: made by ``refuse``, for a key that is unknown or missing, or a value of the wrong type.
     """
-    import msgspec  # only who reads a table waits for it
+    import msgspec  # imported only when a table is read
 
     for place, text in _overlooked(kind, table, name):
         raise refuse(f"{place} {text}")
@@ -55,8 +55,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _overlooked(kind: Any, table: Any, name: str) -> Iterator[tuple[str, str]]:
-    """What msgspec does not refuse in a table and those in it, or not as clearly: unknown keys, integers of too many
-    bits, and texts that are none of a few.
+    """Faults in a table and its inner tables that msgspec does not refuse, or not as clearly: unknown keys, integers of
+    too many bits, and texts that are not among the allowed ones.
     """
     if not isinstance(table, Mapping):
         return
@@ -87,7 +87,7 @@ def _bits(value: Any) -> int:
 
 
 def _explain(error: str, table: Any, name: str) -> str:
-    """What msgspec found wrong, such as "Expected `int`, got `str` - at `$.faults[0].peers`", with the value."""
+    """Reword an error of msgspec, such as "Expected `int`, got `str` - at `$.faults[0].peers`", and add the value."""
     what, _, path = error.partition(" - at ")
     places = _places(name, table, re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path))
     if missing := re.search(r"missing required field `(\w+)`", what):
@@ -100,9 +100,9 @@ def _explain(error: str, table: Any, name: str) -> str:
 
 
 def _places(name: str, value: Any, steps: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
-    """What a path leads to: how each place is called, and what is there.
+    """The places that a path leads to: the name of each, and its value.
 
-    Where a table's values are all of one type, msgspec does not tell the key, and the path leads to several places.
+    If a table's values are all of one type, msgspec does not report the key, and the path leads to several places.
     """
     if not steps:
         yield name, value
@@ -118,6 +118,6 @@ def _places(name: str, value: Any, steps: Sequence[tuple[str, str]]) -> Iterator
 
 
 def _type_name(value: Any) -> str:
-    """What msgspec calls the type of a value."""
+    """The name that msgspec has for the type of a value."""
     names: dict[type, str] = {list: "array", tuple: "array", dict: "object"}
     return names.get(type(value), type(value).__name__)

@@ -1,6 +1,6 @@
-"""What tests of contributed methods, tasks and networks need: checks that all must pass, and a federation in memory.
+"""Tools for testing contributed methods, tasks and networks: checks that all must pass, and a federation in memory.
 
-Each is imported when it is first used: who tests a network waits for no tensor library.
+Each is imported when it is first used: a test of a network does not wait for the tensor library.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,7 @@
-"""A federation in this process: the rules aggregate what the learner's clients post, round after round.
+"""A federation in this process: the rules aggregate the posts of the learner's clients, round after round.
 
-There is no chain, no network and no clock, so a round costs what its training does. The bytes are those of real peers.
+There is no chain, no network and no clock, so a round costs no more than its training. The bytes are those of real
+peers.
 """
 
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ class Federation:
         return cls(small_config(method, function, clients, **hyperparameters), task=function)
 
     def play(self, rounds: int = 1, participants: Sequence[int] | None = None) -> list[Contribution]:
-        """Play rounds with these clients; return what they contributed in the last round."""
+        """Play rounds with these clients; return their contributions to the last round."""
         made: list[Contribution] = []
         for _ in range(rounds):
             self.round += 1
@@ -103,7 +104,7 @@ def small_config(
     clients: int = 3,
     **hyperparameters: HyperparameterValue,
 ) -> LearningConfig:
-    """A task for a few clients, on handwritten digits or, where the function is given, described by calling it."""
+    """A task for a few clients, on handwritten digits or, if a function is given, described by calling it."""
     name, given = name_method(method)
     name = agreed_name(name)
     settings = {**given, **hyperparameters}
@@ -122,5 +123,5 @@ def function_of(task: TaskFunction | str) -> TaskFunction:
 
 
 def secrets_of(client: int) -> Secrets:
-    """What each client keeps to itself."""
+    """The secrets of each client."""
     return Secrets(client, bytes([client] * ROOT_SIZE), {"share": bytes([client, 7])})

@@ -1,4 +1,4 @@
-"""What every learning method must do; the built-in ones are held to it, too."""
+"""Checks for every learning method; the built-in ones must pass them, too."""
 
 from typing import NoReturn
 
@@ -22,14 +22,14 @@ def check_method(
     """Play a few rounds of a method, and raise AssertionError for the first promise of its interface that it breaks.
 
     Two runs give the same bytes; a client goes on from a checkpoint as if nothing had happened; a client that does not
-    take part stays as it is; what evaluates changes nothing; a phase without posts leaves the knowledge; a damaged post
-    is refused.
+    take part stays as it is; evaluation changes nothing; a phase without posts leaves the knowledge unchanged; a
+    damaged post is refused.
 
     Args:
         method: name, class or instance; phases other than ``update`` are played as well.
         task: own data to try it on; without it, handwritten digits.
         clients: at least 2.
-        hyperparameters: of the method.
+        hyperparameters: the method's hyper-parameters.
     """
 
     def new() -> Federation:
@@ -45,7 +45,7 @@ def check_method(
 
 
 def _check_repeats(federation: Federation, again: Federation) -> None:
-    torch.rand(5)  # what else the process draws makes no difference
+    torch.rand(5)  # other random numbers drawn in the process must make no difference
     again.play(federation.round)
     if again.knowledge != federation.knowledge:
         _fail("a second run leaves other knowledge: something depends on the process, the clock or a generator")
@@ -57,7 +57,7 @@ def _check_posts(federation: Federation, payload: bytes) -> None:
     if known != federation.knowledge:
         _fail(f"phase {phase} changes the knowledge though nobody posted")
     if len(federation.rules.phases) > 1:
-        return  # what a post of the last phase stands beside is gone
+        return  # the knowledge that a post of the last phase is checked with is gone
     for damaged in (payload + b"\0", payload[:-1], b""):
         try:
             federation.rules.check(phase, sender, federation.round, federation.knowledge, damaged)

@@ -1,4 +1,4 @@
-"""What every implementation of the network interface must do: a suite for pytest.
+"""Conformance tests for every implementation of the network interface: a suite for pytest.
 
 Subclass :class:`NetworkConformance` in a test module, with a fixture ``wire`` that connects the peers.
 """
@@ -16,7 +16,7 @@ from fedchain.network.network import Network
 from fedchain.network.verdict import Verdict
 
 HASH = bytes(range(32))
-"""A federation's or a block's that nobody knows."""
+"""Hash of a federation or a block that no peer knows."""
 
 _KEY = PrivateKey(sha256(b"fedchain testing"))
 
@@ -24,7 +24,7 @@ _numbers = count(100)
 
 
 class Wire(Protocol):
-    """Peers that are connected by the implementation under test."""
+    """Peers connected by the implementation under test."""
 
     members: list[PublicKey]
     """The peers, at least eight."""
@@ -33,17 +33,17 @@ class Wire(Protocol):
         """One peer's side."""
 
     def neighbours(self, number: int) -> set[int]:
-        """Peers that it may reach directly by gossip."""
+        """Peers that the peer may reach directly by gossip."""
 
     def take_down(self, number: int) -> None:
         """Make a peer unreachable."""
 
     def settle(self) -> None:
-        """Let messages travel until none is on its way."""
+        """Deliver messages until none is on its way."""
 
 
 class Listener:
-    """Notes what arrives at every peer; ``judge`` decides what is done with it."""
+    """Notes the messages that arrive at every peer; ``judge`` gives the verdict on each."""
 
     def __init__(self, wire: Wire, judge: Callable[[int, Message], Verdict] = lambda _, __: Verdict.ACCEPT) -> None:
         self.heard: list[list[tuple[PublicKey, Message]]] = [[] for _ in wire.members]
@@ -69,12 +69,12 @@ def gossip(number: int = 1) -> PostMessage:
 
 
 def news() -> PostMessage:
-    """Gossip that nobody has heard of: a network may know a message by what it says, and carry it once."""
+    """New gossip: a network may identify a message by its content, and carry it once."""
     return gossip(next(_numbers))
 
 
 class NetworkConformance:
-    """The promises of :class:`fedchain.network.network.Network`, and what it must not do."""
+    """Tests of the promises of :class:`fedchain.network.network.Network`."""
 
     def test_what_is_published_reaches_everyone_as_it_was(self, wire: Wire) -> None:
         listener, message = Listener(wire), news()

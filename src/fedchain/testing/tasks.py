@@ -1,4 +1,4 @@
-"""What a task of one's own must do: a function that returns (model, train set, test set)."""
+"""Checks for a task of one's own: a function that returns (model, train set, test set)."""
 
 import torch
 
@@ -15,11 +15,11 @@ def check_task(task: TaskFunction | str, method: str | type[Method] | Method = "
     Args:
         task: the function, or its name: ``"FILE.py:function"`` or ``"module:function"``.
         method: name, class or instance of the method that will learn from it.
-        members: how many there are.
+        members: number of members.
 
     Raises:
-        ConfigurationError: what the function returns cannot be used; the message says why, in one line.
-        AssertionError: it brings other examples, or another model, when it is called again.
+        ConfigurationError: the function's result cannot be used; the message says why, in one line.
+        AssertionError: it returns other examples, or another model, when it is called again.
     """
     task = function_of(task)
     config = small_config(method, task, members)

@@ -1,6 +1,6 @@
-"""The web application: which address shows what, and what every answer carries for safety.
+"""The web application: the addresses of its pages, and the headers that make every answer safe.
 
-Answers come from threads, so that a long one stops no other. Nothing here writes anything.
+Answers come from threads, so that a long one does not delay others. Nothing here writes anything.
 """
 
 import ipaddress
@@ -53,27 +53,27 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-cache",
 }
-"""Of every answer: nothing is loaded from elsewhere, nothing inline runs, and no other site may frame or read it."""
+"""Headers of every answer: nothing is loaded from elsewhere or runs inline, and no other site may frame or read it."""
 
 PAGES_KEPT = 256
-"""Pages that are kept until their chain changes: a hundred open tabs are rendered once."""
+"""Pages that are kept until their chain changes: a page that is open in a hundred tabs is rendered once."""
 
 RECOMPUTED_KEPT = 256
-"""Blocks whose recomputed knowledge is remembered until others were asked for."""
+"""Blocks whose recomputation is remembered; the oldest is forgotten first."""
 
 STREAMS_MAX = 512
-"""Browsers that are told of changes at the same time."""
+"""Most browsers that are notified of changes at the same time."""
 
 SILENT_FOR_S = 15.0
-"""Seconds without news after which a stream says that it is there."""
+"""Seconds without news after which a stream sends a sign of life."""
 
 
 class Site:
     """The pages over some chains.
 
     Args:
-        chains: what is shown.
-        hosts: names, beside localhost, under which the site may be asked.
+        chains: the chains that are shown.
+        hosts: names, beside localhost, under which browsers may ask for the site.
     """
 
     def __init__(self, chains: Sequence[Chain], hosts: Sequence[str] = ()) -> None:
@@ -159,7 +159,7 @@ class Site:
             if kept is not None and kept[0] == version:
                 return _html(kept[1], kept[2], tag)
             with chain.reading() as reading:
-                kept = self._kept.get(place)  # of many who wait here the first has made it
+                kept = self._kept.get(place)  # the first of several that waited here has made it
                 if kept is not None and kept[0] == version:
                     return _html(kept[1], kept[2], tag)
                 context = make(chain, reading, request)
@@ -173,7 +173,7 @@ class Site:
     def _block(self, chain: Chain, reading: Reading, request: Request) -> pages.Context:
         context = pages.block(chain, reading, request.path_params["name"])
         found = self._recomputed.get((chain.key, context["block"].summary.hash))
-        # What has a row and cannot be read has other bytes than were written.
+        # A content that has a row but cannot be read was altered.
         altered = {item for item in found.missing if reading.store.holds_content(item)} if found else set()
         return context | {"recomputation": found, "altered": altered}
 
@@ -335,12 +335,12 @@ class Site:
 
 
 def is_over(chain: Chain, reading: Reading) -> bool:
-    """Whether nothing of a chain will change any more: its last round is closed, and no node runs in its folders."""
+    """Whether a chain will not change any more: its last round is closed, and no node runs in its folders."""
     return reading.explorer.state.finished and all(holder.status is None for holder in chain.holders)
 
 
 def make_templates() -> Environment:
-    """The templates: all that is put into them is escaped."""
+    """The templates; they escape all values."""
     found = Environment(
         loader=PackageLoader("fedchain.web"),
         autoescape=True,
@@ -362,13 +362,13 @@ def _as_file(name: str) -> dict[str, str]:
 
 
 class Guard:
-    """Gives every answer its headers, and none to who asks under a name that is not ours: that is DNS rebinding."""
+    """Gives every answer its headers, and refuses requests under a name that is not ours, to prevent DNS rebinding."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass it on, or refuse it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -390,7 +390,7 @@ class Guard:
 
 
 def is_of_another_site(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that another site's page asks: new ones by Sec-Fetch-Site, all by Origin."""
+    """Whether another site's page sent the request, as browsers say: new ones by Sec-Fetch-Site, all by Origin."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return True
     own = headers["host"].lower()
@@ -398,7 +398,7 @@ def is_of_another_site(headers: Mapping[str, str]) -> bool:
 
 
 def is_own_host(host: str, hosts: frozenset[str]) -> bool:
-    """Whether a Host header names us: localhost, an address in numbers, which no name server can bend, or ``hosts``."""
+    """Whether a Host header names us: localhost, a numeric address, which no name server can forge, or ``hosts``."""
     name = re.sub(r":\d{1,5}$", "", host).lower().rstrip(".")
     if name == "localhost" or name in hosts:
         return True

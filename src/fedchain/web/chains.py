@@ -1,6 +1,6 @@
 """The chains that are shown: each with the folders that hold it, read while their nodes write.
 
-Reads are short, so no node's log grows because of them. Whatever takes long opens a store of its own.
+Reads are short, so no node's log grows because of them. A task that takes long opens a store of its own.
 """
 
 import hashlib
@@ -31,16 +31,16 @@ RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
 
 BLOCKS_FOR_PAGE = 16
-"""Blocks that a page waits for: those that came since somebody looked."""
+"""Most blocks that a page waits for: those that came since the last look."""
 
 BLOCKS_AT_ONCE = 150
 """Blocks of a long chain that are read in the background before a page gets its turn."""
 
 TROUBLES_MAX = 8
-"""Faults that pages met and that the overview names."""
+"""Most faults met by pages that the overview names."""
 
 VOLATILE = frozenset({"head_age_s", "links", "refused", "clock_offset_ms", "clocks_off"})
-"""Fields of a node's status that change all the time and that no page shows."""
+"""Fields of a node's status that change all the time and are shown by no page."""
 
 
 class Holder:
@@ -51,7 +51,7 @@ class Holder:
         self.seen = SeenFile(place.folder)
         self.measured = MeasuredFile(place.folder, self.seen)
         self.status: dict[str, Any] | None = None
-        """What its node says; None where none runs."""
+        """Status of its node; None if none runs."""
         self.trouble = ""
         """Why it cannot be read now; empty while it can."""
         self._store: Store | None = None
@@ -63,7 +63,7 @@ class Holder:
         """The store and its answers as they are now.
 
         Raises:
-            ChainError: it is gone, damaged, or being written by somebody who holds it.
+            ChainError: it is gone, damaged, or locked by a process that writes it.
         """
         path = self.place.chain / DATABASE
         try:
@@ -89,16 +89,16 @@ class Holder:
 
     @property
     def address(self) -> str | None:
-        """Address of the member whose node keeps the folder; None where it is nobody's."""
+        """Address of the member whose node keeps the folder; None if it is no member's."""
         return None if self._owner is None else address(self._owner)
 
     @property
     def version(self) -> object:
-        """Something else once the store has changed."""
+        """A value that changes when the store has changed."""
         return self._seen, self.trouble
 
     def ask(self) -> None:
-        """Ask the node that may run in the folder how it is. Takes up to seconds: not under the lock."""
+        """Ask the node that may run in the folder for its status. It may take seconds: do not hold the lock."""
         is_there = (self.place.folder / SOCKET).exists()
         try:
             self.status = ask_status(self.place.folder) if is_there else None
@@ -106,7 +106,7 @@ class Holder:
             self.status = None
 
     def close(self) -> None:
-        """Hand back the file."""
+        """Close the file."""
         store, self._store, self._explorer, self._seen = self._store, None, None, None
         if store is not None:
             store.close()
@@ -120,7 +120,7 @@ class Reading:
     store: Store
     columns: Columns
     holder: Holder
-    """The folder that is read: that of the highest head."""
+    """The folder that is read: the one with the highest head."""
     is_complete: bool
     """Whether all blocks are among the ``columns``."""
 
@@ -132,19 +132,19 @@ class Chain:
     key: str
     """Its name in the addresses of pages."""
     title: str
-    """Name of what was given: the run's folder, or the test network's; with its place where others have this name."""
+    """Name of the given folder, a run's or a test network's; with its path if others have this name."""
     genesis: Genesis
     holders: tuple[Holder, ...]
     rules_of: RulesOf
     is_simulated: bool = False
-    """Whether a simulation made it: its times are virtual, and what was measured is of all members."""
+    """Whether a simulation made it: its times are virtual, and its measurements are of all members."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     compared: int = 0
-    """How often what pages lacked of its knowledge was read in the background."""
+    """How often knowledge that pages lacked was read in the background."""
     troubles: tuple[str, ...] = ()
-    """What pages could not read, as they said it: at most ``TROUBLES_MAX``, the newest last."""
+    """Errors of pages that could not read something: at most ``TROUBLES_MAX``, the newest last."""
     recomputed: int = 0
-    """How often somebody had one of its blocks recomputed."""
+    """How often one of its blocks was recomputed on request."""
     _columns: Columns = field(init=False)
     _rules: KnowledgeRules | None = None
 
@@ -164,7 +164,7 @@ class Chain:
             yield Reading(explorer, store, self._columns, holder, is_complete)
 
     def read_on(self) -> bool:
-        """Read more of a long chain; whether all of it was read. Raises ChainError if no folder can be read."""
+        """Read more of a long chain; return whether all of it was read. Raises ChainError if no folder can be read."""
         with self.lock:
             _, store, explorer = self._best()
             held = explorer.held
@@ -172,42 +172,42 @@ class Chain:
 
     @contextmanager
     def apart(self) -> Iterator[Store]:
-        """A store of its own, for what takes long: others read on meanwhile."""
+        """A separate store, for tasks that take long; others read on meanwhile."""
         with self.lock:
             holder, _, _ = self._best()
         with Store.open(holder.place.chain, read_only=True) as store:
             yield store
 
     def rules(self) -> KnowledgeRules:
-        """The rules of its learning method. Raises what building them raises."""
+        """The rules of its learning method. Raises the errors of building them."""
         with self.lock:
             if self._rules is None:
                 self._rules = self.rules_of(self.genesis)
             return self._rules
 
     def ask(self) -> None:
-        """Ask the nodes that may run in the folders how they are. Takes up to seconds each."""
+        """Ask the nodes that may run in the folders for their status. Each may take seconds."""
         for holder in self.holders:
             holder.ask()
 
     @property
     def written(self) -> object:
-        """Something else once a node has written into its folder, as of the last look."""
+        """A value that changes when a node has written into its folder, as of the last look."""
         return tuple(holder.version for holder in self.holders)
 
     @property
     def has_candidate(self) -> bool:
-        """Whether a node told of a block that may become the next final one."""
+        """Whether a node reported a block that may become the next final one."""
         told = [holder.status for holder in self.holders if holder.status is not None]
         return any((status.get("open") or {}).get("candidates") for status in told)
 
     def note_trouble(self, text: str) -> None:
-        """Keep what a page could not read for the overview."""
+        """Keep a page's error for the overview."""
         if text not in self.troubles:
             self.troubles = (*self.troubles, text)[-TROUBLES_MAX:]
 
     def look(self) -> str:
-        """Look at all folders; a text that is another one once a page would be."""
+        """Look at all folders; return a text that changes when a page would change."""
         with self.lock:
             for holder in self.holders:
                 holder.seen.look()
@@ -224,7 +224,7 @@ class Chain:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def close(self) -> None:
-        """Hand back all files."""
+        """Close all files."""
         with self.lock:
             for holder in self.holders:
                 holder.close()
@@ -247,7 +247,7 @@ class Chain:
 
 
 def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]:
-    """The chains in ``places``; folders of one group that hold the same chain are put together.
+    """The chains in ``places``; folders of one group that hold the same chain are combined.
 
     Raises:
         ChainError: one of them cannot be read.
@@ -258,7 +258,7 @@ def open_chains(places: Sequence[Place], rules_of: RulesOf) -> tuple[Chain, ...]
             genesis = store.genesis
         parent = place.folder.resolve().parent if place.group != place.label else place.folder.resolve()
         groups.setdefault((place.group, parent, genesis.chain_id), (genesis, []))[1].append(Holder(place))
-    # The folder of a chain is named as the run's above it.
+    # The folder of a chain gets the name of the run's folder above it.
     titles = distinct_titles([folder if folder.name == group else folder.parent for group, folder, _ in groups])
     return tuple(
         Chain(key, title, genesis, tuple(holders), rules_of, is_simulated=_is_simulated(holders))

@@ -1,6 +1,6 @@
-"""Charts as numbers for the templates: where lines and bars run, in units of their drawing.
+"""Charts as numbers for the templates: coordinates of lines and bars, in units of their drawing.
 
-Drawings stretch with the page and their labels stand beside them as text, so both can be read at every width.
+Drawings stretch with the page and their labels are text beside them, so both can be read at every width.
 """
 
 import math
@@ -12,13 +12,13 @@ WIDTH, HEIGHT = 1000, 300
 """Units of a line chart's drawing."""
 
 POINTS_MAX = 400
-"""Points of a line; of longer ones each stands for several."""
+"""Most points of a line; in longer lines each point stands for several."""
 
 TICKS_MAX, TICKS_APART = 7, 8.0
-"""Labels of the horizontal axis at most, and how far apart they are at least, in hundredths of its width."""
+"""Most labels of the horizontal axis, and the least distance between two, in hundredths of its width."""
 
 STYLES = 8
-"""Line styles, by colour and dashes, of which a chart has each once; see ``explorer.css``."""
+"""Line styles, by colour and dashes, each used once in a chart; see ``explorer.css``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Line:
     """A line of a chart."""
 
     label: str
-    """What it shows."""
+    """Name of the values that it shows."""
     style: int
     """Its style, from 0."""
     points: str
@@ -42,9 +42,9 @@ class Tick:
     text: str
     """The value."""
     place: float
-    """From the left, in hundredths of the width."""
+    """Distance from the left, in hundredths of the width."""
     anchor: str
-    """Which part of the text stands there: start, middle or end, as SVG has it."""
+    """Part of the text that stands there: start, middle or end, as in SVG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,17 @@ class Chart:
     """Lines over common axes."""
 
     title: str
-    """What is shown, and in which unit."""
+    """The values that are shown, and their unit."""
     lines: tuple[Line, ...]
     """At least one."""
     y_labels: tuple[str, str, str]
-    """Top, middle and bottom."""
+    """Labels of the vertical axis: top, middle and bottom."""
     ticks: tuple[Tick, ...]
-    """Of the horizontal axis, left to right."""
+    """Labels of the horizontal axis, left to right."""
     x_name: str
-    """What the horizontal axis counts."""
+    """Name of the horizontal axis: the unit that it counts."""
     rows: tuple[tuple[str, ...], ...]
-    """The values as a table: x, then each line's, some of them where there are many."""
+    """The values as a table: x, then each line's value; a selection if there are many."""
     left_out: int = 0
     """Lines that are not drawn: more could not be told apart."""
 
@@ -72,11 +72,11 @@ class Segment:
     """A part of a bar."""
 
     name: str
-    """What took the time: wait, posts, train, exchange, mine or vote."""
+    """Use of the time: wait, posts, train, exchange, mine or vote."""
     x: float
-    """Where it begins, of 1,000."""
+    """Where it begins, in thousandths of the drawing."""
     width: float
-    """How wide it is."""
+    """How wide it is, in the same unit."""
     time_ms: int
     """How long it took, in milliseconds."""
 
@@ -88,14 +88,14 @@ Series = tuple[str, Sequence[tuple[float, float]]]
 def line_chart(
     title: str, series: Iterable[Series], *, x_name: str, unit: str = "", low: float | None = None
 ) -> Chart | None:
-    """A chart of the series with at least one point, of the first of many; None where there is none.
+    """A chart of the series that have points, limited to the first ``STYLES`` of them; None if there is none.
 
     Args:
-        title: what is shown.
+        title: name of the values that are shown.
         series: the lines.
         x_name: what x counts.
-        unit: of y; ``%`` has fractions shown in hundredths.
-        low: a y that the axis has, also where no value is so low.
+        unit: unit of y; with ``%``, fractions are shown in hundredths.
+        low: a y that the axis includes even if no value is so low.
     """
     found = [(label, thin(points)) for label, points in series if points]
     if not found:
@@ -168,7 +168,7 @@ def _ticks(low: float, high: float) -> Iterator[Tick]:
 
 
 def bar(parts: Sequence[tuple[str, int]], longest_ms: int) -> tuple[Segment, ...]:
-    """Parts of a duration as a bar, whose width stands for ``longest_ms``, or for all of them where that is more."""
+    """Parts of a duration as a bar. Its full width stands for ``longest_ms``, or for their sum if that is more."""
     segments, x = list[Segment](), 0.0
     whole_ms = max(1, longest_ms, sum(max(0, time_ms) for _, time_ms in parts))
     for name, time_ms in parts:
@@ -194,7 +194,7 @@ def number_text(value: float, unit: str) -> str:
 
 
 def _drawn(places: list[str]) -> str:
-    """A single point is drawn as a line without length, which round ends make visible."""
+    """Points of a polyline. A single point becomes a line without length, which round ends make visible."""
     return " ".join(places * 2 if len(places) == 1 else places)
 
 

@@ -16,7 +16,7 @@ HASH_SHORT, ADDRESS_SHORT = 10, 8
 
 
 def filters() -> dict[str, Callable[..., Any]]:
-    """What templates call by name."""
+    """Functions that templates call by name."""
     return {
         "duration": lambda time_ms: "–" if time_ms is None else duration(time_ms),
         "size": lambda count: "–" if count is None else size(count),
@@ -30,7 +30,7 @@ def filters() -> dict[str, Callable[..., Any]]:
 
 
 def hash_text(value: bytes | str | None, *, full: bool = False) -> Markup | str:
-    """A hash that is copied whole, and shown whole where there is room."""
+    """A hash, abbreviated with its full text as the title, or ``full`` if there is room."""
     if value is None:
         return "–"
     text = value.hex() if isinstance(value, bytes) else value
@@ -53,9 +53,9 @@ class Names:
 
     Args:
         genesis: the founding document.
-        root: where the chain's pages are: the first part of their addresses.
-        is_report: whether all is on one page, so that links lead to places on it.
-        is_virtual: whether the chain's times are a simulation's: then they count from the founding, and are no dates.
+        root: the first part of the addresses of the chain's pages.
+        is_report: whether everything is on one page, so that links lead to places on it.
+        is_virtual: whether the chain's times are a simulation's: then they count from the founding and are not dates.
     """
 
     def __init__(self, genesis: Genesis, root: str, *, is_report: bool = False, is_virtual: bool = False) -> None:
@@ -64,7 +64,7 @@ class Names:
         self._numbers = numbers_of(genesis)
 
     def link(self, path: str) -> str:
-        """Where a page of the chain is."""
+        """Address of a page of the chain."""
         if not self._is_report:
             return f"/{self._root}/{path}"
         kind, _, name = path.partition("/")
@@ -85,7 +85,7 @@ class Names:
         return Markup(form).format(self.link(f"member/{number}"), name, number, name[-ADDRESS_SHORT:])
 
     def when(self, time_ms: int | None) -> str:
-        """A moment: its date where the chain knows dates, or the time since the founding."""
+        """A moment: its date if the chain's times are dates, or else the time since the founding."""
         if time_ms is None:
             return "–"
         since = f"+{duration(time_ms - self._genesis.created_ms)}"

@@ -19,7 +19,7 @@ LIMIT_MAX = 1_000
 """Blocks in one answer."""
 
 Ask = Callable[[Chain, Reading, Request], Any]
-"""What answers a question about a chain."""
+"""A function that answers a question about a chain."""
 
 
 def interface_routes(chains: Mapping[str, Chain]) -> list[Route]:

@@ -1,4 +1,4 @@
-"""What the rounds left behind, side by side: how far class prototypes or models moved."""
+"""The knowledge of successive rounds compared: how far class prototypes or models moved."""
 
 import threading
 import time
@@ -26,28 +26,28 @@ ROUNDS_SHOWN = 40
 """Rounds up to the one that is asked for."""
 
 PAGE_CPU_S = 0.03
-"""CPU time that a page spends on reading what was not read before; the rest is read in the background."""
+"""CPU time that a page spends on reading knowledge for the first time; the rest is read in the background."""
 
 KEPT_SIZE_MAX = 16 * 2**20
 """Bytes of prototypes that are kept for the next page."""
 
 VIEWS_KEPT, DISTANCES_KEPT, WANTED_MAX = 128, 4_096, 8
-"""What is remembered: what rounds left behind, how far models moved, and chains that are read in the background."""
+"""Most entries that are remembered: views of knowledge, distances between models, and chains to read in background."""
 
 ELEMENTS_AT_ONCE = 2**18
-"""Elements of which the distance is calculated at once, in float64."""
+"""Elements whose distance is calculated at once, in float64."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 Vector = NDArray[np.float32]
 Prototypes = dict[int, Vector]
-"""By class, (D,) each."""
+"""Prototypes by class, (D,) each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How what the rounds left behind moved."""
+    """How far the knowledge moved from round to round."""
 
     rounds: tuple[int, ...]
     """Rounds that were compared."""
@@ -56,16 +56,16 @@ class Drift:
     of_model: tuple[tuple[int, float], ...]
     """(round, L2 distance to the round before) of everything together."""
     places: tuple[Dot, ...]
-    """Prototypes of the last round on the plane of their two main directions, each with where it was before."""
+    """Prototypes of the last round on the plane of their two main directions, each with its earlier places."""
     unread: int
-    """Rounds that are read in the background: a later page shows them, too."""
+    """Rounds that are still to be read in the background; a later page shows them, too."""
     is_of_model: bool = False
     """Whether the phases of the method leave a whole model behind."""
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """What a page lacked of a chain."""
+    """Knowledge of a chain that a page lacked."""
 
     chain: Chain
     rules: Application
@@ -73,7 +73,7 @@ class _Wanted:
 
 
 class KnowledgeReader:
-    """Reads what rounds left behind, and keeps a bounded part of it. Any thread may use it."""
+    """Reads the knowledge that rounds left behind, and keeps a bounded part of it. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class KnowledgeReader:
         self._held: tuple[Hash, Mapping[str, Any]] | None = None  # the model that was read last in the background
 
     def view(self, reading: Reading, rules: KnowledgeRules, round_number: int) -> KnowledgeView:
-        """What a round left behind, as the explorer says it. Raises as ``Explorer.knowledge`` does."""
+        """The explorer's view of the knowledge that a round left behind. Raises as ``Explorer.knowledge`` does."""
         heights = reading.store.heights_of_round(round_number)
         lines = reading.columns.lines(heights[-1], heights[-1]) if heights else iter(())
         key = next(((round_number, line.knowledge_root) for line in lines), None)
@@ -99,7 +99,7 @@ class KnowledgeReader:
         return found
 
     def drift(self, chain: Chain, reading: Reading, rules: KnowledgeRules, view: KnowledgeView) -> Drift:
-        """Compare the rounds up to the one that is viewed as far as their knowledge is kept and can be read."""
+        """Compare the rounds up to the viewed one, as far as their knowledge is kept and can be read."""
         roots, last = dict[int, Hash](), view.round
         for line in reversed([*reading.columns.lines_of_rounds(max(1, last - ROUNDS_SHOWN + 1), last)]):
             roots.setdefault(line.round, line.knowledge_root)
@@ -107,7 +107,7 @@ class KnowledgeReader:
             return Drift((), (), (), (), 0)
         if view.prototypes is None:
             left = _names_left(rules)
-            if not left:  # parts, or numbers that mean nothing by themselves: there is no distance between them
+            if not left:  # only parts, or numbers without meaning by themselves: they have no distance
                 return Drift((), (), (), (), 0)
             is_model = {spec.name for spec in parameter_spec(rules.info)} <= left
             return replace(self._of_models(chain, reading.store, rules, roots), is_of_model=is_model)
@@ -120,7 +120,7 @@ class KnowledgeReader:
         return _compare(dict(reversed(found.items())))
 
     def work(self) -> bool:
-        """Compare two rounds that a page lacked; whether there are more. In one thread only."""
+        """Compare two rounds that a page lacked; return whether there were any. In one thread only."""
         with self._lock:
             if not self._wanted:
                 return False
@@ -145,7 +145,7 @@ class KnowledgeReader:
         return True
 
     def _of_models(self, chain: Chain, store: Store, rules: Application, roots: Mapping[int, Hash]) -> Drift:
-        """Models are large: a page reads few of them, and leaves the others to :meth:`work`."""
+        """Compare models. They are large: a page reads few of them, and leaves the others to :meth:`work`."""
         begun_s = time.thread_time()
         moved, lacking = dict[int, float](), list[tuple[Hash, Hash]]()
         held: tuple[Hash, Mapping[str, Any] | None] | None = None
@@ -174,7 +174,7 @@ class KnowledgeReader:
         return Drift(tuple(number for number, _ in points), (), points, (), len(lacking))
 
     def _of_classes(self, store: Store, rules: Application, root: Hash) -> Prototypes | None:
-        """The class prototypes in knowledge; None where there are none, or it cannot be read."""
+        """The class prototypes in knowledge; None if there are none, or it cannot be read."""
         with self._lock:
             if root in self._prototypes:
                 self._prototypes.move_to_end(root)
@@ -195,13 +195,13 @@ class KnowledgeReader:
 
 
 def _names_left(rules: Application) -> set[str]:
-    """Names of the real numbers that phases of the learning method leave behind, beside the parts that they list."""
+    """Names of the float tensors that phases of the learning method leave behind, beside the parts that they list."""
     specs = (spec for phase in rules.method.phases for spec in rules.method.knowledge_spec(phase, rules.info))
     return {spec.name for spec in specs if spec.dtype.startswith("float")}
 
 
 def _read(store: Store, rules: Application, root: Hash) -> Mapping[str, Any] | None:
-    """Knowledge by its hash; None where it is not kept or cannot be read."""
+    """Knowledge by its hash; None if it is not kept or cannot be read."""
     data = store.content(root)
     if data is None:
         return None
@@ -239,7 +239,7 @@ def _compare(found: Mapping[int, Prototypes]) -> Drift:
 
 
 def _distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
-    """L2 distance of two models; tensors that only one of them has, or in another shape, count nothing."""
+    """L2 distance of two models; tensors that only one of them has, or that differ in shape, are ignored."""
     total = 0.0
     for name, rows in a.items():
         if name in b and rows.dtype.kind == "f" and rows.shape == b[name].shape:

@@ -1,4 +1,4 @@
-"""Who watches the chains while pages are open: one look for all browsers, a few times a second."""
+"""Watches the chains while pages are open: one look for all browsers, a few times a second."""
 
 import logging
 from collections import Counter
@@ -13,24 +13,24 @@ from fedchain.web.chains import Chain
 log = logging.getLogger("fedchain.web")
 
 LOOK_EVERY_S = 0.15
-"""How often the folders are looked at: whether something was written, which reads nothing."""
+"""How often the folders are checked for changes, without reading them."""
 
 ASK_EVERY_S = 1.0
-"""How often running nodes are asked where nothing happens."""
+"""How often running nodes are asked while nothing happens."""
 
 ASK_SOON_S = 0.2
-"""How often they are asked at most: when they wrote something, and while somebody looks and there is a candidate."""
+"""Least time between two questions: when a node wrote something, and while a page is open and there is a candidate."""
 
 ASKED_AT_ONCE = 8
 """Chains whose nodes are asked at the same time: each takes a thread for as long as a node hangs."""
 
 
 class Live:
-    """The newest version of each chain, and who waits for the next.
+    """The newest version of each chain, and the pages that wait for the next.
 
     Args:
-        chains: what is watched.
-        work: does a little of what pages left to be done, and says whether there was any.
+        chains: the chains to watch.
+        work: does a part of the work that pages left, and returns whether there was any.
     """
 
     def __init__(self, chains: Sequence[Chain], work: Callable[[], bool]) -> None:
@@ -39,10 +39,10 @@ class Live:
         self._versions = {chain.key: _first_look(chain) for chain in chains}
         self._written = {chain.key: chain.written for chain in chains}
         self._news = {chain.key: anyio.Event() for chain in chains}
-        self._waiting = Counter[str]()  # pages that are looked at, by chain
+        self._waiting = Counter[str]()  # open pages, by chain
         self._changed = anyio.Event()
         self.is_closed = False
-        """Whether the explorer ends: streams end then."""
+        """Whether the explorer is ending; streams end then."""
 
     async def run(self) -> None:
         """Look and ask until cancelled."""
@@ -53,7 +53,7 @@ class Live:
             await self._look()
 
     async def _look(self) -> None:
-        """Look at the folders; long chains are read in between, and what pages left to be done is done."""
+        """Look at the folders; in between, read long chains and do the work that pages left."""
         unread = {*self._chains_by_key()}
         while True:
             for key, chain in self._chains_by_key().items():
@@ -67,9 +67,9 @@ class Live:
             await anyio.sleep(0.01 if unread or is_busy else LOOK_EVERY_S)
 
     async def _ask(self, chain: Chain, askers: anyio.CapacityLimiter) -> None:
-        """Ask a chain's nodes: apart from looking, since one that hangs would keep new blocks off the pages.
+        """Ask a chain's nodes, apart from looking: a node that hangs would keep new blocks off the pages.
 
-        What they wrote is a new block, or a post or a candidate of their own: then they have more to say.
+        They are asked sooner if they wrote a new block, or a post or candidate of their own: their status has changed.
         """
         while True:
             news = self._news[chain.key] = anyio.Event()
@@ -92,22 +92,22 @@ class Live:
             self._waiting[chain.key] -= 1
 
     def version(self, chain: Chain) -> str:
-        """Something else once the chain's pages would be."""
+        """A text that changes when the chain's pages would change."""
         return f"{self._versions[chain.key]}-{chain.recomputed}"
 
     def close(self) -> None:
-        """The explorer ends."""
+        """End the explorer's streams."""
         self.is_closed = True
         self._changed.set()
 
     def note(self, key: str, version: str) -> None:
-        """Tell who waits, if the version is another one; in the event loop."""
+        """Wake the waiting pages if the version is new; in the event loop."""
         if version != self._versions[key]:
             self._versions[key] = version
             self.wake()
 
     def wake(self) -> None:
-        """Have all who wait look at the version again; in the event loop."""
+        """Let all waiting pages check the version again; in the event loop."""
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
@@ -121,7 +121,7 @@ def _first_look(chain: Chain) -> str:
 
 
 def _read_on(chain: Chain) -> bool:
-    """Whether nothing of the chain is left to read; what cannot be read now is read when somebody asks."""
+    """Whether nothing of the chain is left to read; a chain that cannot be read now is read when a page asks for it."""
     try:
         return chain.read_on()
     except ChainError as error:

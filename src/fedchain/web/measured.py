@@ -1,4 +1,4 @@
-"""What a run or a node measured beside the chain: files that may be there, may grow, and may hold anything."""
+"""Measurements of a run or a node beside the chain: files that may be missing, may grow, and may hold anything."""
 
 import os
 import re
@@ -11,10 +11,10 @@ from fedchain.files.layout import LOG_FILE, METRICS_FILE, read_metrics
 from fedchain.web.seen import SeenFile
 
 LOG_SIZE_MAX = 4 * 2**20
-"""Bytes at the end of a log that are read."""
+"""Most bytes that are read at the end of a log."""
 
 METRICS_SIZE_MAX = 64 * 2**20
-"""Bytes of measurements that are read."""
+"""Most bytes of measurements that are read."""
 
 _KEPT = ("taa", "tal", "test_accuracy", "training_s", "mining_s", "voting_s", "epsilon", "bytes_sent_per_peer")
 
@@ -30,25 +30,25 @@ class Measured:
     round: int
     """The round."""
     values: dict[str, float]
-    """By the names of ``metrics.jsonl``: accuracies as fractions, times in seconds."""
+    """Values by the names of ``metrics.jsonl``: accuracies as fractions, times in seconds."""
 
 
 @dataclass(slots=True)
 class MeasuredFile:
-    """The measurements in a folder, read again when their file has changed: a run's, or a node's.
+    """The measurements in the folder of a run or of a node, read again when their file has changed.
 
-    A node writes them into its timeline; who keeps what it printed, in its log as well, has those from before, too.
+    A node writes them into its timeline. If its output is kept as a log, earlier measurements are read from there, too.
     """
 
     folder: Path
     seen: SeenFile
     rounds: dict[int, Measured] = field(default_factory=dict)
-    """By round."""
+    """Measurements by round."""
     _told: dict[int, Measured] = field(default_factory=dict)
     _file: tuple[str, int, int] | None = None
 
     def look(self) -> None:
-        """Read what is there now, and take what the timeline was found to say. What cannot be read is left out."""
+        """Read the file as it is now, and add the timeline's values. Lines that cannot be read are left out."""
         self._read()
         rounds = dict(self._told)
         for number, training in self.seen.trainings.items():
@@ -70,12 +70,12 @@ class MeasuredFile:
             return
 
     def newest(self, name: str) -> float | None:
-        """What was measured last under a name; None where nothing was."""
+        """The newest value of a name; None if there is none."""
         return newest(self.rounds, name)
 
 
 def newest(rounds: Mapping[int, Measured], name: str) -> float | None:
-    """What was measured in the last of ``rounds`` that has it; None where none has."""
+    """The value of a name in the last of ``rounds`` that has it; None if none has."""
     numbers = [number for number, item in rounds.items() if name in item.values]
     return rounds[max(numbers)].values[name] if numbers else None
 

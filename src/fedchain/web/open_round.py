@@ -1,7 +1,7 @@
-"""The open round: who posted, whom it waits for and why, candidates and votes as they come.
+"""The open round: posts that came, members that it waits for and why, candidates and votes as they come.
 
-A store holds what its own node said. What others said for the next block, a running node tells; what several nodes of
-a network tell is put together.
+A store holds only its own node's statements. A running node also reports those of others for the next block; the
+reports of several nodes of a network are combined.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,11 +26,11 @@ class Contribution:
     posted: bool
     """Whether its post came."""
     expected: bool
-    """Whether it is waited for: who missed a phase must be on time in two phases running first."""
+    """Whether the phase waits for its post. After a missed phase, it must be on time in two phases running first."""
     payload_size: int | None
-    """Bytes of its payload; None where it has not posted."""
+    """Bytes of its payload; None if it has not posted."""
     why: str
-    """Why it has not posted or is not waited for, as far as it is known; else empty."""
+    """Why it has not posted or is not waited for, as far as known; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class OpenCandidate:
     refuted_by: int
     """Nodes that recomputed it and found another one."""
     prevotes: tuple[str, ...]
-    """Addresses of the members that prevoted for it in the attempt that goes on."""
+    """Addresses of the members that prevoted for it in the current attempt."""
     precommits: tuple[str, ...]
     """Addresses of the members that precommitted to it."""
 
@@ -66,50 +66,50 @@ class NodeNow:
     trouble: str
     """Why the folder cannot be read; empty if it can."""
     height: int | None
-    """Its head; None where that is not known."""
+    """Height of its head; None if that is not known."""
     member: str | None
-    """Address of the member whose folder it is; None where that is not known."""
+    """Address of the member whose folder it is; None if that is not known."""
     peers: int | None
     """Nodes that it is connected to."""
     accuracy: float | None
-    """Of its model after its last training, a fraction."""
+    """Accuracy of its model after its last training, a fraction."""
     activity: str
     """training, mining, waiting, finished or stopped."""
     waiting_for: str
-    """What it waits for."""
+    """The event that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRound:
-    """What is known of the next block."""
+    """The state of the next block."""
 
     round: int
     """Round that is open, or the last one."""
     phase: str | None
     """Phase that the next block closes; None once the last round is closed."""
     contributors: tuple[Contribution, ...]
-    """Who may post in it, by place among the members."""
+    """Members that may post in it, in the order of their places."""
     posts: int
     """Posts that came."""
     posts_required: int
-    """Without so many the phase is not closed."""
+    """Fewest posts that close the phase."""
     deadline_ms: int | None
-    """How long expected posts are waited for, in milliseconds since the head moved; longer where the required posts are
-    not in by then. None once the last round is closed."""
+    """How long the phase waits for expected posts, in milliseconds since the head moved; longer if the required posts
+    are not in by then. None once the last round is closed."""
     attempt: int
     """Attempt to agree on a block, from 0."""
     votes_required: int
-    """Votes that decide."""
+    """Votes that form a quorum."""
     nil_votes: int
     """Members that voted for no block in this attempt."""
     candidates: tuple[OpenCandidate, ...]
-    """Blocks that may become final, those with most votes first."""
+    """Blocks that may become final, in descending order of votes."""
     nodes: tuple[NodeNow, ...]
     """The folders with the chain."""
 
 
 def open_round(chain: Chain, reading: Reading) -> OpenRound:
-    """What is known of the next block, from the store that is read and the nodes that answer."""
+    """The state of the next block, from the store that is read and the nodes that answer."""
     state, genesis = reading.explorer.state, chain.genesis
     told = [status for status in _statuses(chain) if status.get("height") == state.height]
     opened = [status.get("open") or {} for status in told]

@@ -1,4 +1,4 @@
-"""What each page shows: the explorer's answers, and what is calculated from them for the eye."""
+"""The contents of each page: the explorer's answers, and charts and lists calculated from them."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ MEMBERS_MAX = 200
 """Members in the list of a page; the interface has all."""
 
 Context = dict[str, Any]
-"""What a template shows."""
+"""Values that a template shows, by name."""
 
 Question = Mapping[str, str]
 """Names and values behind the question mark of an address."""
@@ -57,9 +57,9 @@ class Member:
     number: int
     """Place in the genesis document, from 0."""
     view: PeerView
-    """What it did."""
+    """The explorer's view of it."""
     accuracy: float | None
-    """Of its model after its last training, a fraction; None where nobody says so."""
+    """Accuracy of its model after its last training, a fraction; None if it is not known."""
 
 
 def front(chains: Iterable[Chain]) -> Context:
@@ -75,7 +75,7 @@ def front(chains: Iterable[Chain]) -> Context:
 
 
 def home(chain: Chain, reading: Reading, question: Question) -> Context:
-    """The chain at a glance: what is going on, the last blocks, and whether all is well."""
+    """The chain at a glance: its current activity, the last blocks, and whether all is well."""
     status = reading.explorer.status()
     heads = {holder.height for holder in chain.holders if holder.height is not None}
     return {
@@ -90,7 +90,7 @@ def home(chain: Chain, reading: Reading, question: Question) -> Context:
 
 
 def blocks(chain: Chain, reading: Reading, question: Question) -> Context:
-    """The blocks, newest first, with what their time went into."""
+    """The blocks, newest first, each with a breakdown of its time."""
     held = reading.explorer.held
     last = min(held.stop - 1, number_in(question, "to", held.stop - 1))
     first = max(held.start, last - BLOCKS_A_PAGE + 1)
@@ -121,7 +121,7 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
 
 
 def members(chain: Chain, reading: Reading, question: Question) -> Context:
-    """All members with what each did."""
+    """All members, each with a summary of its part in the chain."""
     shown = [
         Member(number, peer(reading, member), accuracy_of(chain, address(member)))
         for number, member in enumerate(chain.genesis.members[:MEMBERS_MAX])
@@ -189,7 +189,7 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
 
 
 def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) -> Context:
-    """What a round left behind, and how it moved until then. Raises NotFound."""
+    """The knowledge that a round left behind, and how far it moved until then. Raises NotFound."""
     state = reading.explorer.state
     newest_round = max(1, state.round - 1) if not state.finished else chain.genesis.rounds
     number = number_named(name, "round") if name else newest_round
@@ -290,7 +290,7 @@ def compare(chains: Sequence[Chain]) -> Context:
 
 
 def timed_blocks(chain: Chain, reading: Reading, first: int, last: int) -> tuple[Timed, ...]:
-    """Blocks from one height to another with what their time went into, oldest first."""
+    """Blocks from one height to another, each with a breakdown of its time, oldest first."""
     first = max(first, reading.explorer.held.start)
     lines = list(reading.columns.lines(first - 1, last))
     before = lines.pop(0).time_ms if lines and lines[0].height == first - 1 else None
@@ -305,7 +305,7 @@ def timed_blocks(chain: Chain, reading: Reading, first: int, last: int) -> tuple
 
 
 def peer(reading: Reading, key: PublicKey) -> PeerView:
-    """What one member did, as ``explorer peer`` says it, counted from lines that are in memory."""
+    """One member, as ``explorer peer`` shows it, counted from lines that are in memory."""
     return reading.explorer.peer(address(key), reading.columns)
 
 
@@ -320,14 +320,14 @@ def find_proof(reading: Reading, name: str) -> TransactionProof:
 
 
 def recompute(chain: Chain, height: int) -> Recomputation:
-    """Make a block's knowledge again, in a store of its own. Raises NotFound."""
+    """Recompute a block's knowledge, in a separate store. Raises NotFound."""
     rules = chain.rules()
     with chain.apart() as store:
         return Explorer(store).recompute(rules, height)
 
 
 def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]]:
-    """What ``text`` may mean: kind, name and the address of its page, below the chain's."""
+    """The things that ``text`` may mean: kind, name and the address of the page, below the chain's."""
     hits = list[tuple[str, str, str]]()
     held, members_ = reading.explorer.held, chain.genesis.members
     number = read_number(text)
@@ -363,7 +363,7 @@ def find(chain: Chain, reading: Reading, text: str) -> list[tuple[str, str, str]
 
 
 def has_block(reading: Reading, round_number: int) -> bool:
-    """Whether a block of the round is held, so that the round has a page."""
+    """Whether a block of the round is held; then the round has a page."""
     return any(height in reading.explorer.held for height in reading.store.heights_of_round(round_number))
 
 
@@ -383,7 +383,7 @@ def task_of(document: Genesis) -> tuple[str, str]:
 
 
 def learning_of(document: Genesis) -> list[tuple[str, str]]:
-    """The learning task for people: names and values; long ones by their size."""
+    """The learning task for people: names and values; a long value is replaced by its size."""
     shown = []
     for name, text in document.learning:
         try:
@@ -402,7 +402,7 @@ def learning_of(document: Genesis) -> list[tuple[str, str]]:
 
 
 def measured_of(chain: Chain) -> dict[int, Measured]:
-    """What was measured of the whole run by round; of several nodes the mean of each value."""
+    """Measurements of the whole run by round; for several nodes the mean of each value."""
     holders = [holder.measured.rounds for holder in chain.holders if holder.measured.rounds]
     if len(holders) < 2:
         return holders[0] if holders else {}
@@ -411,7 +411,7 @@ def measured_of(chain: Chain) -> dict[int, Measured]:
 
 
 def accuracy_chart(chain: Chain) -> Chart | None:
-    """Accuracies by round; of several nodes each has its line."""
+    """Chart of accuracies by round, with a line for each of several nodes."""
     if len(chain.holders) > 1:
         series = [(holder.place.label, _points(holder.measured.rounds, "taa")) for holder in chain.holders]
         return line_chart("accuracy on each node's own test set", series, x_name="round", unit="%", low=0.0)
@@ -424,7 +424,7 @@ def accuracy_chart(chain: Chain) -> Chart | None:
 
 
 def accuracy_of(chain: Chain, member_address: str) -> float | None:
-    """The newest accuracy that a member's node told or logged."""
+    """The newest accuracy that a member's node reported or logged."""
     for holder in chain.holders:
         if holder.status is not None and holder.status.get("address") == member_address:
             found = holder.status.get("accuracy")
@@ -435,23 +435,23 @@ def accuracy_of(chain: Chain, member_address: str) -> float | None:
 
 
 def presence(lines: Sequence[Line], place: int) -> list[str]:
-    """For each block whether it counts a post of the member, for a strip of small fields."""
+    """Whether each block counts a post of the member, as names for a strip of small fields."""
     return ["posted" if place in line.senders else "absent" for line in lines]
 
 
 def number_in(question: Question, name: str, default: int) -> int:
-    """A number behind the question mark; what is none counts as not given."""
+    """A number behind the question mark; any other text counts as not given."""
     number = read_number(question.get(name, ""))
     return default if number is None else number
 
 
 def _whole(reading: Reading) -> Columns | None:
-    """The lines of all blocks; None where not all were read yet."""
+    """The lines of all blocks; None if not all were read yet."""
     return reading.columns if reading.is_complete else None
 
 
 def _measured_by(chain: Chain, member_address: str) -> dict[int, Measured]:
-    """What a member's own node measured."""
+    """Measurements of a member's own node, by round."""
     for holder in chain.holders:
         if holder.address == member_address and not chain.is_simulated:
             return holder.measured.rounds
@@ -469,7 +469,7 @@ def _mean(number: int, found: Sequence[Measured]) -> Measured:
 
 
 def number_named(text: str, what: str) -> int:
-    """The number of a height or a round, as it stands in an address. Raises NotFound."""
+    """The number of a height or a round in a page's address. Raises NotFound."""
     number = read_number(text)
     if number is None and text.isascii() and text.isdecimal():
         raise NotFound(f"no {what} has a number of {len(text)} digits")

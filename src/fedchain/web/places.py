@@ -1,4 +1,4 @@
-"""Where the chains are: run folders, node folders, and folders that hold several of them."""
+"""The places of chains: run folders, node folders, and folders that hold several of them."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from fedchain.chain.exceptions import NotFound
 from fedchain.chain.storage.database import DATABASE, chain_folder
 
 PLACES_MAX = 256
-"""Folders with a chain that are shown together; each keeps a file open."""
+"""Most folders with a chain that are shown together; each keeps a file open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class Place:
     """A folder with a chain."""
 
     label: str
-    """How pages name it: the folder as it was given, or its name in the folder that was."""
+    """Its name on pages: that of the given folder, or of the folder found in it."""
     group: str
-    """Name of what it belongs to: the test network's folder, or the run's."""
+    """Name of the folder that it belongs to: the test network's, or the run's."""
     folder: Path
     """The run's or the node's folder: measurements and the status socket are here."""
 
@@ -30,9 +30,9 @@ class Place:
 
 
 def find_places(folders: Iterable[Path]) -> tuple[Place, ...]:
-    """The chains in ``folders``: of a run, of a node, or of all that a test network or a folder of runs holds.
+    """The chains in ``folders``: a run's, a node's, or all in a test network or a folder of runs.
 
-    A store that is reached by several of them is one.
+    A store that is reached through several folders is listed once.
 
     Raises NotFound: not a folder, or there is no chain in it.
     """
@@ -67,12 +67,12 @@ def _holds_chain(folder: Path) -> bool:
 
 
 def _in_order(path: Path) -> tuple[Sequence[object], str]:
-    """``node-10`` comes after ``node-9``."""
+    """Sort key by which ``node-10`` comes after ``node-9``."""
     return [int(part) if part.isdecimal() else 0 for part in re.split(r"(\d+)", path.name)], path.name
 
 
 def distinct_titles(folders: Sequence[Path]) -> list[str]:
-    """The name of each folder, with as much of the path to it as tells it from the others of that name."""
+    """The name of each folder, with as much of its path as distinguishes it from others of that name."""
     made = list[str]()
     for folder in folders:
         others = [other for other in folders if other.name == folder.name and other != folder]
@@ -84,7 +84,7 @@ def distinct_titles(folders: Sequence[Path]) -> list[str]:
 
 
 def slugs(names: Iterable[str]) -> list[str]:
-    """A short name for each in addresses of pages; no two are the same."""
+    """Short names for the addresses of pages; no two are the same."""
     made = list[str]()
     for name in names:
         base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "chain"
@@ -98,4 +98,4 @@ def slugs(names: Iterable[str]) -> list[str]:
 
 
 RESERVED = frozenset({"api", "compare", "static"})
-"""First parts of addresses that are no chain's."""
+"""First parts of addresses that belong to no chain."""

@@ -1,8 +1,8 @@
 """A proof from the explorer, checked with nothing but Python: run ``python proof_check.py PROOF.json``.
 
-It proves that a block counts a post, and prints both with the height and the round that the block's header states: what
-is printed was read from the bytes that are hashed. That the block is on the chain is for its reader to know: compare
-the block's hash with one from a node that you trust. Exit codes: 0, the proof holds; 1, it does not; 2, it is none.
+It proves that a block counts a post, and prints both with the height and the round that the block's header states. The
+printed values are read from the bytes that are hashed. It does not prove that the block is on the chain: compare the
+block's hash with one from a node that you trust. Exit codes: 0, the proof holds; 1, it does not; 2, it is no proof.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ HEADER = (
 
 
 def main(arguments: list[str]) -> int:
-    """Check the proof in a file, and say what it proves."""
+    """Check the proof in a file, and print what it proves."""
     if len(arguments) != 1:
         return _refuse("name one file: python3 proof_check.py PROOF.json")
     path = arguments[0]

@@ -1,4 +1,4 @@
-"""A map of class prototypes: where they are on the plane on which they differ most, and where they were before."""
+"""A map of class prototypes: their places on the plane on which they differ most, and their earlier places."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ MAP_SIZE, MAP_MARGIN = 400, 40
 """Units of the drawing."""
 
 DOT_RADIUS = 5
-"""Of a class in the last round, in the same units."""
+"""Radius of a class's dot in the last round, in the same units."""
 
 NAMED_MAX = 60
-"""Classes that have their names beside them; of more, none has room."""
+"""Most classes that have their names beside them; more would have no room."""
 
 LETTER_WIDTH, LETTER_HEIGHT = 8.0, 14.0
 """Room of a letter, in the same units."""
 
 DISTANCES, DIRECTIONS = (12.0, 18.0, 26.0, 36.0, 48.0, 62.0, 78.0), 12
-"""Where a name may stand: so far from its class, in so many directions."""
+"""Possible places of a name: distances from its class, and number of directions."""
 
 Points = NDArray[np.float64]
-"""(n, 2): from the left and from the top, in units of the drawing."""
+"""(n, 2): distances from the left and from the top, in units of the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class Dot:
     label: str
     """Its name."""
     x: float
-    """From the left."""
+    """Distance from the left."""
     y: float
-    """From the top."""
+    """Distance from the top."""
     style: int
     """Its style, from 0; see ``explorer.css``."""
     trail: str
-    """Where it was before, as the points of a polyline; empty where it was nowhere."""
+    """Its earlier places, as the points of a polyline; empty if there are none."""
     name_x: float | None
-    """Middle of its name, from the left; None where there is no room for names."""
+    """Middle of its name, from the left; None if there is no room for names."""
     name_y: float | None
     """Middle of its name, from the top."""
 
@@ -84,10 +84,10 @@ def prototype_map(rounds: Sequence[dict[int, NDArray[np.float32]]]) -> tuple[Dot
 
 
 def place_names(dots: Points, names: Sequence[str]) -> Points:
-    """Middles of the names: each beside its dot, where it covers least of other names and of dots. (n, 2)
+    """Middles of the names, each beside its dot where it covers least of other names and dots. (n, 2)
 
-    Names are placed one after the other, those with most dots around them first. A legend would tell no classes apart
-    that share one of the eight styles, and most data sets have ten.
+    Names are placed one after the other, those with most dots around them first. A legend could not distinguish classes
+    that share one of the eight styles, and most data sets have ten classes.
     """
     sizes = np.array([[LETTER_WIDTH * len(name) + 4, LETTER_HEIGHT] for name in names])
     crowds = (np.linalg.norm(dots[:, None] - dots[None], axis=2) < DISTANCES[3]).sum(axis=1)
@@ -115,7 +115,7 @@ def _covered(middles: Points, size: Points, others: Points, other_sizes: Points)
 
 
 def _drawn(trails: Sequence[Points]) -> list[Points]:
-    """The same in units of the drawing, which they fill."""
+    """The trails in units of the drawing, scaled to fill it."""
     points = np.concatenate(trails)
     low, high = points.min(axis=0), points.max(axis=0)
     scale = (MAP_SIZE - 2 * MAP_MARGIN) / max(float((high - low).max()), 1e-12)

@@ -1,4 +1,4 @@
-"""Why a post is not in: the block that its member missed, and what its node does."""
+"""Why a post is missing: the block that its member missed, and the state of its node."""
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
@@ -9,22 +9,22 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.web.chains import Chain, Reading
 
 BLOCKS_TRIED = 3
-"""Blocks that are read for a member to find the one it missed: where contributors are drawn, most lack it rightly."""
+"""Most blocks that are read to find one that a member missed: if contributors are drawn, most rightly lack its post."""
 
 BLOCKS_SEARCHED = 500
-"""Blocks below the head among which it is looked for."""
+"""Number of blocks below the head that are searched for it."""
 
 
 def reasons(
     chain: Chain, reading: Reading, absent: Iterable[PublicKey], expected: Collection[PublicKey]
 ) -> Mapping[PublicKey, str]:
-    """Why members have not posted or are not waited for, as far as it is known; empty where nothing is.
+    """Why members have not posted or are not waited for, as far as known; empty if no reason is known.
 
     Args:
-        chain: whose nodes are looked at.
-        reading: whose blocks are.
+        chain: the chain whose nodes are asked.
+        reading: the reading whose blocks are searched.
         absent: contributors of the open phase without a post.
-        expected: those that are waited for; the others missed a block.
+        expected: contributors that are waited for; the others missed a block.
     """
     nodes = _nodes(chain)
     made = {}
@@ -36,9 +36,9 @@ def reasons(
 
 
 def _nodes(chain: Chain) -> Mapping[str, str]:
-    """What the node of each member does that keeps its post back, by the member's address.
+    """The reason why each member's node has not posted, by the member's address; empty if none is known.
 
-    Where no node runs at all, nobody is said to be stopped: the whole federation is.
+    If no node runs at all, none is called stopped: the whole federation is.
     """
     made = dict[str, str]()
     for holder in chain.holders:
@@ -49,7 +49,7 @@ def _nodes(chain: Chain) -> Mapping[str, str]:
 
 
 def _missed(reading: Reading, member: PublicKey) -> str:
-    """Which block a member that is not waited for missed, and what it has made good since."""
+    """The phase that a member missed, so that it is not waited for, and how often it has been on time since."""
     state = reading.explorer.state
     place = state.roster.seats[member]
     on_time = state.punctuality[place]

@@ -1,4 +1,4 @@
-"""``fedchain explorer report``: what the pages show of a chain, in one file that needs nothing else."""
+"""``fedchain explorer report``: a chain's pages in one file that needs nothing else."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from fedchain.web.knowledge import KnowledgeReader
 from fedchain.web.places import find_places
 
 BLOCKS_MAX = 1_000
-"""Blocks in a report, the newest."""
+"""Most blocks in a report; it shows the newest."""
 
 
 def write_report(folders: Sequence[Path], rules_of: RulesOf, path: Path) -> None:
@@ -69,7 +69,7 @@ def _knowledge(chain: Chain, reading: Reading) -> pages.Context:
     reader = KnowledgeReader()
     try:
         context = pages.knowledge(chain, reading, "", reader)
-        while reader.work():  # what a page would leave to be read in the background
+        while reader.work():  # a page would leave this to the background
             pass
         return pages.knowledge(chain, reading, "", reader) if context["drift"].unread else context
     except ChainError:  # not kept, or none yet

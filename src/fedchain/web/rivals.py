@@ -1,4 +1,4 @@
-"""Blocks for the same height: the one that became final, and those that lost, as far as the folders know of them."""
+"""Blocks for the same height: the one that became final, and those that lost, as far as the folders record them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,17 +22,17 @@ class Rival:
     knowledge_root: str
     """The aggregate that it would have left behind: SHA-256 of the knowledge, in hexadecimal."""
     after_ms: int | None
-    """When it came to the first of the nodes that say so, after the block before was final there, in milliseconds."""
+    """When the first reporting node received it, in milliseconds after the block before was final there."""
     seen_by: int
-    """Nodes that say that it came to them."""
+    """Nodes that report that they received it."""
 
 
 Seen = Mapping[int, Sequence[SeenBlock]]
-"""By height, what each of several nodes saw."""
+"""Observations of several nodes, by height."""
 
 
 def seen_blocks(chain: Chain, first: int, last: int) -> dict[int, list[SeenBlock]]:
-    """What the nodes of a chain's folders saw of blocks between two heights."""
+    """Observations of blocks between two heights by the nodes of a chain's folders, by height."""
     found = dict[int, list[SeenBlock]]()
     for holder in chain.holders:
         for block in holder.seen.blocks(first, last):
@@ -41,9 +41,9 @@ def seen_blocks(chain: Chain, first: int, last: int) -> dict[int, list[SeenBlock
 
 
 def rivals(chain: Chain, first: int, last: int, seen: Seen) -> dict[int, tuple[Rival, ...]]:
-    """All that were candidates between two heights, by height and in the order in which they came.
+    """All candidates between two heights, by height and in the order in which they came.
 
-    A store keeps of those that lost only what its own node mined; a node that ran tells of the others, too.
+    A store keeps only those losing candidates that its own node mined; a node's timeline lists the others, too.
     """
     by_height = dict[int, dict[str, Rival]]()
     for height, rival in [*_mined(chain, first, last), *_seen(seen)]:

@@ -1,4 +1,4 @@
-"""What nodes wrote down of blocks before they were final: files that grow and may hold anything."""
+"""Nodes' observations of blocks before they were final: files that grow and may hold anything."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from fedchain.files.layout import TIMELINE_FILE
 from fedchain.node.shell.timeline import CANDIDATES_MAX, SIZE_MAX, SeenBlock, SeenCandidate, TrainingResult
 
 BLOCKS_AT_ONCE = 1_024
-"""Blocks that are read for one page."""
+"""Most blocks that are read for one page."""
 
 EPSILON_MAX = 1e12
-"""What is more was not measured."""
+"""Largest epsilon that is believed; a larger one was not measured."""
 
 HEIGHTS_MISSED_MAX = 10_000_000
-"""Blocks that a node may have been away for; a greater height is damage, behind which nothing would be found."""
+"""Most blocks that a node may have missed. A greater height is damage, and taken as true it would hide later lines."""
 
 _BEGINNING = re.compile(rb'\{"height":(\d{1,18}),')
 _MEASURED = b'"training":{'
@@ -27,11 +27,11 @@ _MEASURED = b'"training":{'
 
 @dataclass(slots=True)
 class SeenFile:
-    """The timeline in a node's folder; of each line only its place is kept in memory, and what training measured."""
+    """The timeline in a node's folder; only the place of each line and its training result are kept in memory."""
 
     folder: Path
     trainings: dict[int, TrainingResult] = field(default_factory=dict)
-    """By round."""
+    """Training results by round."""
     _heights: "array[int]" = field(default_factory=lambda: array("Q"))  # ascending
     _places: "array[int]" = field(default_factory=lambda: array("Q"))
     _end: int = 0
@@ -39,11 +39,11 @@ class SeenFile:
 
     @property
     def count(self) -> int:
-        """Lines that were found."""
+        """Number of lines that were found."""
         return len(self._heights)
 
     def look(self) -> None:
-        """Find lines that are new."""
+        """Find new lines."""
         try:
             stat = (self.folder / TIMELINE_FILE).stat()
             if (stat.st_dev, stat.st_ino) != self._file or stat.st_size < self._end:
@@ -55,7 +55,7 @@ class SeenFile:
             return
 
     def blocks(self, first: int, last: int) -> Iterator[SeenBlock]:
-        """What was seen of blocks between two heights, of the newest of them where there are many."""
+        """Observations of blocks between two heights; only of the newest if there are many."""
         start, stop = bisect_left(self._heights, first), bisect_right(self._heights, last)
         start = max(start, stop - BLOCKS_AT_ONCE)
         if start >= stop:
@@ -77,7 +77,7 @@ class SeenFile:
             file.seek(self._end)
             data = file.read(2 * SIZE_MAX)
         *lines, rest = data.split(b"\n")
-        if len(rest) > SIZE_MAX:  # no node wrote it; what is shorter is being written
+        if len(rest) > SIZE_MAX:  # no node wrote it; a shorter rest is a line that is being written
             lines.append(rest[:-1])
         for line in lines:
             found = _BEGINNING.match(line)

@@ -15,24 +15,24 @@ from fedchain.web.live import Live
 from fedchain.web.places import find_places
 
 BACKLOG = 128
-"""Connections that wait to be taken."""
+"""Most connections that wait to be accepted."""
 
 LAST_ANSWERS_S = 2
-"""How long answers that were begun may take once the explorer ends."""
+"""How long unfinished answers may take once the explorer ends."""
 
 
 def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, hosts: Sequence[str]) -> None:
-    """Serve the chains in ``folders`` until Ctrl-C, and say where.
+    """Serve the chains in ``folders`` until Ctrl-C, and print the address.
 
     Args:
-        folders: of runs, nodes, test networks, or folders of runs.
+        folders: folders of runs, nodes or test networks, or of several runs.
         rules_of: builds the rules of a learning method.
         host: address to listen on.
-        port: to listen on; 0: any that is free.
-        hosts: names, beside localhost, under which the site may be asked.
+        port: port to listen on; 0: any that is free.
+        hosts: names, beside localhost, under which browsers may ask for the site.
 
     Raises:
-        ChainError: a folder holds no chain, or none that can be read; or the port cannot be had.
+        ChainError: a folder holds no chain, or none that can be read; or the port is not available.
     """
     chains = open_chains(find_places(folders), rules_of)
     try:
@@ -41,7 +41,7 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
             place = f"[{host}]" if ":" in host else host
             print(f"http://{place}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
             logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
-            with suppress(KeyboardInterrupt):  # which the server hands on once it has ended
+            with suppress(KeyboardInterrupt):  # the server raises it again once it has ended
                 make_server(site).run(sockets=[listener])
     finally:
         for chain in chains:
@@ -49,7 +49,7 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises StoreError in words for who started the explorer."""
+    """A listening socket. Raises StoreError with a message for the explorer's user."""
     try:
         family, kind, number, _, place = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -76,14 +76,14 @@ class Server(uvicorn.Server):
         self._live = live
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End."""
+        """End the streams, then the server."""
         self._live.close()
         await super().shutdown(sockets)
 
 
 def make_server(site: Site) -> Server:
-    """A server of the site; ``run(sockets=[…])`` serves until it is told to end."""
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what goes wrong is logged where it does
+    """A server of the site; ``run(sockets=[…])`` serves until it is stopped."""
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # errors are logged where they occur
     config = uvicorn.Config(
         site.app,
         log_config=None,

@@ -1,7 +1,7 @@
-"""How long each block took, and with what: waiting for its round, training, exchange, mining, voting.
+"""How long each block took, and for what: waiting for its round, training, exchange, mining, voting.
 
-A chain says when a block became final and how long it was mined. What a run measured beside it, or its nodes saw, says
-the rest.
+A chain says when a block became final and how long it was mined. The rest comes from measurements of the run, or from
+observations of its nodes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,13 +28,13 @@ class Timed:
     attempt: int
     """Attempt in which its voters agreed, from 0."""
     took_ms: int | None
-    """From the block before it to itself, in milliseconds; None where that is not held."""
+    """Time from the block before it to itself, in milliseconds; None if that block is not held."""
     parts: tuple[tuple[str, int], ...]
-    """Names and milliseconds."""
+    """Parts of its time: names and milliseconds."""
     segments: tuple[Segment, ...]
     """The same as a bar; the longest bar of the list fills its width."""
     is_shortened: bool
-    """Whether the bar is shorter than it would have to be beside the others': one that is waited for hides none."""
+    """Whether the bar is drawn shorter than to scale, so that a very long one does not dwarf the others."""
     lost: tuple[Rival, ...]
     """Blocks for its height that did not become final."""
 
@@ -52,12 +52,12 @@ def timed(
 
     Args:
         lines: final blocks.
-        summaries: of the same blocks.
-        began_ms: time of the block before the first of them; None where it is not held.
-        measured: of the run, by round.
-        candidates: by height, blocks that became final or did not.
-        seen: by height, what nodes saw of the blocks.
-        round_interval_ms: how long after the block before a round begins, as the genesis document has it.
+        summaries: summaries of the same blocks.
+        began_ms: time of the block before the first of them; None if it is not held.
+        measured: measurements of the run, by round.
+        candidates: candidates by height, whether they became final or not.
+        seen: the nodes' observations of the blocks, by height.
+        round_interval_ms: least time from the end of a round to the next, as in the genesis document.
     """
     times = [began_ms, *(line.time_ms for line in lines)]
     rounds = [line.round for line in lines]
@@ -86,9 +86,9 @@ def timed(
 
 
 def told(measured: Measured | None) -> tuple[int, int] | None:
-    """Training and voting of a simulated run's round, in milliseconds; None where it was not measured.
+    """Training and voting times of a simulated run's round, in milliseconds; None if they were not measured.
 
-    No vote takes no time: 0 stands for a round whose end none of the measured peers saw.
+    A vote always takes some time: 0 stands for a round whose end none of the measured peers saw.
     """
     if measured is None or "training_s" not in measured.values or not measured.values.get("voting_s"):
         return None
@@ -96,10 +96,10 @@ def told(measured: Measured | None) -> tuple[int, int] | None:
 
 
 def watched(line: Line, seen: Sequence[SeenBlock]) -> tuple[int, int] | None:
-    """The same of a block that nodes saw come about: the longest training, and the time from when the block first came
-    to one of them until it was final there; None where nobody saw it.
+    """Training and voting times of a block that nodes observed; None if none did.
 
-    Where an attempt failed, the first candidate of all began the vote.
+    They are the longest training, and the longest time on one node from the block's arrival until it was final there.
+    If an attempt failed, the vote began with the first of all candidates.
     """
     name = line.hash.hex()
     came = [block for block in seen if block.hash == name and any(item.hash == name for item in block.candidates)]
@@ -113,9 +113,9 @@ def watched(line: Line, seen: Sequence[SeenBlock]) -> tuple[int, int] | None:
 def split(
     took_ms: int | None, mining_ms: int, spent_ms: tuple[int, int] | None, waits_ms: int = 0
 ) -> tuple[tuple[str, int], ...]:
-    """What a block's time went into, in milliseconds; ``spent_ms`` on training and voting, where that is known.
+    """The parts of a block's time, in milliseconds; ``spent_ms`` went into training and voting, if that is known.
 
-    Of what is left, the first ``waits_ms`` went by before anybody was to train.
+    The first ``waits_ms`` of the remaining time passed before members were to train.
     """
     if took_ms is None:
         return (("mine", mining_ms),)
@@ -124,6 +124,6 @@ def split(
     wait = min(waits_ms, left)
     waiting = (("wait", wait),) if wait else ()
     if spent_ms is None:
-        # The votes are part of what is not mining: a chain does not say when they began.
+        # Without measurements, voting is part of the time for posts: a chain does not say when it began.
         return (*waiting, ("posts", left - wait), ("mine", min(took_ms, mining_ms)))
     return (*waiting, ("train", train), ("exchange", left - wait), ("mine", mining_ms), ("vote", vote))

@@ -1,6 +1,6 @@
-// Keeps an open page as a reload would show it: when the explorer tells of a change, the page is fetched again and what
-// differs is replaced. What stays the same keeps its scroll place, focus and open details. Without this script a reload
-// does the same.
+// Keeps an open page as a reload would show it: when the explorer reports a change, the page is fetched again and the
+// parts that differ are replaced. The other parts keep their scroll position, focus and open details. Without this
+// script a reload does the same.
 "use strict";
 
 (() => {
@@ -22,7 +22,7 @@
     state.classList.toggle("on", text === LIVE);
   };
 
-  // Sections by their ids and scrolling boxes by their labels are known again wherever they stand.
+  // Sections are recognized by their ids, and scrolling boxes by their labels, at any place.
   const nameOf = (node) => (node.nodeType === Node.ELEMENT_NODE && (node.id || node.getAttribute("aria-label"))) || "";
   const isSame = (one, other) => one.nodeName === other.nodeName && nameOf(one) === nameOf(other);
 
@@ -97,7 +97,7 @@
     source.onerror = () => say(SILENT);
   };
 
-  // A browser opens few connections to one place: only pages that somebody sees hold one.
+  // A browser opens few connections to one server, so only visible pages hold one.
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) { watch(); return; }
     if (source) source.close();
